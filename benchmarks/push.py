@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import argparse
 import contextlib
-import http.client
 import json
 import os
 import shutil
@@ -23,6 +22,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.client.connection.direct import DirectConnection
+from holdfast.common.errors import RetryError
 from holdfast.common.formats.batch import BatchWriter
 from holdfast.common.formats.checksum import crc32c, partition_seed
 from holdfast.common.formats.frame import HEADER_BYTES, FrameHeader, FrameType, decode_header, encode_frame
@@ -335,14 +336,11 @@ def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], 
 
 def _wait_for_http(address: str) -> None:
     """What a worker loads after its first line is no part of the measurement."""
-    host, port = address.split(":")
     while True:
-        connection = http.client.HTTPConnection(host, int(port), timeout=5)
-        with contextlib.suppress(OSError), contextlib.closing(connection):
-            connection.request("GET", "/metrics")
-            if connection.getresponse().status == 200:
-                time.sleep(1.0)  # and its first tries to register
-                return
+        with contextlib.suppress(RetryError), contextlib.closing(DirectConnection(address)) as connection:
+            connection.get("/metrics")
+            time.sleep(1.0)  # and its first tries to register
+            return
 
 
 def measure(directory: Path, load: Load, profile: str) -> dict[str, float]:

@@ -1,41 +1,37 @@
 """Asks one named server one question over HTTP, without looking for a leader and without trying again.
 
-For those who must know *which* master answered: the local cluster, the drills and the CLI's view of every master.
-Everybody else uses common/net/control.py, which follows the leader. Blocking; safe to use from any thread.
+For those who must know *which* server answered: the local cluster, the drills and the CLI's view of every master.
+Everybody else uses common/net/control.py, which follows the leader. Blocking; safe to use from any thread but that of
+the client's loop (runtime.py), which does the work.
 """
 
 from __future__ import annotations
 
-import http.client
+import asyncio
 import json
-import socket
+from collections.abc import Callable
 from typing import Any, TypeVar
 
-from google.protobuf import json_format
-from google.protobuf.message import Message
+from google.protobuf.message import DecodeError, Message
 
-from holdfast.common.errors import ProtocolError, RetryError
-from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX
-from holdfast.common.net.answers import not_master, read_http
+from holdfast.client.connection.runtime import runtime
+from holdfast.common.net.answers import not_master
+from holdfast.common.net.http_client import HttpClient
+from holdfast.common.net.methods import METHODS
 from holdfast.common.security.credentials import CredentialsProvider
 
 Reply = TypeVar("Reply", bound=Message)
 
 
 class DirectConnection:
-    """One HTTP connection to one server, kept open between questions. Not thread-safe."""
+    """One way to one server, whose connection is kept open between questions. It takes no detours of drills."""
 
     def __init__(self, address: str, seconds: float = 5.0, shown: CredentialsProvider | None = None) -> None:
-        """`address` is "host:port"; `seconds` bounds every single wait for the server; `shown` is what a secured
-        cluster wants to see."""
+        """`address` is "host:port"; `seconds` bounds every single question; `shown` is what a secured cluster wants to
+        see."""
         self.address = address
-        host, _, port = address.rpartition(":")
-        self._shown = shown
-        self._connection = (
-            http.client.HTTPConnection(host, int(port), timeout=seconds)
-            if shown is None
-            else http.client.HTTPSConnection(host, int(port), timeout=seconds, context=shown.context)
-        )
+        self._seconds = seconds
+        self._client = HttpClient(shown, detours=False)
 
     def ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         """Call `method` ("Service/Method") and return its answer.
@@ -43,46 +39,27 @@ class DirectConnection:
         Raises RetryError when the server cannot be reached or does not answer in time, or is no master; NotLeaderError
         when it does not lead, and otherwise the error that its status stands for.
         """
-        body = json_format.MessageToJson(request, indent=None).encode()
-        status, headers, data = self._post(f"/holdfast.v1.{method}", body)
-        told = {name.lower(): value for name, value in headers.items()}
-        text = read_http(self.address, status, told, data, "").decode(errors="replace")
+        data, path, found = request.SerializeToString(), METHODS[method].path, reply()
         try:
-            return json_format.Parse(text, reply(), ignore_unknown_fields=True)
-        except json_format.ParseError as error:
+            found.ParseFromString(self._answer(lambda: self._client.call(self.address, path, data, self._seconds)))
+        except DecodeError as error:
             raise not_master(self.address, f"{method}: this is not its reply: {error}") from None
+        return found
 
     def get(self, path: str) -> str:
         """Return the body of a page such as /metrics. Raises RetryError."""
-        status, _, data = self._exchange("GET", path, b"")
-        if status != http.client.OK:
-            raise RetryError(f"{self.address} answers {path} with HTTP status {status}")
-        return data.decode(errors="replace")
+        return self._answer(lambda: self._client.get(self.address, path, self._seconds)).decode(errors="replace")
 
     def close(self) -> None:
-        """Close the connection; the next question opens it again."""
-        self._connection.close()
+        """Close the connection, for good."""
+        runtime().run(self._client.close())
 
-    def _post(self, path: str, body: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
-        return self._exchange("POST", path, body)
+    @staticmethod
+    def _answer(begin: Callable[[], asyncio.Future[bytes]]) -> bytes:
+        async def answered() -> bytes:
+            return await begin()
 
-    def _exchange(self, verb: str, path: str, body: bytes) -> tuple[int, http.client.HTTPMessage, bytes]:
-        try:
-            headers = {"Content-Type": "application/json"}
-            if self._shown is not None:
-                headers["Authorization"] = f"Bearer {self._shown.token}"
-            self._connection.request(verb, path, body or None, headers)
-            if self._connection.sock is not None:
-                self._connection.sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            answer = self._connection.getresponse()
-            data = answer.read(CONTROL_MESSAGE_BYTES_MAX + 1)
-        except (OSError, http.client.HTTPException) as error:
-            self._connection.close()
-            raise RetryError(f"{self.address} does not answer ({type(error).__name__}: {error})") from None
-        if len(data) > CONTROL_MESSAGE_BYTES_MAX:
-            self._connection.close()
-            raise ProtocolError(f"{self.address} answers with more than {CONTROL_MESSAGE_BYTES_MAX} bytes")
-        return answer.status, answer.headers, data
+        return runtime().run(answered())
 
 
 def ask(

@@ -2,8 +2,8 @@
 
 Rules: every answer of a master names its cluster (CLUSTER_KEY), and a refusal its status as well. Whatever comes
 without them, or from another cluster, says nothing about the call: NotMasterError, which is worth another try. Only
-what a master of the cluster said is `told` (common/errors.py has what that ends). Called by transports.py, control.py
-and client/connection/direct.py.
+what a master of the cluster said is `told` (common/errors.py has what that ends). Called by http_client.py,
+transports.py, control.py and client/connection/direct.py.
 """
 
 from __future__ import annotations

@@ -1,12 +1,14 @@
-"""The door of an HTTP port, master's and worker's alike: a bound on connections, and none that sits there silent.
+"""The door of an HTTP port, master's and worker's alike: who gets in, a bound on connections, none that sits silent.
 
-Rules: a connection that has no request under way is closed FIRST_SECONDS after it came if it never finished sending a
-request, and KEEPALIVE_SECONDS after its last answer otherwise; what is unsent FLUSH_SECONDS later is dropped. Where all
-places are taken, that of the first stranger goes to who comes: a stranger is a connection of which no request was found
-KNOWN yet. Where there is none, who comes is closed at once. What is not HTTP is answered 400, in words that repeat
-nothing of it, and logged in one line; a compressed body is answered 415 and never unpacked. Under TLS a handshake under
-way counts as a connection and has HANDSHAKE_SECONDS; what is not TLS is hung up on (tls_protocol.py). Built on
-aiohttp's low-level server; no routes and no policy here.
+Rules: every request but for OPEN_PATH shows a token where security is on, and is permitted by who serves, before
+anything else of it is looked at. A connection that has shown a permitted request is known, all others are strangers.
+Where all places are taken, that of the stranger who came first goes to who comes; where there is none, who comes is
+closed at once. A connection that has no request under way is closed FIRST_SECONDS after it came if it never finished
+sending a request, and KEEPALIVE_SECONDS after its last answer otherwise; what is unsent FLUSH_SECONDS later is dropped.
+What is not HTTP is answered 400, in words that repeat nothing of it, and logged in one line; a compressed body is
+answered 415 and never unpacked. Under TLS a handshake under way counts as a connection and has HANDSHAKE_SECONDS; what
+is not TLS is hung up on (tls_protocol.py). Built on aiohttp's low-level server. Called by master/api/http.py and
+worker/server/observe/http.py.
 """
 
 from __future__ import annotations
@@ -14,7 +16,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-import ssl
 from collections.abc import Awaitable, Callable
 from http import HTTPStatus
 from typing import Any
@@ -22,8 +23,13 @@ from typing import Any
 from aiohttp import http_exceptions, web
 from aiohttp.web_protocol import RequestHandler
 
+from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import KIB
 from holdfast.common.net.tls_protocol import RECEIVED_BYTES, TlsProtocol
+from holdfast.common.security.http import CHALLENGE, token_of
+from holdfast.common.security.server import ServerSecurity
+from holdfast.common.security.tokens import Identity
+from holdfast.common.statuses import Status
 
 #: From connecting to the end of the first request's headers.
 FIRST_SECONDS = 15.0
@@ -37,8 +43,8 @@ HANDSHAKE_SECONDS = 5.0
 CONNECTIONS_MAX = 16_384
 _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
-#: Set in a request once it is known who makes it.
-KNOWN = web.RequestKey("known", bool)
+#: Answered to anybody; who asks for it is a stranger as before.
+OPEN_PATH = "/healthz"
 _BACKLOG = 1024
 _log = logging.getLogger(__name__)
 #: Of a body that nobody has read yet, of each connection; the system keeps the rest.
@@ -47,7 +53,16 @@ _READ_BYTES = 32 * KIB
 _AS_IT_IS = "send the body as it is: no Content-Encoding is taken here\n"
 _NOT_HTTP = "this is not a request of HTTP that is understood here\n"
 
-Handler = Callable[[web.BaseRequest], Awaitable[web.StreamResponse]]
+#: Who makes a request is None where security is off, and at OPEN_PATH.
+Handler = Callable[[web.BaseRequest, Identity | None], Awaitable[web.StreamResponse]]
+#: Raises HoldfastError for who may not make this request.
+Permit = Callable[[web.BaseRequest, Identity | None], None]
+
+
+def in_words(error: HoldfastError) -> web.Response:
+    """Refuse who has shown no token that does, for people."""
+    code = HTTPStatus.FORBIDDEN if error.status is Status.FORBIDDEN else HTTPStatus.UNAUTHORIZED
+    return web.Response(text=f"{error}\n", status=code)
 
 
 class HttpServer:
@@ -56,28 +71,32 @@ class HttpServer:
     def __init__(
         self,
         handler: Handler,
+        permit: Permit,
+        security: ServerSecurity | None = None,
         *,
+        refuse: Callable[[HoldfastError], web.Response] = in_words,
         connections_max: int = CONNECTIONS_MAX,
         first_seconds: float = FIRST_SECONDS,
         keepalive_seconds: float = KEEPALIVE_SECONDS,
         flush_seconds: float = FLUSH_SECONDS,
         handshake_seconds: float = HANDSHAKE_SECONDS,
-        tls: ssl.SSLContext | None = None,
         backlog: int = _BACKLOG,
     ) -> None:
-        """`tls`: every connection is under TLS. `backlog`: what the system takes at once, also beyond the bound."""
+        """With `security` every connection is under TLS. `refuse` answers who is not permitted. `backlog`: what the
+        system takes at once, also beyond the bound."""
         self._backlog = backlog
-        self._handler, self.connections_max = handler, connections_max
-        self._tls, self._handshake_seconds = tls, handshake_seconds
+        self._handler, self._permit, self._refuse, self._security = handler, permit, refuse, security
+        self.connections_max = connections_max
+        self._tls = None if security is None else security.listening
+        self._handshake_seconds = handshake_seconds
         self._first_seconds, self._keepalive_seconds = first_seconds, keepalive_seconds
         self._flush_seconds = flush_seconds
         self._server = _Server(
             self._answer, access_log=None, logger=_logger(), auto_decompress=False, read_bufsize=_READ_BYTES
         )
         self._listener: asyncio.Server | None = None
-        #: handshakes of TLS under way, and what all connections under TLS receive through
-        self._shaking: set[TlsProtocol] = set()
-        self._received = bytearray(RECEIVED_BYTES if tls is not None else 0)
+        #: what all connections under TLS receive through
+        self._received = bytearray(RECEIVED_BYTES if self._tls is not None else 0)
         self._timer: asyncio.TimerHandle | None = None
         #: strangers that made room for others
         self.displaced = 0
@@ -101,38 +120,32 @@ class HttpServer:
             self._timer.cancel()
         if self._listener is not None:
             self._listener.close()
-        for shaking in list(self._shaking):
-            shaking.abort()
+        for stranger in list(self._server.strangers):
+            if isinstance(stranger, TlsProtocol):
+                stranger.abort()
         self._server.pre_shutdown()
         await self._server.shutdown(_STOP_SECONDS)
 
     @property
     def connections(self) -> int:
         """Connections open, handshakes under way among them."""
-        return len(self._server.connections) + len(self._shaking)
+        return len(self._server.strangers) + len(self._server.known)
 
     def _connection(self) -> asyncio.BaseProtocol:
         if self.connections >= self.connections_max and not self._make_room():
             return _Refusing()
         if self._tls is None:
             return self._server()
-        return TlsProtocol(
-            self._tls, self._server, self._shaking, self._received, self._handshake_seconds, _STOP_SECONDS
-        )
+        strangers = self._server.strangers
+        return TlsProtocol(self._tls, self._server, strangers, self._received, self._handshake_seconds, _STOP_SECONDS)
 
     def _make_room(self) -> bool:
-        """Close the stranger that came first, or a handshake; return whether there was one."""
-        strangers = self._server.strangers
-        if self._shaking and len(self._shaking) >= len(strangers):
-            self._shaking.pop().abort()
-        elif strangers:
-            first = next(iter(strangers))
-            del strangers[first]
-            first.force_close()
-            if first.transport is not None:
-                first.transport.abort()
-        else:
+        """Close the stranger that came first; return whether there was one."""
+        first = next(iter(self._server.strangers), None)
+        if first is None:
             return False
+        del self._server.strangers[first]
+        first.abort()
         self.displaced += 1
         return True
 
@@ -142,17 +155,31 @@ class HttpServer:
         try:
             if request.headers.get("Content-Encoding", "identity").lower() != "identity":
                 return web.Response(text=_AS_IT_IS, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
-            return await self._handler(request)
+            caller = None
+            if request.path != OPEN_PATH:
+                try:
+                    caller = self._identify(request)
+                    self._permit(request, caller)
+                except HoldfastError as error:
+                    refused = self._refuse(error)
+                    refused.headers["WWW-Authenticate"] = CHALLENGE  # browsers ask people for a token then
+                    return refused
+                self._server.know(connection)
+            return await self._handler(request, caller)
         except web.RequestPayloadError:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
         except OSError as error:
             _log.warning("a request was cut off before its end", extra={"why": str(error)})
             return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
         finally:
-            if KNOWN in request:
-                self._server.strangers.pop(connection, None)
             self._busy.discard(connection)
             self._deadlines[connection] = asyncio.get_running_loop().time() + self._keepalive_seconds
+
+    def _identify(self, request: web.BaseRequest) -> Identity | None:
+        """Return who makes a request. Raises UnauthenticatedError, TokenExpiredError."""
+        if self._security is None:
+            return None
+        return self._security.identify(token_of(request.headers.get("Authorization", "")))
 
     def _sweep(self) -> None:
         loop = asyncio.get_running_loop()
@@ -172,8 +199,10 @@ class _Server(web.Server):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
-        #: connections of which nobody knows whose they are, the first in front
-        self.strangers: dict[RequestHandler, None] = {}
+        #: connections that have shown no permitted request, and handshakes, the first in front
+        self.strangers: dict[Any, None] = {}
+        #: all others
+        self.known: set[RequestHandler] = set()
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Hear from a connection."""
@@ -183,7 +212,14 @@ class _Server(web.Server):
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Hear from a connection."""
         self.strangers.pop(handler, None)
+        self.known.discard(handler)
         super().connection_lost(handler, exc)
+
+    def know(self, handler: RequestHandler) -> None:
+        """A connection has shown a permitted request."""
+        if handler in self.strangers:
+            del self.strangers[handler]
+            self.known.add(handler)
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)
@@ -193,6 +229,12 @@ class _Connection(RequestHandler):
     """aiohttp's own words for what is not HTTP repeat what came, with the token that may be in it."""
 
     __slots__ = ()
+
+    def abort(self) -> None:
+        """Drop the connection at once."""
+        self.force_close()
+        if self.transport is not None:
+            self.transport.abort()
 
     def handle_error(
         self,

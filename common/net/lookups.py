@@ -2,7 +2,7 @@
 
 Rules: lookups are the system's, in threads of the loop, of which there are few, and none can be given up: so each name
 is looked up once at a time, whoever wants it, and one without an answer holds up no other. Called by frames/client.py
-and transports.py.
+and http_client.py.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ P = TypeVar("P", bound=asyncio.BaseProtocol)
 _running: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[list[str]]] = {}
 
 
-async def connect(make: Callable[[], P], host: str, port: int, **secure: Any) -> P:
-    """Connect to the first address of the host that answers, as loop.create_connection does. Raises OSError and
-    UnicodeError as that does; has no bound of its own."""
+async def connect(make: Callable[[], P], host: str, port: int, *, detours: bool = True, **secure: Any) -> P:
+    """Connect to the first address of the host that answers, as loop.create_connection does; `detours`: take those of a
+    drill. Raises OSError and UnicodeError as that does; has no bound of its own."""
     error = OSError(f"{host} has no address")
-    for address in await _addresses(detour.through(host, port)):
+    for address in await _addresses(detour.through(host, port) if detours else host):
         try:
             _, connection = await asyncio.get_running_loop().create_connection(make, address, port, **secure)
         except OSError as failed:

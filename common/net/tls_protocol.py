@@ -32,7 +32,7 @@ class TlsProtocol(sslproto.SSLProtocol):
         self,
         tls: ssl.SSLContext,
         made: Callable[[], asyncio.Protocol],
-        shaking: set[TlsProtocol],
+        shaking: dict[Any, None],
         received: bytearray,
         handshake_seconds: float,
         shutdown_seconds: float,
@@ -50,7 +50,7 @@ class TlsProtocol(sslproto.SSLProtocol):
         self._ssl_buffer, self._ssl_buffer_view = received, memoryview(received)
         self._under_tls: asyncio.Transport | None = None
         self.shaking = shaking
-        shaking.add(self)
+        shaking[self] = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hear from asyncio."""
@@ -61,7 +61,7 @@ class TlsProtocol(sslproto.SSLProtocol):
         """Hear from asyncio."""
         if self in self.shaking and exc is not None:
             exc = exc.with_traceback(None)  # its frames hold the error, and this
-        self.shaking.discard(self)
+        self.shaking.pop(self, None)
         self._under_tls = None
         super().connection_lost(exc)
 
@@ -81,7 +81,7 @@ class _Shaken(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         tls, self._tls = self._tls, None
         assert tls is not None
-        tls.shaking.discard(tls)
+        tls.shaking.pop(tls, None)
         protocol = self._made()
         cast("asyncio.Transport", transport).set_protocol(protocol)
         protocol.connection_made(transport)

@@ -5,23 +5,10 @@ from __future__ import annotations
 import base64
 import binascii
 
-from aiohttp import web
-
 from holdfast.common.errors import UnauthenticatedError
-from holdfast.common.net.http_server import KNOWN
-from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import Identity
 
 #: WWW-Authenticate of an answer that refuses: browsers then ask for a name, which does not matter, and a password.
 CHALLENGE = 'Basic realm="Holdfast: the password is a token"'
-
-
-def identify(security: ServerSecurity | None, request: web.BaseRequest) -> Identity | None:
-    """Return who makes a request, which is known from then on; None without security. Raises UnauthenticatedError,
-    TokenExpiredError."""
-    identity = None if security is None else security.identify(token_of(request.headers.get("Authorization", "")))
-    request[KNOWN] = True
-    return identity
 
 
 def token_of(authorization: str) -> str:

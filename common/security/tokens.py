@@ -47,6 +47,10 @@ class TokenKind(IntEnum):
     SERVER = 5  #: a master or a worker; the subject is its name, and an address if only one server is to take it
 
 
+#: Who may see what people may see.
+SEES = (TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER)
+
+
 @dataclass(frozen=True, slots=True)
 class Identity:
     """Who a verified token says its bearer is."""

@@ -13,13 +13,12 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast.common.errors import ForbiddenError
-from holdfast.common.security.tokens import Identity, TokenKind, must_be
+from holdfast.common.security.tokens import SEES, Identity, TokenKind, must_be
 
 #: Who makes the call that is being answered; None without security.
 CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
 
 _ANYBODY = tuple(TokenKind)
-_SEES = (TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER)
 _OWNS = (TokenKind.APPLICATION,)
 _OPENS = (TokenKind.USER, TokenKind.ADMIN)
 #: Kinds of tokens that a method takes; with APPLICATION alone or among others, its own instance only.
@@ -38,14 +37,14 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
     "Registry/Heartbeat": (TokenKind.SERVER,),
     "Registry/CheckShuffles": (TokenKind.SERVER,),
     "Registry/LookUp": (TokenKind.SERVER,),
-    "Admin/Status": _SEES,
+    "Admin/Status": SEES,
     # Clients find workers by it when an address has changed.
     "Admin/ListWorkers": _ANYBODY,
-    "Admin/ListShuffles": _SEES,
-    "Admin/ListEvents": _SEES,
-    "Admin/ExplainPlacement": _SEES,
+    "Admin/ListShuffles": SEES,
+    "Admin/ListEvents": SEES,
+    "Admin/ExplainPlacement": SEES,
     # A user sees and drops what is that user's.
-    "Admin/ListApplications": (*_SEES, TokenKind.USER),
+    "Admin/ListApplications": (*SEES, TokenKind.USER),
     "Admin/Forget": (TokenKind.ADMIN, TokenKind.USER),
     "Admin/Reload": (TokenKind.ADMIN,),
     "Admin/DrainWorkers": (TokenKind.ADMIN,),
@@ -69,11 +68,6 @@ def check_call(identity: Identity | None, method: str, request: Any) -> None:
         named = request.key.instance if "key" in request.DESCRIPTOR.fields_by_name else request.instance
         if named != identity.subject:
             raise ForbiddenError("this token is of another application")
-
-
-def check_page(identity: Identity | None) -> None:
-    """Raise ForbiddenError unless the bearer may see pages such as /metrics."""
-    must_be(identity, *_SEES)
 
 
 def is_owner(identity: Identity | None, user: str) -> bool:

@@ -4,8 +4,9 @@ POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
 "message": …}. Every answer has the header Holdfast-Cluster, by which clients know that a master gave it.
 
-Rules: who calls, and whether he may, is known from the headers; then the body's room is taken (api/budgets.py), and
-only then is it read. What is cut, late or refused is let go of at once. An answer has its room until it was taken.
+Rules: who calls, and whether he may, is known from the headers (http_server.py); then the body's room is taken
+(api/budgets.py), and only then is it read. What is cut, late or refused is let go of at once. An answer has its room
+until it was taken.
 """
 
 from __future__ import annotations
@@ -20,14 +21,12 @@ from google.protobuf.message import Message
 
 from holdfast.common.errors import HoldfastError, ProtocolError
 from holdfast.common.limits import KIB
-from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
+from holdfast.common.net.http_server import CONNECTIONS_MAX, OPEN_PATH, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
-from holdfast.common.security.http import CHALLENGE, identify
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import SEES, Identity, must_be
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
-from holdfast.master.api.access import check_page
 from holdfast.master.api.budgets import SMALL_BYTES, Asker, Room
 from holdfast.master.api.handlers import Handlers
 from holdfast.master.api.json_bodies import JsonBodies
@@ -46,7 +45,7 @@ _AT_ONCE_BYTES_MAX = 32 * KIB
 _CLUSTER = CLUSTER_KEY.title()
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: What is read, by GET or HEAD; none of it changes anything.
-_READ = ("/", "/healthz", "/metrics")
+_READ = ("/", OPEN_PATH, "/metrics")
 _PAGE_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": POLICY,
@@ -67,19 +66,15 @@ class MasterHttp:
         pages: Pages,
         security: ServerSecurity | None = None,
     ) -> None:
-        """With `security` every request but /healthz has to show a token."""
+        """With `security` every request but those for OPEN_PATH has to show a token."""
         self._cluster = told_cluster(cluster_id)
         self._handlers = handlers
         self._metrics = metrics
         self._pages = pages
-        self._security = security
         self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
-        self._server = HttpServer(
-            self._answer,
-            connections_max=connections_max(CONNECTIONS_MAX, MASTER_DOORS),
-            tls=None if security is None else security.listening,
-        )
+        most = connections_max(CONNECTIONS_MAX, MASTER_DOORS)
+        self._server = HttpServer(self._answer, self._permit, security, refuse=self._deny, connections_max=most)
 
     @property
     def connections(self) -> int:
@@ -93,7 +88,7 @@ class MasterHttp:
 
     @property
     def displaced(self) -> int:
-        """Connections that made room for others before anybody knew whose they were."""
+        """Connections that made room for others, without a permitted request."""
         return self._server.displaced
 
     async def start(self, host: str, port: int) -> int:
@@ -104,21 +99,26 @@ class MasterHttp:
         """Stop listening and close what is open."""
         await self._server.stop()
 
-    async def _answer(self, request: web.BaseRequest) -> web.StreamResponse:
-        answer = await self._serve(request)
+    def _permit(self, request: web.BaseRequest, caller: Identity | None) -> None:
+        method = self._methods.get(request.path)
+        if method is None:
+            must_be(caller, *SEES)
+        else:
+            self._handlers.admit(method, caller)
+
+    def _deny(self, error: HoldfastError) -> web.Response:
+        code = code_of(error.status)
+        answer = _refused(error, code, http_status_of(code))
         answer.headers[_CLUSTER] = self._cluster
         return answer
 
-    async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        if request.path == "/healthz" and request.method in ("GET", "HEAD"):
-            return web.Response(text="ok\n")
-        try:
-            caller = identify(self._security, request)
-            method = self._methods.get(request.path)
-            if method is None:
-                check_page(caller)
-        except HoldfastError as error:
-            return _denied(error)
+    async def _answer(self, request: web.BaseRequest, caller: Identity | None) -> web.StreamResponse:
+        answer = await self._serve(request, caller)
+        answer.headers[_CLUSTER] = self._cluster
+        return answer
+
+    async def _serve(self, request: web.BaseRequest, caller: Identity | None) -> web.StreamResponse:
+        method = self._methods.get(request.path)
         if method is not None:
             return await self._call(method, request, caller)
         if request.path not in _READ:
@@ -126,6 +126,8 @@ class MasterHttp:
             return _refused(HoldfastError(there), "not_found", 404)
         if request.method not in ("GET", "HEAD"):
             return _refused(ProtocolError("ask with GET", status=Status.BAD_REQUEST), "invalid_argument", 405)
+        if request.path == OPEN_PATH:
+            return web.Response(text="ok\n")
         if request.path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
         return await self._page(request)
@@ -142,7 +144,6 @@ class MasterHttp:
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
         try:
-            self._handlers.admit(method, caller)
             if content_type not in ("application/proto", "application/json"):
                 raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
             asker = self._handlers.budgets.asker(caller, request.remote or "", method)
@@ -263,14 +264,6 @@ async def _read(request: web.BaseRequest, method: Method, content_type: str, roo
         data.clear()
         raise
     return data
-
-
-def _denied(error: HoldfastError) -> web.Response:
-    """Refuse who has shown no token that does; browsers ask people for one then."""
-    code = code_of(error.status)
-    answer = _refused(error, code, http_status_of(code))
-    answer.headers["WWW-Authenticate"] = CHALLENGE
-    return answer
 
 
 def _refused(error: HoldfastError, code: str, status: int) -> web.Response:

@@ -28,6 +28,7 @@ ATTACKS: dict[str, Attack] = {
     "streams-plans": streams.plans,
     "epochs-opened": epochs.opened,
     "worker-http-flood": worker_http.flood,
+    "worker-http-refused": worker_http.refused,
     "unregistered-files": unregistered.files,
     "unregistered-pushes": unregistered.pushes,
     "replicas-anywhere": replicas.anywhere,

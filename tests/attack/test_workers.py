@@ -1,6 +1,7 @@
 """Attacks on real workers of a secured cluster, beside an honest client whose data stays exact."""
 
 import asyncio
+import http.client
 import os
 import random
 import resource
@@ -12,6 +13,7 @@ import pytest
 
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.client.connection.direct import worker_status
 from holdfast.common.system.descriptors import raise_descriptor_limit
 from holdfast.common.system.log import INFO_SAME_MAX, SAME_MAX
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX
@@ -170,6 +172,50 @@ def test_a21_a_flood_of_the_http_port_takes_no_descriptors_of_others(cluster: Lo
     attacked(cluster, worker_http.flood, until)
     assert most < limit // 2
     assert "Traceback" not in log_of(worker)
+    check_honest(cluster)
+
+
+def test_a21_who_runs_a_worker_gets_in_beside_strangers(cluster: LocalCluster) -> None:
+    """Silent connections, and ones that ask what they may not, hold all places of a worker's HTTP port and come again:
+    Prometheus keeps its connection, and an operator who comes is let in every time. With a tenant's token strangers
+    kept their places, and nobody was let in."""
+    worker, shown = cluster.workers[0], cluster.credentials
+    assert shown is not None
+    host, _, port = worker.http.rpartition(":")
+    prometheus = http.client.HTTPSConnection(host, int(port), timeout=60, context=shown.context)
+    prometheus.connect()
+    kept = prometheus.sock
+    seen = []
+
+    def scrape() -> None:
+        prometheus.request("GET", "/metrics", headers={"Authorization": f"Bearer {shown.token}"})
+        answer = prometheus.getresponse()
+        assert (answer.status, b"holdfast_worker_http_connections " in answer.read(), prometheus.sock) == (
+            200,
+            True,
+            kept,
+        )
+
+    scrape()
+
+    def until(_: Target) -> Callable[[], bool]:
+        tries = iter(range(1_200))
+
+        def over() -> bool:
+            turn = next(tries, None)
+            if turn is not None and turn % 40 == 0:
+                scrape()
+                seen.append(worker_status(worker.http, 60.0, shown))
+            return turn is None
+
+        return over
+
+    found = attacked(cluster, worker_http.refused, until)
+    prometheus.close()
+    assert {"HTTP/1.1 401 Unauthorized", "HTTP/1.1 403 Forbidden"} <= found.keys()
+    most = seen[0]["http_connections_max"]
+    assert sum(each["http_connections"] == most for each in seen) > len(seen) // 2, "places were all taken"
+    assert seen[-1]["counters"]["http_connections_displaced"] > most
     check_honest(cluster)
 
 

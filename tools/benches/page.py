@@ -12,10 +12,9 @@ import secrets
 import time
 from collections.abc import Mapping
 
-import aiohttp
-
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.net.control import ControlClient
+from holdfast.common.net.http_client import HttpClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.benches.commands import longest_turn
@@ -31,6 +30,7 @@ APPLICATIONS = 20
 SHUFFLES = 50
 _AT_ONCE = 32
 _SECONDS = 8.0
+_PAGE_SECONDS_MAX = 60.0
 #: For the masters of this section: heartbeats come late, since one process sends them all.
 SETTINGS: Mapping[str, Mapping[str, object]] = {"lease": {"worker": "1h"}}
 
@@ -41,21 +41,23 @@ def page(cluster: LocalCluster) -> list[Figure]:
 
 
 async def _measure(cluster: LocalCluster) -> list[Figure]:
-    async with ControlClient(cluster.endpoints) as client, aiohttp.ClientSession() as session:
+    pages = HttpClient()
+    async with ControlClient(cluster.endpoints) as client:
         beats = await fill(client)
         leader = await asyncio.to_thread(cluster.leader)
         filling = await asyncio.to_thread(longest_turn, cluster)
         before = cpu_seconds(leader.pid)
-        alone, _ = await _load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS / 2)
+        alone, _ = await _load(pages, leader.address, "/", time.perf_counter() + _SECONDS / 2)
         core = (cpu_seconds(leader.pid) - before) / len(alone)
         quiet = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS / 2)
         beating = awaited(_beat(client, beats))
-        loading = awaited(_load(session, f"http://{leader.address}/", time.perf_counter() + _SECONDS))
+        loading = awaited(_load(pages, leader.address, "/", time.perf_counter() + _SECONDS))
         beside = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS - 1)
         times, size = await loading
-        scrapes, _ = await _load(session, f"http://{leader.address}/metrics", time.perf_counter() + 2.0)
+        scrapes, _ = await _load(pages, leader.address, "/metrics", time.perf_counter() + 2.0)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
+    await pages.close()
     note = f"{WORKERS:,} workers in {RACKS} racks, {APPLICATIONS * SHUFFLES:,} shuffles, {len(times)} pages"
     return [
         Figure("page", "from the request to the last byte, median", percentile(times, 0.5), "s", 0.1, note=note),
@@ -78,13 +80,11 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
     ]
 
 
-async def _load(session: aiohttp.ClientSession, url: str, end: float) -> tuple[list[float], int]:
+async def _load(pages: HttpClient, address: str, path: str, end: float) -> tuple[list[float], int]:
     """Load a page again and again; return the seconds of each, and its size."""
     times, size = [], 0
     while (began := time.perf_counter()) < end:
-        async with session.get(url) as reply:
-            reply.raise_for_status()
-            size = len(await reply.read())
+        size = len(await pages.get(address, path, _PAGE_SECONDS_MAX))
         times.append(time.perf_counter() - began)
         await asyncio.sleep(0.02)
     return times, size

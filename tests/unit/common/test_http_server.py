@@ -4,33 +4,40 @@ import asyncio
 import contextlib
 import gc
 import socket
-import ssl
 import zlib
 from asyncio import sslproto
 from collections.abc import Awaitable, Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from aiohttp import web
 
-from holdfast.common.net.http_server import KNOWN, HttpServer
+from holdfast.common.errors import UnauthenticatedError
+from holdfast.common.net.http_server import HttpServer
 from holdfast.common.net.tls import TlsPipe
+from holdfast.common.security.tokens import Identity, TokenKind, must_be
 from tests.support.certificates import authority
 from tests.support.waiting import wait_until_async
 
-GET = b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+def get(token: str, path: str = "/") -> bytes:
+    """A request that shows a token."""
+    return f"GET {path} HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer {token}\r\n\r\n".encode()
+
+
+GET = get("viewer")
 
 
 def play(story: Callable[[int], Awaitable[None]], handler: Any = None, **bounds: Any) -> None:
     """Run a story against a server that answers "hello"."""
 
-    async def hello(request: web.BaseRequest) -> web.Response:
-        request[KNOWN] = True
+    async def hello(*_: object) -> web.Response:
         return web.Response(text="hello")
 
     async def run() -> None:
-        server = HttpServer(handler or hello, **bounds)
+        server = HttpServer(handler or hello, viewers_only, **bounds)
         port = await server.start(("127.0.0.1", 0))
         try:
             await asyncio.wait_for(story(port), 30)
@@ -38,6 +45,24 @@ def play(story: Callable[[int], Awaitable[None]], handler: Any = None, **bounds:
             await server.stop()
 
     asyncio.run(run())
+
+
+def viewers_only(_: web.BaseRequest, caller: Identity | None) -> None:
+    """Who may ask."""
+    must_be(caller, TokenKind.VIEWER)
+
+
+def identify(token: str) -> Identity:
+    """A token is the name of its kind."""
+    try:
+        return Identity(TokenKind[token.upper()], b"", 0)
+    except KeyError:
+        raise UnauthenticatedError("who is that?") from None
+
+
+def secured(folder: Path) -> Any:
+    """What a server of a secured cluster has."""
+    return SimpleNamespace(listening=authority().issue("127.0.0.1").context(folder), identify=identify)
 
 
 def test_a_connection_that_never_asks_is_closed():
@@ -74,7 +99,7 @@ def test_a_long_poll_is_not_silence():
     """A request under way keeps its connection, however long it takes."""
     finish = asyncio.Event()
 
-    async def poll(_: web.BaseRequest) -> web.Response:
+    async def poll(*_: object) -> web.Response:
         await finish.wait()
         return web.Response(text="hello")
 
@@ -108,26 +133,77 @@ def test_connections_are_bounded():
 
 @pytest.mark.parametrize("secure", [False, True])
 def test_a21_strangers_make_room_for_who_comes(secure: bool, tmp_path: Path) -> None:
-    """Connections that show nothing fill all places: who comes is served all the same, and keeps its place."""
+    """Connections that show nothing, or nothing that is permitted, fill all places: who comes is served all the same,
+    and keeps its place from the first permitted request on, also while that one is under way."""
+    asked, finish = asyncio.Event(), asyncio.Event()
+
+    async def answer(request: web.BaseRequest, _: object) -> web.Response:
+        if request.path == "/poll":
+            asked.set()
+            await finish.wait()
+        return web.Response(text="hello")
 
     async def story(port: int) -> None:
         shown = authority().shown().context if secure else None
-        for _ in range(3):
-            silent = [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
-            for _ in range(2):
-                writer.write(GET)
-                await reader.readuntil(b"hello")
-                silent += [await asyncio.open_connection("127.0.0.1", port) for _ in range(20)]
-            for _, each in (*silent, (reader, writer)):
-                each.close()
 
-    play(story, connections_max=8, tls=listening(tmp_path) if secure else None)
+        nobody = [b"", b"GET / HT", get("nobody", "/healthz")]
+        nobody += [get("nobody"), get("application")] if secure else []
+
+        async def strangers() -> list[asyncio.StreamWriter]:
+            found = []
+            for sent in nobody * 4:
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown if sent else None)
+                writer.write(sent)
+                if sent.endswith(b"\r\n\r\n"):
+                    await reader.readuntil(b"\r\n\r\n")
+                found.append(writer)
+            return found
+
+        held = await strangers()
+        polling, poller = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+        poller.write(get("viewer", "/poll"))
+        await asked.wait()
+        held += await strangers()
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+        for _ in range(2):
+            writer.write(GET)
+            await reader.readuntil(b"hello")
+            held += await strangers()
+        finish.set()
+        await polling.readuntil(b"hello")
+        for each in (*held, writer, poller):
+            each.close()
+
+    play(story, answer, connections_max=8, security=secured(tmp_path) if secure else None)
 
 
-def listening(tmp_path: Path) -> ssl.SSLContext:
-    """What it listens with."""
-    return authority().issue("127.0.0.1").context(tmp_path)
+def over(reader: asyncio.StreamReader) -> bool:
+    """Whether the server has closed this connection."""
+    return reader.at_eof() or reader.exception() is not None
+
+
+async def ended(reader: asyncio.StreamReader) -> None:
+    """Wait for that."""
+    with contextlib.suppress(ConnectionResetError):
+        await reader.read()
+
+
+def test_a21_of_strangers_the_oldest_makes_room(tmp_path: Path) -> None:
+    """Whether it said nothing at all, shook hands, or was refused."""
+
+    async def story(port: int) -> None:
+        shown = authority().shown().context
+        places = [await asyncio.open_connection("127.0.0.1", port, ssl=secure) for secure in (None, shown, shown)]
+        places[-1][1].write(get("nobody"))
+        assert (await places[-1][0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401")
+        for number in range(3):
+            places.append(await asyncio.open_connection("127.0.0.1", port))
+            await ended(places[number][0])
+            assert not any(over(reader) for reader, _ in places[number + 1 :])
+        for _, writer in places:
+            writer.close()
+
+    play(story, connections_max=3, security=secured(tmp_path))
 
 
 def test_under_tls_requests_are_answered_and_bounds_hold(tmp_path: Path) -> None:
@@ -144,7 +220,7 @@ def test_under_tls_requests_are_answered_and_bounds_hold(tmp_path: Path) -> None
         writer.close()
         other.close()
 
-    play(story, first_seconds=0.3, keepalive_seconds=0.3, tls=listening(tmp_path))
+    play(story, first_seconds=0.3, keepalive_seconds=0.3, security=secured(tmp_path))
 
 
 def test_what_is_not_tls_is_hung_up_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -163,7 +239,7 @@ def test_what_is_not_tls_is_hung_up_on(tmp_path: Path, caplog: pytest.LogCapture
                 assert len(await reader.read()) < 100
             writer.close()
 
-    play(story, handshake_seconds=0.3, tls=listening(tmp_path))
+    play(story, handshake_seconds=0.3, security=secured(tmp_path))
     assert (complaints, caplog.records) == ([], [])
 
 
@@ -191,7 +267,7 @@ def test_handshakes_under_way_count_as_connections(tmp_path: Path) -> None:
         while not await served():
             continue  # its place is being freed
 
-    play(story, connections_max=1, handshake_seconds=1.0, tls=listening(tmp_path))
+    play(story, connections_max=1, handshake_seconds=1.0, security=secured(tmp_path))
 
 
 def under_tls() -> int:
@@ -231,7 +307,7 @@ def test_a_connection_under_tls_leaves_nothing_behind(tmp_path: Path) -> None:
             each.close()
 
     try:
-        play(story, handshake_seconds=0.3, tls=listening(tmp_path))
+        play(story, handshake_seconds=0.3, security=secured(tmp_path))
     finally:
         gc.enable()
 
@@ -240,12 +316,12 @@ def test_a_connection_under_tls_leaves_nothing_behind(tmp_path: Path) -> None:
 def test_who_does_not_take_answers_is_dropped(tmp_path: Path, secure: bool) -> None:
     """Requests one after the other, no answer read: the connection ends, and what was unsent with it."""
 
-    async def much(_: web.BaseRequest) -> web.Response:
+    async def much(*_: object) -> web.Response:
         return web.Response(body=bytes(1 << 20))
 
     async def run() -> None:
-        tls = listening(tmp_path) if secure else None
-        server = HttpServer(much, keepalive_seconds=0.3, flush_seconds=0.3, tls=tls)
+        security = secured(tmp_path) if secure else None
+        server = HttpServer(much, viewers_only, security, keepalive_seconds=0.3, flush_seconds=0.3)
         port = await server.start(("127.0.0.1", 0))
         shown = authority().shown().context if secure else None
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown, limit=1_024)
@@ -279,11 +355,11 @@ def test_what_is_no_http_is_not_repeated(caplog: pytest.LogCaptureFixture) -> No
     """A damaged header, line or body is answered 400 without a piece of it, and logged in one line without one, whether
     the body was wanted or not."""
 
-    async def read(request: web.BaseRequest) -> web.Response:
+    async def read(request: web.BaseRequest, _: object) -> web.Response:
         await request.read()
         return web.Response()
 
-    async def refuse(_: web.BaseRequest) -> web.Response:
+    async def refuse(*_: object) -> web.Response:
         return web.Response(status=400)
 
     async def story(port: int) -> None:

@@ -13,8 +13,9 @@ import pytest
 from aiohttp import web
 
 from holdfast.common.errors import HoldfastError, NotMasterError, RetryError
+from holdfast.common.net.http_client import HttpClient
 from holdfast.common.net.http_server import HttpServer
-from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
+from holdfast.common.net.transports import GrpcTransport, Transport
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.master.api.budgets import Budgets
@@ -33,9 +34,8 @@ class Door:
         self.shown: list[str] = []
         self.budgets = Budgets()
 
-    async def http(self, request: web.BaseRequest) -> web.Response:
+    async def http(self, request: web.BaseRequest, _: object = None) -> web.Response:
         """Answer over HTTP."""
-        self.shown.append(request.headers["Authorization"])
         return web.Response(body=b"answer of " + await request.read(), headers={"Holdfast-Cluster": "c"})
 
     def admit(self, *_: Any) -> None:
@@ -51,12 +51,12 @@ class Door:
         return SimpleNamespace(ByteSize=lambda: len(reply), SerializeToString=lambda: reply)
 
     def identify(self, token: str) -> None:
-        """Take any token of gRPC."""
+        """Take any token."""
         self.shown.append(f"Bearer {token}")
 
 
 def play(
-    kind: type[GrpcTransport | HttpTransport],
+    kind: type[GrpcTransport | HttpClient],
     certificate: Certificate,
     folder: Path,
     story: Callable[[str, Door], Awaitable[None]],
@@ -64,7 +64,8 @@ def play(
     """Run a story against a server of that kind."""
 
     async def http(door: Door) -> None:
-        server = HttpServer(door.http, tls=certificate.context(folder))
+        security: Any = SimpleNamespace(identify=door.identify, listening=certificate.context(folder))
+        server = HttpServer(door.http, door.admit, security)
         port = await server.start(("127.0.0.1", 0))
         await story(f"127.0.0.1:{port}", door)
         await server.stop()
@@ -77,7 +78,7 @@ def play(
         await story(f"127.0.0.1:{port}", door)
         await server.stop(None)
 
-    asyncio.run(asyncio.wait_for((http if kind is HttpTransport else grpc)(Door()), 60))
+    asyncio.run(asyncio.wait_for((http if kind is HttpClient else grpc)(Door()), 60))
 
 
 async def refused(transport: Transport, address: str) -> HoldfastError:
@@ -90,11 +91,11 @@ async def refused(transport: Transport, address: str) -> HoldfastError:
     return error.value
 
 
-KINDS = pytest.mark.parametrize("kind", [HttpTransport, GrpcTransport])
+KINDS = pytest.mark.parametrize("kind", [HttpClient, GrpcTransport])
 
 
 @KINDS
-def test_calls_show_the_token_of_the_moment(kind: type[GrpcTransport | HttpTransport], tmp_path: Path) -> None:
+def test_calls_show_the_token_of_the_moment(kind: type[GrpcTransport | HttpClient], tmp_path: Path) -> None:
     """Each call shows the token that its process has then, also on a connection that was kept."""
 
     async def story(address: str, door: Door) -> None:
@@ -111,14 +112,14 @@ def test_calls_show_the_token_of_the_moment(kind: type[GrpcTransport | HttpTrans
 
 @KINDS
 @pytest.mark.parametrize("wrong", ["authority", "name"])
-def test_another_server_is_shown_nothing(kind: type[GrpcTransport | HttpTransport], wrong: str, tmp_path: Path) -> None:
+def test_another_server_is_shown_nothing(kind: type[GrpcTransport | HttpClient], wrong: str, tmp_path: Path) -> None:
     """A certificate of another CA, or for another name, ends the call before the token is shown."""
 
     async def story(address: str, door: Door) -> None:
         error = await refused(kind(authority().shown("secret")), address)
         assert "secret" not in str(error)
         assert door.shown == []
-        if kind is HttpTransport:
+        if kind is HttpClient:
             assert isinstance(error, NotMasterError)
             assert error.status is Status.UNAUTHENTICATED
             assert str(error).startswith(f"{address}: its certificate is refused")
@@ -129,18 +130,18 @@ def test_another_server_is_shown_nothing(kind: type[GrpcTransport | HttpTranspor
 
 @KINDS
 def test_a_client_without_a_ca_hears_what_is_missing(
-    kind: type[GrpcTransport | HttpTransport], tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    kind: type[GrpcTransport | HttpClient], tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     """A plain client fails with a sentence, and the HTTP server says nothing of it."""
 
     async def story(address: str, door: Door) -> None:
         error = await refused(kind(), address)
         assert isinstance(error, RetryError)
-        if kind is HttpTransport:
+        if kind is HttpClient:
             assert "HOLDFAST_CA and HOLDFAST_TOKEN_FILE" in str(error)
 
     play(kind, authority().issue("127.0.0.1"), tmp_path, story)
-    if kind is HttpTransport:  # what gRPC writes depends on who imported it first
+    if kind is HttpClient:  # what gRPC writes depends on who imported it first
         assert capfd.readouterr() == ("", "")
 
 
@@ -148,9 +149,9 @@ def test_a_plain_port_is_told_from_one_under_tls() -> None:
     """A client of a secured cluster says of a port without TLS what is wrong."""
 
     async def story() -> None:
-        server = HttpServer(Door().http)
+        server = HttpServer(Door().http, Door().admit)
         port = await server.start(("127.0.0.1", 0))
-        error = await refused(HttpTransport(authority().shown()), f"127.0.0.1:{port}")
+        error = await refused(HttpClient(authority().shown()), f"127.0.0.1:{port}")
         assert "is not TLS" in str(error)
         await server.stop()
 
@@ -171,7 +172,7 @@ def test_a40_calls_that_are_given_up_leave_no_connects_behind() -> None:
                 one.connect_ex(listener.getsockname())
                 if not select.select([], [one], [], 0.2)[1]:
                     break
-            transport, before = HttpTransport(), asyncio.all_tasks()
+            transport, before = HttpClient(), asyncio.all_tasks()
             for _ in range(5):
                 with pytest.raises(RetryError, match="did not answer"):
                     await transport.call(address, PATH, b"x", 0.01)

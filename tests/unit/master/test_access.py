@@ -5,8 +5,8 @@ import pytest
 from holdfast.common.errors import ForbiddenError
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Identity, TokenKind
-from holdfast.master.api.access import METHOD_KINDS, check_call, check_owner, check_page
+from holdfast.common.security.tokens import SEES, Identity, TokenKind, must_be
+from holdfast.master.api.access import METHOD_KINDS, check_call, check_owner
 
 OWN, OTHER = bytes(16), bytes(15) + b"x"
 SUBJECTS = {TokenKind.APPLICATION: OWN, TokenKind.USER: b"etl"}
@@ -75,14 +75,14 @@ def test_pages_and_owners() -> None:
     """Pages are for those that see; an application is for its user and for admins; without security all is let in."""
     for kind in TokenKind:
         if kind in (TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER):
-            check_page(bearer(kind))
+            must_be(bearer(kind), *SEES)
         else:
             with pytest.raises(ForbiddenError):
-                check_page(bearer(kind))
+                must_be(bearer(kind), *SEES)
     check_owner(bearer(TokenKind.USER), "etl")
     check_owner(bearer(TokenKind.ADMIN), "etl")
     with pytest.raises(ForbiddenError):
         check_owner(bearer(TokenKind.USER), "other")
-    check_page(None)
+    must_be(None, *SEES)
     check_owner(None, "any")
     check_call(None, "Admin/Forget", pb.ForgetRequest())

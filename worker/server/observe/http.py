@@ -7,10 +7,8 @@ import importlib
 import socket
 from typing import TYPE_CHECKING, Any
 
-from holdfast.common.errors import HoldfastError
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import TokenKind, must_be
-from holdfast.common.statuses import Status as ErrorStatus
+from holdfast.common.security.tokens import SEES, Identity, must_be
 from holdfast.worker.server.observe.status import Status
 
 if TYPE_CHECKING:
@@ -35,13 +33,12 @@ def _load() -> None:
 async def serve_http(
     listener: socket.socket, status: Status, security: ServerSecurity | None, connections_max: int
 ) -> HttpServer:
-    """Answer on a listening socket, `connections_max` at a time; returns what `stop()` ends. With `security` only
-    /healthz wants no token, and says no more than yes or no."""
+    """Answer on a listening socket, `connections_max` at a time; returns what `stop()` ends. With `security` /healthz,
+    which wants no token, says no more than yes or no."""
     await asyncio.to_thread(_load)
     from aiohttp import web
 
-    from holdfast.common.net.http_server import HttpServer
-    from holdfast.common.security.http import CHALLENGE, identify
+    from holdfast.common.net.http_server import OPEN_PATH, HttpServer
     from holdfast.worker.server.observe.metrics import Exposition
 
     exposition = Exposition(status)
@@ -59,15 +56,12 @@ async def serve_http(
         answer: dict[str, Any] = status.as_dict()
         return web.json_response(answer)
 
-    pages = {"/healthz": healthz, "/metrics": metrics, "/status": show}
+    pages = {OPEN_PATH: healthz, "/metrics": metrics, "/status": show}
 
-    async def serve(request: web.BaseRequest) -> web.Response:
-        if request.path != "/healthz":
-            try:
-                must_be(identify(security, request), TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER)
-            except HoldfastError as error:
-                code = 403 if error.status is ErrorStatus.FORBIDDEN else 401
-                return web.Response(text=f"{error}\n", status=code, headers={"WWW-Authenticate": CHALLENGE})
+    def permit(_: web.BaseRequest, caller: Identity | None) -> None:
+        must_be(caller, *SEES)
+
+    async def serve(request: web.BaseRequest, _: Identity | None) -> web.Response:
         page = pages.get(request.path)
         if page is None:
             return web.Response(text=f"this is a worker, not a master; there are {', '.join(pages)}\n", status=404)
@@ -75,8 +69,9 @@ async def serve_http(
             return web.Response(text="ask with GET\n", status=405)
         return await page(request)
 
-    tls = None if security is None else security.listening
-    server = HttpServer(serve, tls=tls, connections_max=connections_max, backlog=_BACKLOG, first_seconds=_FIRST_SECONDS)
+    server = HttpServer(
+        serve, permit, security, connections_max=connections_max, backlog=_BACKLOG, first_seconds=_FIRST_SECONDS
+    )
     status.http.append(server)
     await server.start(listener)
     return server

@@ -41,6 +41,7 @@ COUNTERS = {
     "partition_flushes": "times that a partition was flushed from the log",
     "disk_syncs": "syncs of files, folders and index transactions",
     "loop_turns_slow": "turns of the event loop above 50 ms",
+    "http_connections_displaced": "connections at the HTTP port that made room for others, without a permitted request",
     "log_lines_left_out": "lines that were not logged because too many said the same, or too many warnings came",
     "files_moved": "sealed files moved to another tier",
     "moved_bytes": "bytes of those",

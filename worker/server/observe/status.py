@@ -123,6 +123,7 @@ class Status:
             "partition_flushes": self.store.reduce.flushes,
             "disk_syncs": self.store.syncs,
             "loop_turns_slow": self.turns.slow,
+            "http_connections_displaced": sum(one.displaced for one in self.http),
             "log_lines_left_out": FLOODS.left_out,
             "files_moved": self.store.tiering.counts.files,
             "moved_bytes": self.store.tiering.counts.bytes,
