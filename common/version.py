@@ -14,6 +14,7 @@ EXTRAS = {
     "grpc_health": "server",
     "grpc_reflection": "server",
     "hdfs_native": "dfs",
+    "jinja2": "server",
     "lmdb": "server",
     "numpy": "arrow",
     "prometheus_client": "server",

@@ -9,6 +9,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.reduce_messages import PushAnswer, PushCredit
 from holdfast.common.limits import MIB, PUSH_BATCHES_MAX
+from holdfast.common.net.control import ControlClient
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
@@ -22,11 +23,11 @@ _BATCHES = PUSH_BATCHES_MAX // 4
 
 async def opened(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """Pushes whose every batch opens another epoch. They took all that a worker may have, and pushes of all others were
-    refused there until the tenant's shuffles were committed or dropped."""
+    refused there until the tenant's shuffles were committed or dropped. At the end the shuffle is dropped."""
     found: Counter[str] = Counter()
-    key = key_in(await target.register(_SHUFFLE, kind=pb.PARTITION_KIND_REDUCE, partitions=8, maps=1))
+    shuffle = await target.register(_SHUFFLE, kind=pb.PARTITION_KIND_REDUCE, partitions=8, maps=1)
     client = await target.worker(target.cluster.workers[0])
-    writer = Writer(key)
+    writer = Writer(key_in(shuffle))
     batches = _batches(writer)
     try:
         while not until():
@@ -43,6 +44,8 @@ async def opened(target: Target, until: Callable[[], bool]) -> Counter[str]:
         return found
     finally:
         client.abort()
+        async with ControlClient(target.cluster.endpoints, target.application) as control:
+            await control.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=shuffle))
 
 
 def _batches(writer: Writer) -> Iterator[Made]:

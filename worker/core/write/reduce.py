@@ -25,7 +25,8 @@ from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, Dec
 
 #: Small batches of a partition go to its file when so much of them has come.
 FLUSH_BYTES = 256 * KIB
-#: Epochs that accept or are being sealed, of all applications; one takes some 600 bytes.
+#: Epochs that accept or are being sealed, of all applications; one takes some 1.9 kB, with all that other parts
+#: keep of it.
 EPOCHS_MAX = 131_072
 #: Shuffles remembered as committed or forgotten, so that a late writer is refused.
 PAST_MAX = 65_536
