@@ -6,6 +6,7 @@ Everybody imports this module; it imports nothing of ours.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import NewType
 
@@ -45,6 +46,32 @@ BROADCAST_PARTITION = PartitionId(0xFFFF_FFFF)
 NO_WORKER = WorkerId(0xFFFF_FFFF)
 
 
+_SHUFFLE_NAME = re.compile(r"(?P<application>.+?)/(?P<shuffle>[0-9]{1,10})(/(?P<generation>[0-9]{1,10}))?", re.DOTALL)
+_U32_MAX = 0xFFFF_FFFF
+
+
+def shuffle_name(application: str, shuffle: int, generation: int = 0) -> str:
+    """What people call a shuffle, everywhere: `application/shuffle`, and `/generation` behind it after the first one.
+
+    The application is its name, or its instance (how that begins, or in full) where its name is not known or several
+    have it. Where the name itself ends like a shuffle's, the generation always stands behind it.
+    """
+    name = f"{application}/{shuffle}"
+    return f"{name}/{generation}" if generation or _SHUFFLE_NAME.fullmatch(application) else name
+
+
+def read_shuffle_name(text: str) -> tuple[str, int, int | None]:
+    """Return application, shuffle and, where it is named, generation. Raises ValueError for what names no shuffle."""
+    found = _SHUFFLE_NAME.fullmatch(text)
+    numbers = [int(each) for each in found.group("shuffle", "generation") if each] if found is not None else []
+    if found is None or max(numbers) > _U32_MAX:
+        raise ValueError(
+            f"{text!r} names no shuffle: write APPLICATION/SHUFFLE or APPLICATION/SHUFFLE/GENERATION; numbers are at "
+            f"most {_U32_MAX}"
+        )
+    return found["application"], numbers[0], numbers[1] if len(numbers) > 1 else None
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class ShuffleKey:
     """One generation of one shuffle of one application instance, as one state of the masters registered it.
@@ -63,7 +90,7 @@ class ShuffleKey:
             raise ValueError(f"an application instance has {INSTANCE_BYTES} bytes, not {len(self.instance)}")
 
     def __str__(self) -> str:
-        return f"{self.instance.hex()[:8]}/{self.shuffle}.{self.generation}"
+        return shuffle_name(self.instance.hex()[:8], self.shuffle, self.generation)
 
     @property
     def number(self) -> tuple[ShuffleId, Generation]:

@@ -14,7 +14,7 @@ from dataclasses import replace
 from holdfast.common.errors import ForbiddenError, GiveUpError, ProtocolError, RetryError
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
-from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId
+from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId, shuffle_name
 from holdfast.common.limits import COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -317,7 +317,7 @@ class Shuffles:
             raise gone(key.instance)
         if not known:
             raise GiveUpError(
-                f"shuffle {key.shuffle} of application {key.instance.hex()[:8]} was never registered",
+                f"{shuffle_name(key.instance.hex()[:8], key.shuffle)} was never registered",
                 status=Status.UNKNOWN_SHUFFLE,
             )
         raise GiveUpError(f"{key} was dropped, or never registered", status=Status.UNKNOWN_GENERATION)

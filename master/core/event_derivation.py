@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
-from holdfast.common.ids import NO_STATE, ShuffleId, ShuffleKey, StateId
+from holdfast.common.ids import NO_STATE, ShuffleKey, StateId, shuffle_name
 from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.master.core.events import EventKind, Happened
 from holdfast.master.core.state import commands as cmd
@@ -30,10 +30,8 @@ def after(state: State, body: cmd.Body, answer: Answer, known: Any) -> list[Happ
     return list(tell(state, body, answer, known)) if tell is not None else []
 
 
-def key_text(key: ShuffleKey, name: str) -> str:
-    """A generation of a shuffle, for people."""
-    again = f" generation {key.generation}" if key.generation else ""
-    return f"{name}/{key.shuffle}{again}"
+def _name(state: State, key: ShuffleKey) -> str:
+    return shuffle_name(state.applications[key.instance].name, *key.number)
 
 
 def _state_before(state: State, _: cmd.BeginState) -> StateId:
@@ -167,7 +165,7 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
     shuffle = state.shuffle(body.key)
     if not was_open or shuffle is None or not shuffle.committed_ms:
         return
-    name = key_text(body.key, state.applications[body.key.instance].name)
+    name = _name(state, body.key)
     size = f"{counted(shuffle.maps, 'map')}, {counted(shuffle.partitions, 'partition')}, {in_bytes(shuffle.data_bytes)}"
     if shuffle.lost:
         epochs = counted(shuffle.lost, "epoch")
@@ -192,7 +190,7 @@ def _copies_added(state: State, body: cmd.AddCopies, _: Answer, known: Shuffle |
     now = state.shuffle(body.key)
     if known is None or now is None or now is known:
         return
-    name = key_text(body.key, state.applications[body.key.instance].name)
+    name = _name(state, body.key)
     lost = f"{counted(now.lost, 'epoch')} lost" if now.lost else ""
     fewer = fewer_copies(now.under_replicated, now.awaited) if now.under_replicated else ""
     left = " and ".join(each for each in (lost, fewer) if each) or "nothing"
@@ -208,7 +206,7 @@ def _doomed(state: State, body: cmd.Unregister) -> list[Shuffle]:
 def _dropped(state: State, _: cmd.Unregister, __: Answer, known: Iterable[Shuffle]) -> Iterator[Happened]:
     for shuffle in known:
         if state.shuffle(shuffle.key) is None:
-            name = key_text(shuffle.key, state.applications[shuffle.key.instance].name)
+            name = _name(state, shuffle.key)
             size = in_bytes(shuffle.data_bytes) if shuffle.committed_ms else "not committed"
             yield Happened(EventKind.SHUFFLE_DROPPED, name, f"shuffle {name} dropped by its application: {size}")
 
@@ -225,7 +223,7 @@ def _forgotten(
         return
     for application, shuffles in known:
         if len(state.below[application.instance].shuffles) < shuffles:
-            name = f"{application.name}/{ShuffleId(body.shuffle)}"
+            name = shuffle_name(application.name, body.shuffle)
             yield Happened(EventKind.SHUFFLE_DROPPED, name, f"shuffle {name} dropped: an operator had it forgotten")
 
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import counted, in_bytes
 
 
@@ -172,7 +173,7 @@ def _largest_shuffle(usage: Usage, application: Owned, by_size: bool) -> str:
     if not shuffles:
         return ""
     most = max(shuffles, key=lambda each: _measure(shuffles[each], by_size))
-    return f", largest: shuffle {most} with {_text(shuffles[most])}"
+    return f", largest: shuffle {shuffle_name(application.name, most)} with {_text(shuffles[most])}"
 
 
 def _measure(held: UsageTotals, by_size: bool) -> int:

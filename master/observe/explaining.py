@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from holdfast.common.errors import GiveUpError, ProtocolError
 from holdfast.common.formats.layouts import MapAssignment
-from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -43,10 +43,9 @@ class Explainer:
             )
         shuffle = await self._leader.confirmed(lambda state: _find(state, request))
         if shuffle is None:
-            what = f"generation {request.generation} of " if request.generation >= 0 else ""
+            name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
             raise GiveUpError(
-                f"there is no {what}shuffle {request.shuffle} of application {request.instance.hex()[:8]}:"
-                " see `holdfast shuffles --json`",
+                f"there is no shuffle {name}: see `holdfast shuffles`",
                 status=Status.UNKNOWN_SHUFFLE,
             )
         pairs = await self._pairs(shuffle)

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
 
+from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
@@ -142,6 +143,11 @@ class ShuffleRow:
     sealing: tuple[int, int] | None
     waits_for: tuple[str, ...]
     why: Retention
+
+    @property
+    def number(self) -> str:
+        """What stands behind the application in its name."""
+        return shuffle_name(self.application, self.shuffle, self.generation).removeprefix(self.application)
 
     @property
     def result(self) -> tuple[str, str, str]:

@@ -76,12 +76,16 @@ def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
     assert instance in refused.stderr
     would = document(run("forget", "nightly", "--dry-run", "--json", masters=cluster.endpoints))
     assert would["would_drop"]["instance"] == instance
-    assert "would drop" in run("forget", instance, "--shuffle", 1, "--dry-run", masters=cluster.endpoints).stdout
-    for nothing in (("nightly", "--shuffle", 7), ("weekly",)):
+    assert (
+        "would drop" in run("forget", "--shuffle", f"{instance[:8]}/1", "--dry-run", masters=cluster.endpoints).stdout
+    )
+    for nothing in (("--shuffle", "nightly/7"), ("weekly",)):
         for how in ("--dry-run", "--yes"):
             said = run("forget", *nothing, how, masters=cluster.endpoints)
             assert (said.returncode, said.stdout) == (1, "")
-            assert ("there is no shuffle 7 of" if len(nothing) > 1 else "no application is called") in said.stderr
+            assert (
+                "there is no shuffle nightly/7 of" if len(nothing) > 1 else "no application is called"
+            ) in said.stderr
     assert alive(cluster) == {instance}
     for answer, left in (("n", {instance}), ("y", set())):
         main, terminal = pty.openpty()

@@ -101,7 +101,11 @@ def test_every_command_explains_itself(command: str):
         (["local", "--masters", "2"], "1 or 3 masters"),
         (["local", "--workers", "many"], "many"),
         (["local", "--dir", "/dev/null"], "/dev/null"),
-        (["forget", "x", "--shuffle", "99999999999", "--masters", "127.0.0.1:1"], "99999999999"),
+        (["forget", "--shuffle", "x/99999999999", "--masters", "127.0.0.1:1"], "99999999999"),
+        (["forget", "--shuffle", "x/7/1", "--masters", "127.0.0.1:1"], "write x/7"),
+        (["forget", "x", "--shuffle", "x/7", "--masters", "127.0.0.1:1"], "either APPLICATION or"),
+        (["forget", "--masters", "127.0.0.1:1"], "either APPLICATION or"),
+        (["export", "nightly", "--to", "nowhere", "--masters", "127.0.0.1:1"], "APPLICATION/SHUFFLE/GENERATION"),
         (["master", "--config", "missing.toml"], "missing.toml"),
         (["worker"], "--config"),
         (["inspect", "missing"], "missing"),
@@ -182,8 +186,8 @@ def test_shuffles_and_forget(cluster: LocalCluster):
     assert (found["partitions"], found["kind"]) == (5, "map")
     only = document(run("shuffles", "--json", "--application", instance.hex(), masters=cluster.endpoints))
     assert [one["shuffle"] for one in only["shuffles"]] == [7]
-    assert "to-be-forgotten" in run("shuffles", masters=cluster.endpoints).stdout
-    dropped = document(run("forget", instance.hex(), "--shuffle", 7, "--yes", "--json", masters=cluster.endpoints))
+    assert "to-be-forgotten/7" in run("shuffles", masters=cluster.endpoints).stdout
+    dropped = document(run("forget", "--shuffle", f"{instance.hex()}/7", "--yes", "--json", masters=cluster.endpoints))
     assert (dropped["applications"], dropped["shuffles"]) == (0, 1)
     assert document(run("forget", "to-be-forgotten", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     again = run("forget", "to-be-forgotten", masters=cluster.endpoints)

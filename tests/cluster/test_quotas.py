@@ -82,7 +82,9 @@ def test_row_42_an_application_that_holds_too_much_gets_no_new_shuffle(shared: L
         wait_for_heartbeats(session, 3_500)
         told = refusal(session)
         assert told.startswith('application "greedy" holds 3.')
-        assert f"of 3.0 MiB that an application may have, largest: shuffle {large.key.shuffle} with 2.9 MiB" in told
+        assert (
+            f"of 3.0 MiB that an application may have, largest: shuffle greedy/{large.key.shuffle} with 2.9 MiB" in told
+        )
         assert metric(shared, "holdfast_master_quota_refusals") > 0
         lines = [line for line in shared.leader().log.read_text().splitlines() if "a shuffle is refused" in line]
         assert len(lines) == 1, "however often it asks within a minute"

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, Generation, ShuffleId, ShuffleKey
+from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, Generation, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds
@@ -397,7 +397,7 @@ def _no_such(state: State, key: ShuffleKey) -> Answer:
     if state.head(key.instance, key.shuffle) is None:
         return _refuse(
             Status.UNKNOWN_SHUFFLE,
-            f"shuffle {key.shuffle} of application {key.instance.hex()[:8]} was never registered",
+            f"{shuffle_name(key.instance.hex()[:8], key.shuffle)} was never registered",
         )
     return _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
 

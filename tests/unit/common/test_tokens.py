@@ -36,7 +36,7 @@ def test_a_token_says_who_its_bearer_is_until_it_ends(kind: TokenKind, subject: 
 
 
 def test_the_bytes_of_a_token_stay() -> None:
-    """Servers and clients of two versions run side by side while a cluster is upgraded, and read each other's tokens."""
+    """Two versions run side by side while a cluster is upgraded, and read each other's tokens."""
     keeper = Keeper(b"sixteen letters!", "c")
     for kind, subject, token in (
         (TokenKind.USER, b"etl", "hft1.AgDxU2UAAAAAEP9TZQAAAABldGzVOj7qJ8NYOb3mQ4aBYkqRWJWUI4EK4CaUzX0whbG3sA"),

@@ -55,8 +55,8 @@ def test_row_42_the_application_that_is_over_is_told_its_largest_shuffle() -> No
     found = usage((1, row(I1, 2 * GIB, 2, s7=(GIB, 1), s8=(GIB // 2, 1))), (2, row(I1, GIB, 1, s7=(GIB, 1))))
     assert refusal(found, Limits(3 * GIB + 1)) == ""
     assert refusal(found, Limits(3 * GIB)).startswith(
-        'application "nightly" holds 3.0 GiB of 3.0 GiB that an application may have, largest: shuffle 7 with 2.0 GiB '
-        "in 2 files. "
+        'application "nightly" holds 3.0 GiB of 3.0 GiB that an application may have, largest: shuffle nightly/7 with '
+        "2.0 GiB in 2 files. "
     )
     assert "holds 3 files of 2 that an application may have" in refusal(found, Limits(0, 2))
     assert refusal(found, Limits(4 * GIB, 4)) == ""
@@ -67,7 +67,7 @@ def test_row_42_the_user_who_is_over_is_told_the_largest_application() -> None:
     found = usage((1, row(I1, GIB, 9, s3=(GIB, 9))), (1, row(I2, 2 * GIB, 1, s4=(2 * GIB, 1))))
     assert refusal(found, user=Limits(3 * GIB)).startswith(
         'user "ann" holds 3.0 GiB of 3.0 GiB that this user may have, in 2 applications; largest: application "adhoc" '
-        f"({I2.hex()[:8]}) with 2.0 GiB in 1 file, largest: shuffle 4 with 2.0 GiB in 1 file. "
+        f"({I2.hex()[:8]}) with 2.0 GiB in 1 file, largest: shuffle adhoc/4 with 2.0 GiB in 1 file. "
     )
     told = refusal(found, user=Limits(0, 10))
     assert "10 files of 10" in told

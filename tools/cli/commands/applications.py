@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError
-from holdfast.common.ids import INSTANCE_BYTES
-from holdfast.common.limits import U32_MAX
+from holdfast.common.ids import INSTANCE_BYTES, read_shuffle_name, shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.visible import visible
@@ -28,7 +27,6 @@ if TYPE_CHECKING:
 _INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 #: How an instance begins; fewer digits could be a name that somebody misspelled.
 _BEGINNING = re.compile(r"[0-9a-f]{4,}")
-_SHUFFLE = re.compile(r"(?P<application>.+?)/(?P<shuffle>[0-9]+)(/(?P<generation>[0-9]+))?")
 #: Applications that an error lists.
 _LISTED_MAX = 20
 #: Shuffles of one application among which one is looked for.
@@ -101,16 +99,12 @@ def _document(each: pb.ApplicationInfo) -> dict[str, Any]:
     }
 
 
-def shuffle_of(named: str) -> tuple[str, int, int]:
-    """Read APPLICATION/SHUFFLE or APPLICATION/SHUFFLE/GENERATION; -1 is the newest. Raises ConfigError."""
-    found = _SHUFFLE.fullmatch(named)
-    numbers = [int(each) for each in found.group("shuffle", "generation") if each] if found is not None else []
-    if found is None or max(numbers) > U32_MAX:
-        raise ConfigError(
-            f"{named!r} names no shuffle: write APPLICATION/SHUFFLE or APPLICATION/SHUFFLE/GENERATION; numbers are at "
-            f"most {U32_MAX}"
-        )
-    return found["application"], numbers[0], numbers[1] if len(numbers) > 1 else -1
+def shuffle_of(named: str) -> tuple[str, int, int | None]:
+    """Return application, shuffle and, where it is named, generation. Raises ConfigError."""
+    try:
+        return read_shuffle_name(named)
+    except ValueError as error:
+        raise ConfigError(str(error)) from None
 
 
 @click.command()
@@ -132,21 +126,35 @@ def applications(masters: str, as_json: bool) -> None:
     show(document, as_json, lambda screen: screen.print(table(columns, rows) if rows else "no application lives"))
 
 
+def _what(application: str | None, named: str | None) -> tuple[str, int | None]:
+    """What is to be dropped. Raises ConfigError."""
+    if named is None and application is not None:
+        return application, None
+    if named is None or application is not None:
+        raise ConfigError("say what to drop: either APPLICATION or --shuffle APPLICATION/SHUFFLE")
+    application, shuffle, generation = shuffle_of(named)
+    if generation is not None:
+        all_of_it = shuffle_name(application, shuffle)
+        raise ConfigError(f"all generations of a shuffle are dropped together: write {all_of_it}")
+    return application, shuffle
+
+
 @click.command()
-@click.argument("application")
-@click.option("--shuffle", type=click.IntRange(0, U32_MAX), help="Only this shuffle of it.")
+@click.argument("application", required=False)
+@click.option("--shuffle", "named", metavar="APPLICATION/SHUFFLE", help="Only this shuffle of an application.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
 @click.option("--dry-run", is_flag=True, help="Say what would be dropped, and drop nothing.")
 @masters_option
 @json_option
-def forget(application: str, shuffle: int | None, yes: bool, dry_run: bool, masters: str, as_json: bool) -> int:
-    """Drop APPLICATION at once, whoever holds a lease on it; asks first.
+def forget(application: str | None, named: str | None, yes: bool, dry_run: bool, masters: str, as_json: bool) -> int:
+    """Drop APPLICATION, or one shuffle of it, at once, whoever holds a lease on it; asks first.
 
     APPLICATION is a name, an instance (32 hex digits, or at least the first 4) or an id in Spark; a name that several
     have is refused with the list of them. With a user's token: only that user's. An instance in full that the masters
     never heard of is remembered as gone: workers that still have data of it (their status names it) delete that. Exit 1
     if there was nothing to drop: no such application, or no such shuffle of it.
     """
+    application, shuffle = _what(application, named)
     found, now_ms = with_masters(masters, lambda client: _called(client, application))
     known = _only(application, found, now_ms) if found else None
     if known is None and not _INSTANCE.fullmatch(application):
@@ -156,12 +164,12 @@ def forget(application: str, shuffle: int | None, yes: bool, dry_run: bool, mast
         and shuffle is not None
         and not with_masters(masters, lambda client: _has(client, known, shuffle))
     ):
-        return _nothing(f"there is no shuffle {shuffle} of {_sentence(known, now_ms)}")
+        return _nothing(f"there is no shuffle {named} of {_sentence(known, now_ms)}")
     if known is not None:
         what = _sentence(known, now_ms)
     else:
         what = f"instance {application}, of which the masters know nothing: workers delete what they still have of it"
-    what = f"shuffle {shuffle} of {what}" if shuffle is not None else what
+    what = f"shuffle {named} of {what}" if shuffle is not None else what
     if dry_run:
         shown = {"would_drop": _document(known) if known is not None else {"instance": application}, "shuffle": shuffle}
         show(shown, as_json, lambda screen: screen.print(f"would drop {what}", markup=False))

@@ -1,4 +1,4 @@
-"""`holdfast export APP/SHUFFLE --to DIR`: a committed shuffle's rows as files that anything reads, one a partition."""
+"""`holdfast export SHUFFLE --to DIR`: a committed shuffle's rows as files that anything reads, one a partition."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import click
 
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.sizes import counted, in_bytes
+from holdfast.tools.cli.commands.applications import shuffle_of
 from holdfast.tools.cli.output import json_option, masters_option, progress, show
 
 if TYPE_CHECKING:
@@ -20,12 +21,11 @@ if TYPE_CHECKING:
 
 FORMATS = ("parquet", "arrow", "csv")
 _INSTANCE = re.compile(r"[0-9a-f]{32}")
-_NUMBER = re.compile(r"[0-9]{1,10}")
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 @click.command()
-@click.argument("shuffle", metavar="APP/SHUFFLE")
+@click.argument("shuffle", metavar="APPLICATION/SHUFFLE[/GENERATION]")
 @click.option(
     "--to",
     "directory",
@@ -35,28 +35,23 @@ _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 )
 @click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
 @click.option("--partitions", default="", metavar="0-9,17", help="Only these. Default: all.")
-@click.option("--generation", type=click.IntRange(min=0), default=0, help="Of the shuffle. Default: 0.")
 @masters_option
 @json_option
-def export(
-    shuffle: str, directory: Path, form: str, partitions: str, generation: int, masters: str, as_json: bool
-) -> int:
+def export(shuffle: str, directory: Path, form: str, partitions: str, masters: str, as_json: bool) -> int:
     """Write the rows of a committed shuffle to DIR, a file for each partition, without Spark.
 
-    APP is an application's name, or its instance where several have that name; `holdfast shuffles` shows both. Rows are
-    there for shuffles that PySpark wrote without the plug-in, or write_table. A file has its name once it is whole, and
-    DIR the file _SUCCESS once all are.
+    APPLICATION is its name, or its instance (32 hex digits) where several have that name, as `holdfast applications
+    --json` shows them. Without GENERATION it is the first one. Rows are there for shuffles that PySpark wrote without
+    the plug-in, or write_table. A file has its name once it is whole, and DIR the file _SUCCESS once all are.
     """
-    app, _, number = shuffle.rpartition("/")
-    if not app or not _NUMBER.fullmatch(number):
-        raise ConfigError(f'name the shuffle as APP/SHUFFLE, such as "nightly/0", not "{shuffle}"')
+    app, number, generation = shuffle_of(shuffle)
     _prepare(directory)
     from holdfast.client.arrow.tables import open_rows
     from holdfast.client.session import Session
 
     instance = app if _INSTANCE.fullmatch(app) else None
     with Session(masters, app="" if instance else app, attach=True, instance=instance) as session:
-        rows = open_rows(session, int(number), generation=generation)
+        rows = open_rows(session, number, generation=generation or 0)
         wanted = _wanted(partitions, rows.partitions)
         document = _export(rows, wanted, directory, form)
     show(document, as_json, lambda _: click.echo(_told(document)))

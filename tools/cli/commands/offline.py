@@ -14,6 +14,7 @@ import click
 
 from holdfast.common.config.config import Config, parse
 from holdfast.common.errors import ConfigError
+from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import in_bytes
 from holdfast.tools.cli.output import console, escape, json_option, show, table
 
@@ -140,7 +141,7 @@ def _shuffle_row(shuffle: dict[str, Any]) -> tuple[object, ...]:
     stored = sum(one["file_bytes"] for one in (*files, *data_files)) - away
     stored += sum(one["size_bytes"] for one in epochs if one["state"] == "open")
     return (
-        f"{shuffle['instance']}/{shuffle['shuffle']}.{shuffle['generation']}",
+        shuffle_name(shuffle["instance"], shuffle["shuffle"], shuffle["generation"]),
         sealed,
         len(files) - sealed,
         states.count("sealed"),

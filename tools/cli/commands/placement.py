@@ -33,7 +33,9 @@ _ROWS_MAX = 20
 
 
 @click.command()
-@click.option("--explain", "named", metavar="APP/SHUFFLE[/GENERATION]", help="Where its partitions are, and why.")
+@click.option(
+    "--explain", "named", metavar="APPLICATION/SHUFFLE[/GENERATION]", help="Where its partitions are, and why."
+)
 @click.option(
     "--simulate",
     "file",
@@ -89,6 +91,7 @@ def _draw_simulated(found: dict[str, Any], screen: Console) -> None:
 
 def _explained(named: str, masters: str) -> dict[str, Any]:
     application, shuffle, generation = shuffle_of(named)
+    wanted = -1 if generation is None else generation  # -1: the newest
 
     async def question(client: ControlClient) -> pb.ExplainPlacementReply:
         whole: pb.ExplainPlacementReply | None = None
@@ -97,7 +100,7 @@ def _explained(named: str, masters: str) -> dict[str, Any]:
             request = pb.ExplainPlacementRequest(
                 instance=instance,
                 shuffle=shuffle,
-                generation=whole.key.generation if whole is not None else generation,
+                generation=whole.key.generation if whole is not None else wanted,
                 first=len(whole.locations) if whole is not None else 0,
             )
             reply = await client.call("Admin/ExplainPlacement", request, deadline_s=ANSWER_SECONDS_MAX)

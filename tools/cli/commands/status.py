@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
@@ -332,12 +333,14 @@ def _told_state(shuffle: dict[str, Any]) -> str:
 
 
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
-    keys = ("application", "user", "instance", "#shuffle", "#generation", "state", "#maps", "#partitions", "#bytes")
+    keys = ("shuffle", "user", "instance", "state", "#maps", "#partitions", "#bytes")
     users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
     of_whom = ("application", "user") if users else ("application",)
     rows = []
     for one in found:
-        shown = one | {"instance": one["instance"][:8], "bytes": in_bytes(one["bytes"]), "state": _told_state(one)}
+        name = shuffle_name(one["application"], one["shuffle"], one["generation"])
+        shown = one | {"shuffle": name, "instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
+        shown["state"] = _told_state(one)
         held = [_held(one, of) for of in of_whom]
         rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
     screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))

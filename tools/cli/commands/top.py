@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import HoldfastError
+from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
@@ -190,15 +191,13 @@ def _shuffles_table(found: list[dict[str, Any]]) -> Table:
     rows = []
     for one in found:
         far = f" {one['sealed']} of {one['sealing']}" if one["sealing"] else ""
-        number = str(one["shuffle"]) + (f".{one['generation']}" if one["generation"] else "")
         epochs = f"{one['epochs']}" + (f" ({one['moves']} moved)" if one["moves"] else "") if one["epochs"] else "-"
         size = in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-"
         age = in_seconds(max(now - one["created_ms"] / 1000, 0))
         state = _styled(one["state"]).append(far)
         rows.append(
             (
-                one["application"],
-                number,
+                shuffle_name(one["application"], one["shuffle"], one["generation"]),
                 one["kind"],
                 state,
                 one["maps"],
@@ -209,7 +208,7 @@ def _shuffles_table(found: list[dict[str, Any]]) -> Table:
                 one["why"],
             )
         )
-    columns = ("application", "#shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
+    columns = ("shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
     return table(columns, rows)
 
 

@@ -86,7 +86,7 @@ public final class Generations {
      * write, without the workers that could not be read from where there are others. Call it before the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
     public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
-        LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
+        LOG.warn("Shuffle {} cannot be read and is given up: {}", handle.key(generation), why.getMessage());
         if (why instanceof UnusableWorkersException blamed) {
             unusable.computeIfAbsent(handle.shuffleId(), any -> ConcurrentHashMap.newKeySet()).addAll(blamed.workers());
         }

@@ -31,10 +31,10 @@ public record ShuffleKey(Instance instance, int shuffle, int generation, long st
         to.putInt(shuffle).putInt(generation).putLong(state);
     }
 
-    /** Short, for messages: as Python writes it. */
+    /** Its name, with how the instance begins: as Python writes it ({@code common/ids.py}). */
     @Override
     public String toString() {
-        return instance.hex().substring(0, 8) + "/" + Integer.toUnsignedString(shuffle) + "."
-                + Integer.toUnsignedString(generation);
+        String name = instance.hex().substring(0, 8) + "/" + Integer.toUnsignedString(shuffle);
+        return generation == 0 ? name : name + "/" + Integer.toUnsignedString(generation);
     }
 }
