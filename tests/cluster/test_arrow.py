@@ -201,7 +201,7 @@ def test_export_refuses_what_it_cannot_do(session: Session, cluster: LocalCluste
     (tmp_path / "full" / "keep").write_text("mine")
     for words, status, sentence in (
         ([f"{session.app}/{number}", "--to", tmp_path / "full"], 2, "is not empty (it has keep)"),
-        ([session.app, "--to", tmp_path / "a"], 2, "APP/SHUFFLE"),
+        ([session.app, "--to", tmp_path / "a"], 2, "APPLICATION/SHUFFLE"),
         ([f"{session.app}/{number}", "--to", tmp_path / "b", "--partitions", "1-2"], 2, "below 2"),
         ([f"{session.app}/{number}", "--to", tmp_path / "c", "--format", "csv"], 2, "--format arrow"),
         ([f"{session.app}/999", "--to", tmp_path / "d"], 1, "999"),

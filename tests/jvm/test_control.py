@@ -160,7 +160,7 @@ def test_a06_fewer_copies_are_a_warning(programs: Programs, tmp_path: Path) -> N
             written(2)
             java.call("commit", 2, 0, 4, "5")
         said = program.output()
-    first, second = (f"{instance[:8]}/{number}.0" for number in (1, 2))
+    first, second = (f"{instance[:8]}/{number}" for number in (1, 2))
     told = "was committed; epochs with fewer copies than asked for: 4;"
     assert f"{first} {told} of which the missing copies are sealed once their workers can: 4 (waits for w1)" in said
     assert f"{second} was placed with 1 of 2 copies" in said
