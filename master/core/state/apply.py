@@ -236,11 +236,9 @@ def _generation_problem(state: State, body: cmd.RegisterShuffle) -> Answer | Non
     if highest is None:
         return None
     if key.generation <= highest:
-        return _refuse(
-            Status.GENERATION_CLOSED, f"generation {key.generation} of {key} was dropped; it never opens again"
-        )
+        return _refuse(Status.GENERATION_CLOSED, f"{key} was dropped; it never opens again")
     if key.generation != highest + 1:
-        return _refuse(Status.GENERATION_CLOSED, f"the next generation of {key} is {highest + 1}")
+        return _refuse(Status.GENERATION_CLOSED, f"{key} cannot open: the next generation is {highest + 1}")
     before = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
     # What a restore forgot may hold the end of a generation that it found open: workers may take nothing more of it.
     forgotten = before is not None and before.key.state != state.state_id
