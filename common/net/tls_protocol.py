@@ -56,6 +56,8 @@ class TlsProtocol(sslproto.SSLProtocol):
         """Hear from asyncio."""
         self._under_tls = cast("asyncio.Transport", transport)
         super().connection_made(transport)
+        if self not in self.shaking:
+            self.abort()  # as it was told to before there was anything to drop
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Hear from asyncio."""
