@@ -11,8 +11,9 @@ import hashlib
 from datetime import UTC, datetime
 from importlib.resources import files
 
+from holdfast.common.log_events import Level
 from holdfast.common.sizes import counted, in_bytes
-from holdfast.master.core.events import Event, Level
+from holdfast.master.core.events import Event
 from holdfast.master.web.html_parts import ago, bar, curve, pill, rate, tile
 from holdfast.master.web.markup import Markup, join, shortened, tag, text, trusted
 from holdfast.master.web.picture import MasterRow, Own, Picture, Problem, ShuffleCounts
@@ -247,8 +248,8 @@ def _event(event: Event, now_ms: int) -> Markup:
         tag(
             "time", ago(now_ms - event.time_ms), datetime=moment.isoformat(timespec="seconds"), title=f"{moment:%c} UTC"
         ),
-        tag("span", event.level.value, class_=f"level {words[event.level]}"),
-        tag("span", shortened_problem(event.text), times, class_="what"),
+        tag("span", event.level.word, class_=f"level {words[event.level]}"),
+        tag("span", shortened_problem(f"{event.happened.event} {event.happened.text}"), times, class_="what"),
     )
 
 
