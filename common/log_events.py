@@ -18,17 +18,26 @@ from enum import Enum, IntEnum, unique
 class Level(IntEnum):
     """What a line asks of its reader. The numbers are those of Python's logging."""
 
-    DEBUG = 10  #: for developers of Holdfast
-    INFO = 20  #: routine: nothing to do
-    WARNING = 30  #: look at it when you can: Holdfast goes on, perhaps with less
-    ERROR = 40  #: data or service is at risk: somebody has to act
-    CRITICAL = 50  #: the process ends
+    DEBUG = 10
+    INFO = 20
+    WARNING = 30
+    ERROR = 40
+    CRITICAL = 50
 
     @property
     def word(self) -> str:
         """As it is written for people and on the wire."""
         return self.name.lower()
 
+
+#: What each means, everywhere.
+MEANINGS = {
+    Level.DEBUG: "for developers of Holdfast",
+    Level.INFO: "routine: there is nothing to do",
+    Level.WARNING: "look at it when you can: Holdfast goes on, perhaps with less",
+    Level.ERROR: "data or service is at risk: somebody has to act",
+    Level.CRITICAL: "the process ends",
+}
 
 _Entry = tuple[Level, str, str]
 _NOTHING = "Nothing."
@@ -192,7 +201,7 @@ class LogEvent(Enum):
     )
     REQUEST_CUT_OFF = _warning("An HTTP request ended before its body was complete.", "Nothing; a client went away.")
     REQUEST_INTERNAL_ERROR = _error("A request ended with an unexpected error.")
-    CONNECTION_CLOSED = _info("A connection was closed because of an error.", "Nothing; the peer is told, too.")
+    CONNECTION_CLOSED = _info("A connection was closed because of an error.", "Nothing; the peer gets the reason, too.")
     CONNECTION_STALLED = _warning(
         "A worker takes no bytes in the middle of a frame; the connection is closed if that goes on.",
         "Look at that worker and the network to it.",
@@ -207,7 +216,8 @@ class LogEvent(Enum):
     PROCESS_CRASHED = _critical("An error that nothing handles ends this process, or one of its threads.")
     LIBRARY_MESSAGE = _info("A library said this; sentence and level are its own.", "See the library of `logger`.")
     SYSTEMD_UNREACHABLE = _warning(
-        "The service manager cannot be told how this process is.", "Look at NOTIFY_SOCKET and the unit's NotifyAccess."
+        "The service manager cannot be reached with the state of this process.",
+        "Look at NOTIFY_SOCKET and the unit's NotifyAccess.",
     )
     SETTING_UNSUITABLE = _warning(
         "A setting of Spark does not suit Holdfast.", "Do what `why` says; see docs/spark.md."
@@ -341,7 +351,7 @@ class LogEvent(Enum):
     STORAGE_INTERNAL_ERROR = _error("The result of a thread of the storage could not be used.")
     STORAGE_RESULT_UNUSED = _debug("The result of a thread of the storage came after the event loop had ended.")
     DIRECTORY_FAILING = _error(
-        "A directory cannot be used; its worker writes elsewhere.", "Look at its disk; see docs/runbooks.md."
+        "A directory cannot be used; its worker writes to others.", "Look at its disk; see docs/runbooks.md."
     )
     DIRECTORY_FULL = _warning("A directory has no room for more data.", "Make room, or add disks or workers.")
     DIRECTORY_RECOVERED = _info("A directory can be used again.")

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from holdfast.common.log_events import Level, LogEvent
+from holdfast.common.log_events import MEANINGS, LogEvent
 from tests.support.tree import PARTS, ROOT
 
 JAVA = "client/jvm/src/main/java/"
@@ -148,24 +148,17 @@ HEAD = """# What Holdfast logs
 
 Made from `common/log_events.py` and the calls in the sources by `python -m tests.write_docs`.
 
-Every line is one event. In text it is `event.name key=value… — sentence`, in JSON (`[log] format = "json"`) an object with
-`event`, `message` (the sentence) and every fact as a key of its own; both begin with time and level. The plug-in and the Python
-client log the same lines through the logging of Spark or of the program. Names and sentences are fixed, so search and alert by name;
-what differs is in the facts. Values with spaces stand in quotes.
+Every line is one event. In text it is `event.name key=value… — sentence`, in JSON (`[log] format = "json"`) an object
+with `event`, `message` (the sentence) and every fact as a key of its own; both have time and level before that. The
+plug-in and the Python client log the same lines through the logging of Spark or of the program. Names and sentences are
+fixed, so search and alert by name; what differs is in the facts. Values with spaces stand in quotes.
 
 | Level | It means |
 |---|---|
 """
-MEANINGS = {
-    Level.DEBUG: "for developers of Holdfast",
-    Level.INFO: "routine: there is nothing to do",
-    Level.WARNING: "look at it when you can: Holdfast goes on, perhaps with less",
-    Level.ERROR: "data or service is at risk: somebody has to act",
-    Level.CRITICAL: "the process ends",
-}
 TABLE = """
-*By* says whose logs have it: masters, workers, the Python client, the plug-in in Spark's logs; *all* is what they share.
-A star: masters keep it, and `holdfast events`, the page and `holdfast_master_events_total` tell it by the same name.
+*By* says whose logs have it: masters, workers, the Python client, the plug-in in Spark's logs; *all* is what they
+share. A star: masters keep it, and `holdfast events`, the page and `holdfast_master_events_total` have the same name.
 
 | Event | Level | What it means | What to do | Facts | By |
 |---|---|---|---|---|---|

@@ -81,7 +81,10 @@ public enum LogEvent {
         if (fact instanceof Throwable error) {
             return error.getMessage() == null ? error.toString() : error.getMessage();
         }
-        return fact instanceof Collection<?> all ? all.stream().map(String::valueOf).collect(Collectors.joining(",")) : String.valueOf(fact);
+        if (fact instanceof Collection<?> all) {
+            return all.stream().map(String::valueOf).collect(Collectors.joining(","));
+        }
+        return String.valueOf(fact);
     }
 
     private static String quoted(String text) {
