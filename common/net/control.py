@@ -331,7 +331,7 @@ class ControlClient:
 
     def _no_leader(self) -> str:
         causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
-        return f"no master leads: {'; '.join(causes)}"
+        return f"there is no leader: {'; '.join(causes)}"
 
     def _refused(self) -> HoldfastError | None:
         """What a master says of our token, unless another one takes it: they have one secret, so neither asking again

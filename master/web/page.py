@@ -100,7 +100,7 @@ def _problems(picture: Picture) -> list[Problem]:
     own, fleet = picture.own, picture.fleet
     found = []
     if not own.leader:
-        found.append(Problem("no master leads, as far as this one knows: nothing is registered or committed now"))
+        found.append(Problem("there is no leader, as far as this one knows: nothing is registered or committed now"))
     found += [
         Problem(f"master {each.name} is not connected{_because(each)}") for each in own.masters if not each.connected
     ]

@@ -477,9 +477,9 @@ def test_a14_who_waits_for_masters_says_why_before_the_end(
     """A session that cannot be opened has said in the log why no master was found before it raises that."""
     monkeypatch.setattr("holdfast.client.session.OPEN_SECONDS", 2.0)
     monkeypatch.setattr("holdfast.common.net.control._SAY_S", 0.2)
-    with caplog.at_level("WARNING"), pytest.raises(RetryError, match="no master leads"):
+    with caplog.at_level("WARNING"), pytest.raises(RetryError, match="there is no leader"):
         Session("127.0.0.1:1,127.0.0.1:2", app="nobody")
-    (told,) = [one.getMessage() for one in caplog.records if "no master leads" in one.getMessage()]
+    (told,) = [one.getMessage() for one in caplog.records if "there is no leader" in one.getMessage()]
     assert "127.0.0.1:1: " in told
     assert "127.0.0.1:2: " in told
 

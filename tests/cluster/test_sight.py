@@ -248,5 +248,5 @@ def test_a_leader_that_dies_is_told_and_its_log_tells_again(own: LocalCluster) -
     for master in own.masters:
         if master is not last:
             master.kill()
-    wait_until(lambda: "no master leads" in Reader(page(last)[2]).text, "it to know that it is alone")
+    wait_until(lambda: "there is no leader" in Reader(page(last)[2]).text, "it to know that it is alone")
     assert 'id="workers"' not in page(last)[2].decode()

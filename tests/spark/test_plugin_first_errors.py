@@ -100,7 +100,7 @@ def test_a14_masters_that_went_cost_a_shuffle_the_time_to_register_and_no_more(t
             assert running.step() == 100
             log = running.log()
     assert "falls back to Spark's own" in log
-    assert 0 < log.index("no master leads") < log.index("falls back to Spark's own")
+    assert 0 < log.index("there is no leader") < log.index("falls back to Spark's own")
 
 
 def test_masters_that_start_again_are_waited_for_where_nothing_falls_back(tmp_path: Path) -> None:

@@ -165,7 +165,7 @@ def test_hints_in_a_circle_end():
     async def story(three, client):
         three[0].answers = [(Status.NOT_LEADER, three[1].address)] * 1000
         three[1].answers = [(Status.NOT_LEADER, three[0].address)] * 1000
-        with pytest.raises(RetryError, match=r"NOT_LEADER|no master leads"):
+        with pytest.raises(RetryError, match=r"NOT_LEADER|there is no leader"):
             await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=2.0)
         assert sum(counts(three)) < 200
 
@@ -252,7 +252,7 @@ def test_all_masters_dead():
 
 
 def test_a14_a_name_that_is_not_looked_up_holds_up_no_other_master(monkeypatch):
-    """The name server says nothing of the first endpoint, round after round, while no master leads yet: once one does,
+    """The name server says nothing of the first endpoint, round after round, while there is no leader yet: once one does,
     whose name has to be looked up anew, it is found."""
     gate, system = threading.Event(), socket.getaddrinfo
 
@@ -405,7 +405,7 @@ def test_answers_that_are_none_are_errors():
 
     async def story(three, client):
         three[0].reply = b"\xff\xff\xff"
-        with pytest.raises(HoldfastError, match=r"not its reply|no master leads"):
+        with pytest.raises(HoldfastError, match=r"not its reply|there is no leader"):
             await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=2.0)
 
     run(story)

@@ -271,7 +271,7 @@ def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     assert "This master follows" in found.text
     assert "Here, as of entry 1,233: 4 workers (4 alive), 6 applications, 1 shuffle." in found.text
     alone = read(Picture(View(), own(role="candidate", leader="", leader_http=""), ()))
-    assert "no master leads" in alone.text
+    assert "there is no leader" in alone.text
 
 
 def test_an_empty_cluster_says_what_to_do() -> None:

@@ -58,7 +58,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
         problems += await _worker_problems(client, masters)
     elif not any(map(_refused, answers)):
-        problems.append("no master leads")
+        problems.append("there is no leader")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
 

@@ -371,7 +371,7 @@ final class LeaderCalls implements AutoCloseable {
 
     private HoldfastException noLeader() {
         synchronized (known) {
-            String causes = "no master leads: " + String.join("; ", known.values().stream().map(Throwable::getMessage).toList());
+            String causes = "there is no leader: " + String.join("; ", known.values().stream().map(Throwable::getMessage).toList());
             boolean refused = known.values().stream()
                     .allMatch(each -> Status.barred(each.status()) || each.status() == Status.TOKEN_EXPIRED);
             return new HoldfastException(refused ? known.values().iterator().next().status() : Status.UNAVAILABLE, causes);
