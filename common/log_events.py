@@ -373,7 +373,7 @@ class LogEvent(Enum):
     DFS_SLOW = _warning("A call to the DFS takes long.", "Look at the store, and at the network to it.")
     DFS_FILES_LEFT = _warning(
         "Files of a dropped shuffle stay on the DFS for now; the worker tries again, or the leader removes them later.",
-        "If it goes on, look at the store.",
+        "If it goes on, look at the store; the leader removes them after [dfs] clean_every and clean_grace.",
     )
     DFS_SEARCH_FAILED = _warning("The DFS cannot be searched for files yet; it is tried again.", "Look at the store.")
     DFS_SEARCH_INTERNAL_ERROR = _error("The DFS could not be searched because of an unexpected error.")

@@ -229,7 +229,7 @@ def java_limits(said: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "    private Limits() {}", "}", ""])
 
 
-def java_events(_: dict[str, Any]) -> str:
+def java_events() -> str:
     """wire/LogEvent.java, with the events that the plug-in logs."""
     used = {call.event for call in log_events.calls() if call.part == "plug-in"}
     lines = [_JAVA_EVENTS.format(made=_MADE_EVENTS.replace("`", ""))]
@@ -327,10 +327,11 @@ FILES = {
     ROOT / "common" / "limits.py": python_limits,
     _JAVA / "Status.java": java_statuses,
     _JAVA / "Limits.java": java_limits,
-    _JAVA / "LogEvent.java": java_events,
 }
+JAVA_EVENTS = _JAVA / "LogEvent.java"
 
 
 if __name__ == "__main__":
     for path, made in FILES.items():
         path.write_text(made(source()), "utf-8")
+    JAVA_EVENTS.write_text(java_events(), "utf-8")

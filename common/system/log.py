@@ -133,10 +133,10 @@ class Floods(logging.Filter):
         kind = (event_of(record), record.name, error.__name__ if error else "")
         self._seen[kind] += 1
         count = self._seen[kind]
-        self._all += loud
-        if count > most or (loud and self._all > ALL_MAX):
+        if count > most or (loud and self._all == ALL_MAX):
             self.left_out += 1
             return False
+        self._all += loud
         if count > 1 and record.exc_info:
             record.exc_info = record.exc_text = None
         if count == most or (loud and self._all == ALL_MAX):

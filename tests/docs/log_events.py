@@ -66,8 +66,8 @@ def calls() -> tuple[Call, ...]:
 def calls_in(path: str, text: str) -> Iterator[Call]:
     """The places of one file."""
     if path.endswith(".java"):
-        facts = {found[1]: tuple(_JAVA_FACT.findall(found[2])) for found in _JAVA_CALL.finditer(text)}
-        yield from (Call(path, name, facts.get(name, ())) for name in dict.fromkeys(_JAVA_EVENT.findall(text)))
+        java = {found[1]: tuple(_JAVA_FACT.findall(found[2])) for found in _JAVA_CALL.finditer(text)}
+        yield from (Call(path, name, java.get(name, ())) for name in dict.fromkeys(_JAVA_EVENT.findall(text)))
         return
     tree = ast.parse(text, path)
     given: dict[str, list[str]] = {}
@@ -112,8 +112,8 @@ def _facts(given: ast.keyword, scope: dict[str, list[ast.expr]]) -> Iterator[str
     found = given.value.func if isinstance(given.value, ast.Call) else given.value
     for value in scope.get(getattr(found, "id", ""), ()):
         for node in ast.walk(value):
-            for key in node.keys if isinstance(node, ast.Dict) else ():
-                yield from (each.value for each in ast.walk(key or node) if isinstance(each, ast.Constant) and key)
+            keys = [key for key in node.keys if key is not None] if isinstance(node, ast.Dict) else []
+            yield from (str(each.value) for key in keys for each in ast.walk(key) if isinstance(each, ast.Constant))
 
 
 def _called(node: ast.Call) -> str:

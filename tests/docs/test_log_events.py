@@ -9,7 +9,7 @@ from holdfast.common.log_events import LogEvent, facts_text
 from tests.docs import log_events
 from tests.docs.log_events import JAVA, RESERVED, breaches, calls, calls_in, files
 from tests.support.tree import ROOT
-from tests.write_tables import FILES, source
+from tests.write_tables import JAVA_EVENTS, java_events
 
 _NAME = re.compile(r"[a-z0-9]+\.[a-z0-9]+(_[a-z0-9]+)*")
 #: Words of stories: a sentence says what is, and who is to do what.
@@ -77,8 +77,7 @@ def test_the_pages_of_the_docs_are_current() -> None:
     page = (ROOT / "docs/log_events.md").read_text("utf-8")
     assert page == log_events.documentation()
     assert all(page.count(f'<a id="{event}"></a>') == 1 for event in LogEvent)
-    (java,) = (path for path in FILES if path.name == "LogEvent.java")
-    assert java.read_text("utf-8") == FILES[java](source())
+    assert JAVA_EVENTS.read_text("utf-8") == java_events()
 
 
 def test_what_people_are_sent_to_is_there() -> None:

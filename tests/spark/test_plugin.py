@@ -15,6 +15,8 @@ import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.connection.direct import worker_status
+from holdfast.common.log_events import LogEvent
+from tests.support.logged import lines_of
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
@@ -144,7 +146,7 @@ def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
     """Without masters Spark's own shuffle serves, which is logged."""
     with job("sums", conf(NOWHERE), tmp_path) as running:
         assert running.step() == SUMS
-        assert "falls back to Spark's own" in running.log()
+        assert lines_of(running.log(), LogEvent.SHUFFLE_FALLBACK)
 
 
 @pytest.mark.long

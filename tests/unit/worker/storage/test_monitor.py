@@ -15,6 +15,7 @@ from holdfast.common.errors import RerouteError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import DirectoryHealth, Limits
 from holdfast.worker.storage import names
@@ -23,6 +24,7 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
+from tests.support.logged import logged
 from tests.support.map_data import file_key, shuffle_key
 from tests.support.reduce_data import Writer
 from tests.support.storage_data import rooms_of
@@ -243,8 +245,8 @@ def test_row_33_errors_are_promoted_and_people_are_told_once(tmp_path: Path, cap
             world.look()
             world.look()
         world.probe(3)
-    told = [record.state for record in caplog.records if "state has changed" in record.message]  # type: ignore[attr-defined]
-    assert told == ["suspect", "critical"]
+    told = logged(caplog, LogEvent.DIRECTORY_FAILING, LogEvent.DIRECTORY_RECOVERED)
+    assert [each["state"] for each in told] == ["suspect", "critical"]
     assert world.store.directories()[0].errors == 5
 
 
