@@ -364,9 +364,8 @@ def test_a_long_call_says_what_it_waits_for(
         assert len(java.call("workers")) == 1
         cluster.masters[0].kill(signal.SIGSTOP)
         under_way = java.begin("workers")
-        told = (
-            f"waits for the masters for 10 s, and for 1.. s more at most: {cluster.masters[0].address} has not answered"
-        )
+        address = cluster.masters[0].address
+        told = rf'call\.slow method=\S+ seconds=10 seconds_max=1.. why="{address} has not answered'
         wait_until(lambda: re.search(told, java.program.output()), "it is in the log")
         cluster.masters[0].kill(signal.SIGCONT)
         assert len(java.end(under_way)) == 1
