@@ -248,7 +248,7 @@ class Server:
     def _state(self) -> str:
         """How this master is, for whoever looks at the service: a few words."""
         status = self._node.status()
-        doing = "leads" if self._leader.serving else f"follows {status.leader}" if status.leader else "knows no leader"
+        doing = "leader" if self._leader.serving else f"follows {status.leader}" if status.leader else "no leader"
         return f"{doing}, term {status.term}"
 
     async def _raft_turns(self) -> None:
@@ -312,7 +312,7 @@ class Server:
                 machine.state.under_replicated,
             )
         )
-        yield "holdfast_master_serving", "1 on the master that leads and serves", float(self._leader.serving)
+        yield "holdfast_master_serving", "1 on the leader, once it serves", float(self._leader.serving)
         yield "holdfast_master_term", "Raft term", status.term
         yield "holdfast_master_commit_index", "Raft commit index", status.commit_index
         yield "holdfast_master_applied_index", "Raft applied index", status.applied_index
@@ -339,7 +339,7 @@ class Server:
         yield "holdfast_master_commands_waiting", "Commands waiting to be proposed", self._leader.proposer.waiting
         yield "holdfast_master_calls_under_way", "Calls under way, long polls not counted", self._budgets.calls.count
         yield "holdfast_master_calls_under_way_max", "Bound of those", self._budgets.calls.most
-        yield "holdfast_master_calls_refused", "Calls told to come again because of that", self._budgets.calls.refused
+        yield "holdfast_master_calls_refused", "Calls refused because of that", self._budgets.calls.refused
         yield from self._budget_gauges()
         yield "holdfast_master_long_polls", "Long polls that wait", self._leader.waiters.count
         yield "holdfast_master_long_polls_max", "Bound of those", WAITERS_MAX
@@ -370,7 +370,7 @@ class Server:
         ):
             yield f"holdfast_master_{name}", f"{what} held", slots.count
             yield f"holdfast_master_{name}_max", f"Bound of holdfast_master_{name}", slots.most
-            yield f"holdfast_master_{name}_refused", "Calls told to come again because that was used up", slots.refused
+            yield f"holdfast_master_{name}_refused", "Calls refused because that was used up", slots.refused
         yield "holdfast_master_winners_bytes", "Bytes of winners of commits under way", self._sealing.winners.count
         yield "holdfast_master_winners_bytes_max", "Bound of those", self._sealing.winners.most
         yield "holdfast_master_http_connections", "Connections at the HTTP port", self._http.connections
@@ -387,7 +387,7 @@ class Server:
         yield "holdfast_master_move_commands", "Commands that did it", moves.commands
         yield "holdfast_master_commits", "Generations of REDUCE partitions committed here", sealing.commits
         yield "holdfast_master_commit_seconds", "Time that those took in all", sealing.commit_seconds
-        yield "holdfast_master_commits_without_worker", "Workers given up by commits", sealing.given_up
+        yield "holdfast_master_commits_without_worker", "Workers that commits did not wait for", sealing.given_up
         yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
         yield (
             "holdfast_master_commits_under_replicated_epochs",
@@ -403,7 +403,7 @@ class Server:
             yield "holdfast_master_dfs_rounds", "Times that this master looked through the DFS store", cleaned.rounds
             yield "holdfast_master_dfs_removed", "Folders that it removed from there", cleaned.removed
             yield "holdfast_master_dfs_failures", "Times that it could not", cleaned.failures
-            yield "holdfast_master_dfs_unheard", "Instances there that it never heard of", cleaned.unheard
+            yield "holdfast_master_dfs_unheard", "Instances there that it never knew", cleaned.unheard
 
 
 def _raft_settings(

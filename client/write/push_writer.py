@@ -211,7 +211,7 @@ class PushWriter:
         """Raise what ended the attempt, if it is over."""
         if self._lost is not None:
             where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
-            raise GiveUpError(f"{where} was given up: {self._lost!r}; nothing more can be written") from self._lost
+            raise GiveUpError(f"{where} has failed: {self._lost!r}; nothing more can be written") from self._lost
         if self._pusher.outcome.done():
             self._raise_over()
 

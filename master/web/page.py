@@ -117,7 +117,7 @@ def _problems(picture: Picture) -> list[Problem]:
         found.append(Problem(_fewer(picture.counts), False))
     if picture.silent:
         silent = counted(picture.silent, "application")
-        found.append(Problem(f"{silent} silent: every lease is over, and after the grace all data of it goes", False))
+        found.append(Problem(f"{silent} silent: every lease has expired; after the grace its data is deleted", False))
     return found
 
 
@@ -150,7 +150,7 @@ def shortened_problem(told: str) -> Markup:
 def _elsewhere(own: Own) -> Markup:
     if own.leader_http:
         where = tag("a", f"{own.leader} at {own.leader_http}", href=f"//{own.leader_http}/")
-        told = join("This master follows. Workers and shuffles are told by the leader: ", where, ".")
+        told = join("This master is a follower. The leader shows workers and shuffles: ", where, ".")
     else:
         told = text("This master knows of no leader. It asks for votes, or waits for another master that does.")
     counts = f"Here, as of entry {own.applied_index:,}: {counted(own.workers, 'worker')} ({own.workers_alive} alive), "

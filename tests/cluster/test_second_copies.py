@@ -115,7 +115,7 @@ def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp
         assert (listed["under_replicated"], listed["lost"], listed["copies_wanted"]) == (4, 0, 2)
         assert "1 shuffle committed with fewer copies than asked for" in page(cluster)
         assert "under-replicated" in {each["code"] for each in cli(cluster, "doctor", status=1)["findings"]}
-        assert "shuffle_under_replicated" in {each["kind"] for each in cli(cluster, "events")["events"]}
+        assert "shuffle.under_replicated" in {each["event"] for each in cli(cluster, "events")["events"]}
         away.start()
         wait_until(lambda: metric(cluster, UNDER_REPLICATED) == 0, "the late copies")
         assert metric(cluster, "holdfast_master_late_copies") == 4
@@ -298,5 +298,5 @@ def test_a06_an_epoch_that_no_winner_wrote_to_is_not_lost(tmp_path: Path):
             writer.write(partition, b"x" * 100)
         shuffle.commit([writer.close()])
         assert shuffle.lost() == []
-        assert "shuffle_lost_data" not in {each["kind"] for each in cli(cluster, "events")["events"]}
+        assert "shuffle.data_lost" not in {each["event"] for each in cli(cluster, "events")["events"]}
         assert sorted(each.partition for each in shuffle.reader(range(8))) == written

@@ -252,9 +252,9 @@ def _place(config: Config, data_port: int, http_port: int) -> WorkerAddresses:
 def _state(standing: WorkerIdentity, departure: Departure) -> str:
     """How this worker is, for whoever looks at the service: a few words."""
     if departure.leaving:
-        return "hands on what is open here, then ends"
+        return "hands over what is open here, then shuts down"
     if departure.draining:
-        return "drains: serves, and takes nothing new"
+        return "draining: serves, and takes no new data"
     return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")
 
 

@@ -347,7 +347,7 @@ def test_why_something_is_still_here() -> None:
     assert [each[:15] for each in why.leases] == ["holder 68312e2e", "holder 68322e2e"]
     over = why_kept(application(), lambda _: 620_000, 60_000)
     assert over.sentence == "1 lease, expired 20 s ago; deleted after the grace"
-    assert over.deletes == "Deleted in 40 s unless its application is heard again before"
+    assert over.deletes == "Deleted in 40 s unless its application renews a lease before"
     assert len(why_kept(application(9), lambda _: 0, 0).leases) == 6
 
 
