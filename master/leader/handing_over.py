@@ -39,8 +39,8 @@ async def hand_over(leader: Leader, request: pb.HandOverRequest) -> pb.HandOverR
         raise RetryError(f"{own} is ending: {error}") from error
     if not over:
         raise RetryError(
-            f"{request.to or 'no other master'} has not the whole log yet, or is not connected: {own} stays the leader; "
-            "look at `holdfast status` and ask again"
+            f"{request.to or 'no other master'} has not the whole log yet, or is not connected: {own} stays "
+            "the leader; look at `holdfast status` and ask again"
         )
     return pb.HandOverReply(leader=await _elected(leader), before=own)
 

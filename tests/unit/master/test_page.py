@@ -269,7 +269,7 @@ def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     """No workers and shuffles, which it cannot know, but its state, its events and a link."""
     found = read(Picture(View(), own(role="follower", serving=False, leader="m2", leader_http="b:1"), ()))
     assert "//b:1/" in found.links()
-    assert "This master follows" in found.text
+    assert "This master is a follower" in found.text
     assert "Here, as of entry 1,233: 4 workers (4 alive), 6 applications, 1 shuffle." in found.text
     alone = read(Picture(View(), own(role="candidate", leader="", leader_http=""), ()))
     assert "there is no leader" in alone.text
