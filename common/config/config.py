@@ -390,7 +390,7 @@ class SecuritySection:
 class LogSection:
     """What servers write to standard error."""
 
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "One line for each change of state at INFO.")
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "What each means: log_events.md.")
     format: Literal["text", "json"] = setting("text", "text for people, json (an object a line) for collectors.")
 
 

@@ -413,7 +413,7 @@ def test_a_job_waits_for_workers_that_come_back(world: World, own: dict[str, Any
 
     wait_until(lambda: not alive(), "the leases of the workers to end", 60.0)
     world.spark.send("counted", *HUGE)
-    wait_until(lambda: "waiting for at most" in world.log(), "the job to wait", 120.0)
+    wait_until(lambda: lines_of(world.log(), LogEvent.SHUFFLE_WAITING), "the job to wait", 120.0)
     for worker in world.cluster.workers:
         worker.start()
     assert world.spark.answer() == own["counted"]

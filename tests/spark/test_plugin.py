@@ -119,7 +119,7 @@ def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str
         running.go()
         assert running.step() == "stopped"
         wait_until(lambda: not shuffles(cluster, others), "the shuffles of an ended application to be dropped", 30.0)
-        assert "is true" not in running.log(), "conf() leaves nothing to warn of"
+        assert not lines_of(running.log(), LogEvent.SETTING_UNSUITABLE), "conf() leaves nothing to warn of"
 
 
 @pytest.mark.long
@@ -210,7 +210,7 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
         cluster.workers[0].kill()
         running.go()
         assert running.step() == TOTALS
-        assert "is given up" in running.log()
+        assert lines_of(running.log(), LogEvent.GENERATION_FAILED)
         wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
 
 
