@@ -12,8 +12,8 @@ from holdfast.client import Session
 from tests.support.reduce_client import PARTITIONS, contents, push, read, records_of
 
 MAPS = 2
-#: A round takes at least so long: what is deleted counts in a quota until the workers have reported it, and a fast machine
-#: would write more than its quota meanwhile.
+#: A round takes at least so long: what is deleted counts in a quota until the workers have reported it, and on a fast
+#: machine more than the quota would be written meanwhile.
 ROUND_SECONDS = 0.1
 
 
