@@ -10,13 +10,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from holdfast.common.agreement import secret_digest
@@ -24,12 +24,13 @@ from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net import detour
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
 from holdfast.common.system.descriptors import raise_descriptor_limit
 from holdfast.common.system.files import read_small_text
 from holdfast.common.system.idle import Idle, calm_collector, tame_allocator
-from holdfast.common.system.log import set_up_logging
+from holdfast.common.system.log import log_event, set_up_logging
 from holdfast.common.system.loop_turns import LoopTurns
 from holdfast.common.system.modes import close_to_others, keep_private
 from holdfast.common.system.notify import Notifier
@@ -55,6 +56,7 @@ from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.waiters import WAITERS_MAX
+from holdfast.master.observe.events import log_all
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.observe.metrics import Metrics
@@ -62,8 +64,6 @@ from holdfast.master.observe.state_metrics import StateMetrics
 from holdfast.master.raft import STRANGERS_MAX, TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
-
-log = logging.getLogger(__name__)
 
 #: A stopping leader hands over before it goes, if that is quick.
 _HAND_OVER_SECONDS = 1.0
@@ -85,14 +85,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
-    if security is not None and (sentence := security.ending(time.time())):
-        log.warning(sentence)
+    if security is not None:
+        security.warn_of_end(time.time())
     detour.take_configured(config.faults)
     raise_descriptor_limit()
     keep_private()
     directory = Path(config.master.directory)
-    for sentence in close_to_others(directory) if directory.is_dir() else ():
-        log.warning(sentence)
+    if directory.is_dir():
+        close_to_others(directory)
     calm_collector()
     tame_allocator()
     try:
@@ -100,7 +100,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
-        log.error("cannot serve", extra={"why": str(error)})
+        log_event(LogEvent.MASTER_FAILED, why=error)
         return 1
     return 0
 
@@ -227,6 +227,7 @@ class Server:
         idle = background(_give_back(), self._leader.fail)
         try:
             await self._stopping.wait()
+            log_event(LogEvent.MASTER_STOPPING, master=self._own.name)
             self._notifier.stopping()
             await self._hand_over()
         finally:
@@ -247,7 +248,7 @@ class Server:
     def _state(self) -> str:
         """How this master is, for whoever looks at the service: a few words."""
         status = self._node.status()
-        doing = "leads" if self._leader.serving else f"follows {status.leader}" if status.leader else "knows no leader"
+        doing = "leader" if self._leader.serving else f"follows {status.leader}" if status.leader else "no leader"
         return f"{doing}, term {status.term}"
 
     async def _raft_turns(self) -> None:
@@ -274,7 +275,7 @@ class Server:
                 await asyncio.wrap_future(self._node.transfer_leadership())
                 await self._leader.followed.wait()
         except (TimeoutError, RaftError) as error:
-            log.info("stops without handing over", extra={"why": str(error)})
+            log_event(LogEvent.LEADER_HANDOVER_FAILED, why=error)
 
     def _changed(self, subjects: Iterable[Subject]) -> None:
         """Runs in Raft's thread."""
@@ -284,11 +285,16 @@ class Server:
     def _happened(self, time_ms: int, index: int, what: list[Happened]) -> None:
         """Runs in Raft's thread."""
         self._leader.events.applied(time_ms, index, what)
+        if self._leader.serving:
+            self._to_loop(partial(log_all, what))
 
     def _led(self, leads: bool, term: int) -> None:
         """Runs in Raft's thread."""
+        self._to_loop(partial(self._leader.leadership, leads, term))
+
+    def _to_loop(self, act: Callable[[], object]) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._leader.leadership, leads, term)
+            self._loop.call_soon_threadsafe(act)
         except RuntimeError:
             return  # the loop is closed: the process ends
 
@@ -306,7 +312,7 @@ class Server:
                 machine.state.under_replicated,
             )
         )
-        yield "holdfast_master_serving", "1 on the master that leads and serves", float(self._leader.serving)
+        yield "holdfast_master_serving", "1 on the leader, once it serves", float(self._leader.serving)
         yield "holdfast_master_term", "Raft term", status.term
         yield "holdfast_master_commit_index", "Raft commit index", status.commit_index
         yield "holdfast_master_applied_index", "Raft applied index", status.applied_index
@@ -333,7 +339,7 @@ class Server:
         yield "holdfast_master_commands_waiting", "Commands waiting to be proposed", self._leader.proposer.waiting
         yield "holdfast_master_calls_under_way", "Calls under way, long polls not counted", self._budgets.calls.count
         yield "holdfast_master_calls_under_way_max", "Bound of those", self._budgets.calls.most
-        yield "holdfast_master_calls_refused", "Calls told to come again because of that", self._budgets.calls.refused
+        yield "holdfast_master_calls_refused", "Calls refused because of that", self._budgets.calls.refused
         yield from self._budget_gauges()
         yield "holdfast_master_long_polls", "Long polls that wait", self._leader.waiters.count
         yield "holdfast_master_long_polls_max", "Bound of those", WAITERS_MAX
@@ -364,7 +370,7 @@ class Server:
         ):
             yield f"holdfast_master_{name}", f"{what} held", slots.count
             yield f"holdfast_master_{name}_max", f"Bound of holdfast_master_{name}", slots.most
-            yield f"holdfast_master_{name}_refused", "Calls told to come again because that was used up", slots.refused
+            yield f"holdfast_master_{name}_refused", "Calls refused because that was used up", slots.refused
         yield "holdfast_master_winners_bytes", "Bytes of winners of commits under way", self._sealing.winners.count
         yield "holdfast_master_winners_bytes_max", "Bound of those", self._sealing.winners.most
         yield "holdfast_master_http_connections", "Connections at the HTTP port", self._http.connections
@@ -381,7 +387,7 @@ class Server:
         yield "holdfast_master_move_commands", "Commands that did it", moves.commands
         yield "holdfast_master_commits", "Generations of REDUCE partitions committed here", sealing.commits
         yield "holdfast_master_commit_seconds", "Time that those took in all", sealing.commit_seconds
-        yield "holdfast_master_commits_without_worker", "Workers given up by commits", sealing.given_up
+        yield "holdfast_master_commits_without_worker", "Workers that commits did not wait for", sealing.given_up
         yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
         yield (
             "holdfast_master_commits_under_replicated_epochs",
@@ -397,7 +403,7 @@ class Server:
             yield "holdfast_master_dfs_rounds", "Times that this master looked through the DFS store", cleaned.rounds
             yield "holdfast_master_dfs_removed", "Folders that it removed from there", cleaned.removed
             yield "holdfast_master_dfs_failures", "Times that it could not", cleaned.failures
-            yield "holdfast_master_dfs_unheard", "Instances there that it never heard of", cleaned.unheard
+            yield "holdfast_master_dfs_unheard", "Instances there that it never knew", cleaned.unheard
 
 
 def _raft_settings(

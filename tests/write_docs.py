@@ -4,12 +4,13 @@ Tests compare each page with what would be written, so a page that was forgotten
 """
 
 from holdfast.common.config import config
-from tests.docs import api
+from tests.docs import api, log_events
 from tests.support.tree import ROOT
 
 PAGES = {
     ROOT / "docs" / "configuration.md": config.documentation,
     ROOT / "docs" / "api.md": api.documentation,
+    ROOT / "docs" / "log_events.md": log_events.documentation,
 }
 
 

@@ -21,7 +21,6 @@ Runs in the event loop. Called by shuffles.py, reviving.py and moving.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -40,7 +39,9 @@ from holdfast.common.formats.reduce_layouts import ReduceManifest
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import said
 from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX
@@ -56,8 +57,6 @@ from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.scopes import Scope
-
-log = logging.getLogger(__name__)
 
 #: Commits under way at once, in all, of one application, and of those that wait for one worker.
 COMMITS_MAX = 1_024
@@ -209,7 +208,7 @@ class Sealing:
                 del self._commits[key]
                 self._sealing.pop(key, None)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("a commit failed", extra={"shuffle": str(key), "why": str(error)})
+                log_event(LogEvent.COMMIT_FAILED, shuffle=key, why=error)
             self._leader.waiters.wake((key,))
 
         task.add_done_callback(end)
@@ -240,8 +239,6 @@ class Sealing:
         counted = word.tally
         self.counts.lost_epochs += counted.lost
         self.counts.under_replicated += counted.under_replicated
-        told = {"shuffle": str(key), "epochs": counted.epochs, "lost": counted.lost, "seconds": round(took, 4)}
-        log.info("committed", extra=told | {"under_replicated": counted.under_replicated})
 
     async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: _Word) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
@@ -348,7 +345,7 @@ class Sealing:
             except HoldfastError as error:
                 was_full |= error.status is Status.DISK_FULL
                 if self._is_given_up(asked, worker, error, was_full):
-                    log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
+                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, why=error)
                     self.counts.given_up += 1
                     seals.give_up(number)
                     return

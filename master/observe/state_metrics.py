@@ -40,9 +40,9 @@ class StateMetrics(Collector):
         ends = security.certificate_ends_s if security is not None else 0
         yield _gauge("certificate_expires_seconds", "When this server's certificate ends; 0 without security", ends)
         yield _gauge("faults_enabled", "1 while [faults] is on", self._leader.config.faults.enabled)
-        events = CounterMetricFamily(_PREFIX + "events", "Things that happened, by kind", labels=["kind"])
-        for kind, count in self._leader.events.counts().items():
-            events.add_metric([kind.value], count)
+        events = CounterMetricFamily(_PREFIX + "events", "Things that happened", labels=["event"])
+        for event, count in self._leader.events.counts().items():
+            events.add_metric([event.dotted], count)
         yield events
         yield from self._heard()
 

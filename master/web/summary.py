@@ -74,7 +74,7 @@ def problems_of(picture: Picture) -> list[Problem]:
     own, fleet, counts = picture.own, picture.fleet, picture.counts
     found = []
     if not own.leader:
-        found.append(Problem("no master leads, as far as this one knows: nothing is registered or committed now"))
+        found.append(Problem("there is no leader, as far as this one knows: nothing is registered or committed now"))
     found += [
         Problem(f"master {each.name} is not connected{f': {each.error}' if each.error else ''}")
         for each in own.masters
@@ -93,9 +93,7 @@ def problems_of(picture: Picture) -> list[Problem]:
         found.append(Problem(_fewer(counts), grave=False))
     if picture.silent:
         silent = counted(picture.silent, "application")
-        found.append(
-            Problem(f"{silent} silent: every lease is over, and after the grace all data of it goes", grave=False)
-        )
+        found.append(Problem(f"{silent} silent: every lease has expired; after the grace its data is deleted", False))
     return found
 
 

@@ -8,7 +8,6 @@ before it is written. A body beyond its sender's window is never received. Calle
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -21,9 +20,11 @@ from holdfast.common.formats.messages import Ack, Role
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.worker.core.usage import UsageTotals
@@ -43,8 +44,6 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reduce_directory import Missing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import Store
-
-_log = logging.getLogger(__name__)
 
 #: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
 #: bodies, so that whoever keeps to a window never waits for memory.
@@ -220,7 +219,7 @@ class PushService:
         try:
             act()
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-            _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
+            log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
             self._abandon(push, error)
 
     def _abandon(self, push: OnItsWay, error: Exception) -> None:
@@ -232,8 +231,8 @@ class PushService:
             push.failures[index] = Status.FAILED_COPY
             try:
                 self._give_up(state, error)
-            except Exception:  # noqa: BLE001 - whatever it is, the push is answered
-                _log.exception("a copy could not be given up", extra={"shuffle": str(state.shuffle)})
+            except Exception as failure:  # noqa: BLE001 - whatever it is, the push is answered
+                log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=state.shuffle, why=error, trace=failure)
         self._entries.pop(push.decision, None)
         self._answer(push)
         if push.landed is not None:
@@ -276,10 +275,7 @@ class PushService:
             self._answer(push, release=False)
             self._write_promised(push, rows, body)
             if self.owed_bytes:
-                told = {"shuffle": str(request.shuffle), "bytes": push.size}
-                _log.warning(
-                    "what was acknowledged from memory finds no room on the disk, and waits for it", extra=told
-                )
+                log_event(LogEvent.PUSH_MEMORY_WAITING, shuffle=request.shuffle, bytes=push.size)
             return
         if taken:
             self._write(push, rows, body)
@@ -348,8 +344,8 @@ class PushService:
         taken = push.decision.states
         try:
             self._write(push, rows, body)
-        except Exception:  # noqa: BLE001 - what was promised may not be there, whatever it is
-            _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
+        except Exception as error:  # noqa: BLE001 - what was promised may not be there, whatever it is
+            log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
             push.failures = dict.fromkeys(range(len(taken)), int(Status.FAILED_COPY))
         self._give_up_promised(push)
         owed = {index for index, status in push.failures.items() if status == Status.NO_ROOM}
@@ -373,7 +369,7 @@ class PushService:
         push.failures.clear()
         self._write_promised(push, memoryview(b""), push.body.view)
         if self._owed is None:
-            _log.info("what waited for room waits no more", extra={"shuffle": str(decision.push.shuffle)})
+            log_event(LogEvent.PUSH_MEMORY_WRITTEN, shuffle=decision.push.shuffle)
 
     def _give_up_promised(self, push: OnItsWay) -> None:
         """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
@@ -415,8 +411,10 @@ class PushService:
                 break
             if push.syncing and now_ns - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
                 self._said_ns = now_ns
-                told = {"pushes": len(self._entries), "seconds": int(waited), "directories": self._named(push.syncing)}
-                _log.warning("a push waits for the sync of a disk", extra=told)
+                directories = self._named(push.syncing)
+                log_event(
+                    LogEvent.PUSH_SYNC_SLOW, pushes=len(self._entries), seconds=int(waited), directories=directories
+                )
             if waited >= SYNC_SECONDS and push.waits == len(push.syncing):
                 self._leave_disk(push)
 
@@ -456,8 +454,7 @@ class PushService:
         now_ns = time.monotonic_ns()
         if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
             self._replica_said_ns = now_ns
-            told = {"why": str(error) or repr(error), "failed": self._counters.forwards_failed}
-            _log.warning("pushes could not be repeated to a replica", extra=told)
+            log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, why=error)
         self._one_less(push)
 
     def _wait_for(self, push: OnItsWay, index: int, first: Decision) -> None:
