@@ -50,7 +50,7 @@ async def _large(cluster: LocalCluster, client: ControlClient) -> World | None:
 STORIES: dict[str, tuple[Story, tuple[str, ...]]] = {
     "empty": (
         _empty,
-        ("no worker has registered yet", "No worker has registered.", "No shuffle is registered.", "leads in term"),
+        ("no worker has registered yet", "No worker has registered.", "No shuffle is registered.", "leader.elected"),
     ),
     "busy": (
         _busy,
