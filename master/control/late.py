@@ -171,9 +171,7 @@ class LateCopies:
         while missing := late.missing(number, SEAL_EPOCHS_MAX):
             worker = self._asker.worker(key, number)
             answer = await self._asker.ask(worker, key, missing, SealFlag.FINAL)
-            late.answered(number, worker, shuffle.ack, answer.epochs)
-            if late.missing(number, len(missing)) == missing:
-                raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
+            late.heard(worker, shuffle.ack, missing, answer.epochs)
         await self._say(key, late)
         self._forget(key)
 

@@ -8,7 +8,7 @@ Rules
 * One that says again and again that it is busy or full has the data. It is asked for five times `return_grace`, counted
   from the first time, whatever came in between; only an answer ends the count.
 
-Pure; times are monotonic nanoseconds. Used by master/control/sealing.py, one for each worker of a commit.
+Pure; times are monotonic nanoseconds. Used by commit.py, one for each worker of a commit.
 """
 
 from __future__ import annotations

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from holdfast.common.errors import RetryError
+from holdfast.common.statuses import Status
+
 
 @dataclass(slots=True)
 class Slots:
@@ -38,6 +41,14 @@ class Slots:
         assert self.count + amount <= self.most, self.count
         self.taken[who] = self.taken.get(who, 0) + amount
         self.count += amount
+
+    def claim(self, who: Hashable, what: str, amount: int = 1) -> None:
+        """Take so much of `what`. Raises RetryError (BUSY) if there is none, or none for this one."""
+        if self.full(amount):
+            raise RetryError(f"{self.count} {what}; try again", status=Status.BUSY)
+        if self.full_for(who, amount):
+            raise RetryError(f"{self.taken.get(who, 0)} {what} for this application; try again", status=Status.BUSY)
+        self.take(who, amount)
 
     def give_back(self, who: Hashable, amount: int = 1) -> None:
         """Give so much back."""
