@@ -164,6 +164,16 @@ def core_imports(source: Source) -> Iterator[str]:
             yield source.at(found.node, f"a core is plain Python; it must not import {found.module}")
 
 
+def core_fields(source: Source) -> Iterator[str]:
+    """What a core keeps has a type that a core knows: under `Any` and `object` the things of an edge get in."""
+    if not is_core(source):
+        return
+    for made in [node for node in ast.walk(source.tree) if isinstance(node, ast.ClassDef)]:
+        for field in [node for node in made.body if isinstance(node, ast.AnnAssign)]:
+            if names := {getattr(one, "id", "") for one in ast.walk(field.annotation)} & {"Any", "object"}:
+                yield source.at(field, f"{made.name} keeps {names.pop()}; a core keeps plain values and ids")
+
+
 def purity(source: Source) -> Iterator[str]:
     """No clock, socket, file, thread, process, chance or log in cores and in the pure ring of common."""
     if not is_pure(source):
@@ -336,6 +346,10 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
         ("worker/core/push.py", "from holdfast.worker.storage import index"),
         ("master/placement/spread.py", "from holdfast.common.net import ports"),
         ("master/core/state/state.py", "from holdfast.common.dfs.store import DfsStore"),
+    ),
+    core_fields: (
+        ("worker/core/write/epochs.py", "class EpochState:\n    copy: Any = None"),
+        ("master/core/usage.py", "class Usage:\n    by_path: dict[str, object]"),
     ),
     purity: (
         ("worker/core/push.py", "import time"),

@@ -203,7 +203,7 @@ class StoryWorld:
             assert state is not None
             self._end(state, status)
             failures[index] = status
-        for state, status in self.store.reduce.flush([one for one in decision.marked if one.copy is not None]):
+        for state, status in self.store.reduce.flush(decision.marked):
             self._end(state, status)
             if status is Status.FAILED_COPY:
                 failures |= {index: status for index, taken in enumerate(decision.states) if taken is state}

@@ -22,6 +22,7 @@ from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import CHUNK_BYTES, MIB
+from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT
@@ -90,7 +91,10 @@ class PartitionCopy:
         "path",
         "path_text",
         "pending",
+        "positions",
         "rows",
+        "sizes",
+        "state",
         "sync_error",
         "syncing",
         "views",
@@ -99,12 +103,15 @@ class PartitionCopy:
 
     def __init__(self, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
         self.key: EpochKey = head.key
+        #: what is decided on while it is open; None of what an earlier start left
+        self.state: EpochState | None = None
         self.ack: Ack = head.ack
         self.head = head
         self.path = root / open_path(head.key)
         self.path_text = str(self.path)
         #: batches that are in the log only
         self.pending = Pending()
+        self.positions, self.sizes = self.pending.positions, self.pending.sizes
         self.views = views
         #: length of the file; 0 while there is none
         self.file_bytes = 0

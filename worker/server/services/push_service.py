@@ -244,8 +244,7 @@ class PushService:
         if Life.FAILED not in LEGAL[state.life]:
             return
         try:
-            if state.copy is not None:
-                self._store.reduce.give_up(state, error)
+            self._store.reduce.give_up(state, error)
         finally:
             self.reduce.broke(state)
 
@@ -323,7 +322,7 @@ class PushService:
         for index, status in failures:
             self._fail(push, index, status)
         if decision.marked:
-            for state, status in self._store.reduce.flush([one for one in decision.marked if one.copy is not None]):
+            for state, status in self._store.reduce.flush(decision.marked):
                 self._end(state, status)
                 if status is Status.FAILED_COPY:
                     for index, taken in enumerate(decision.states):
