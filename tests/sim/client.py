@@ -44,7 +44,7 @@ from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
 from holdfast.worker.server.membership import registration
 from holdfast.worker.server.membership import worker_identity as standing
-from holdfast.worker.server.services import forwarding, push_service
+from holdfast.worker.server.services import forwarding
 from tests.sim.clock import Life, Violation, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
@@ -98,7 +98,7 @@ def wired(network: Network) -> Iterator[None]:
     Dialer.network = network
     swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
     swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
-    swaps += [(module, "FRAME_BODY_BYTES_MAX", BODY_BYTES) for module in (push_service, credits_module)]
+    swaps += [(credits_module, "FRAME_BODY_BYTES_MAX", BODY_BYTES)]
 
     async def control_client(masters: str, standing: object) -> Control:
         return Control(network)

@@ -38,7 +38,7 @@ from holdfast.common.system.notify import Notifier
 from holdfast.common.system.tasks import awaited, background
 from holdfast.common.system.waiting import SAY_SECONDS
 from holdfast.common.version import VERSION
-from holdfast.worker.core.write.reduce import Limits
+from holdfast.worker.core.write.reduce import Limits, Reduce
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.worker_identity import (
@@ -54,7 +54,7 @@ from holdfast.worker.server.observe.status import Status
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.directory_paths import doubts
@@ -156,18 +156,10 @@ class Worker:
         kept = KeptIdentity.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = IdentityKeeper(store, standing)
-        pushes = PushService(
-            store,
-            standing,
-            counters,
-            faults,
-            asking,
-            memory=int(config.worker.memory),
-            limits=Limits(int(config.worker.soft_split), int(config.worker.hard_split)),
-            disk_reserve=int(config.worker.disk_reserve),
-            peers_max=descriptors.peers,
-        )
-        seals = SealService(store, counters, pushes.reduce)
+        limits = Limits(int(config.worker.soft_split), int(config.worker.hard_split))
+        seals = SealService(store, counters, Reduce(standing.incarnation, limits, choose=store.tiering.choose))
+        bounds = PushBounds(int(config.worker.memory), int(config.worker.disk_reserve), descriptors.peers)
+        pushes = PushService(store, standing, counters, faults, asking, seals, bounds)
         streams = StreamService(store, standing, counters, faults)
         server = DataServer(standing, maps, streams, pushes, seals, asking, self._security, descriptors.connections)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)

@@ -18,12 +18,13 @@ from holdfast.common.net.frames.server import FrameServer, serve
 from holdfast.common.security.authority import issue, make_ca
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.security.server import ServerSecurity
+from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.disk import Disk
@@ -52,8 +53,8 @@ class DataWorld:
         counters, faults = Counters(), Faults()
         asking = EverythingRegistered()
         maps = MapService(self.store, standing, counters, faults, asking)
-        pushes = PushService(self.store, standing, counters, faults, asking, memory=64 * MIB)
-        seals = SealService(self.store, counters, pushes.reduce)
+        seals = SealService(self.store, counters, Reduce(standing.incarnation, choose=self.store.tiering.choose))
+        pushes = PushService(self.store, standing, counters, faults, asking, seals, PushBounds(64 * MIB))
         streams = StreamService(self.store, standing, counters, faults)
         self.server = DataServer(standing, maps, streams, pushes, seals, asking, security)
         self.pool = BufferPool(64 * MIB)

@@ -56,7 +56,6 @@ class DataServer:
         self.pushes = pushes
         self.seals = seals
         self.asking = asking
-        pushes.seal_split = seals.seal_split
         #: connections of workers and masters, by number; all others are clients
         self._roles: dict[int, Role] = {}
         #: every connection that greeted
