@@ -98,18 +98,13 @@ class MessageFilter:
         self._on_disconnected: Callable[[Any], None] = lambda _node: None
         self._raft: Hardened
         self._nodes: dict[str, Any] = {}
-        self._on_part: Callable[[SnapshotPart], bool] = lambda _part: True
-        self._busy: Callable[[], bool] = lambda: False
+        self._on_part: Callable[[SnapshotPart], bool]
+        #: a snapshot is being installed: nothing that would change the log is taken
+        self.installing = False
 
-    def bind(
-        self,
-        raft: Hardened,
-        nodes: dict[str, Any],
-        on_part: Callable[[SnapshotPart], bool],
-        busy: Callable[[], bool],
-    ) -> None:
-        """Complete the gate. `on_part` keeps a part; `busy` says that a snapshot is being installed."""
-        self._raft, self._nodes, self._on_part, self._busy = raft, nodes, on_part, busy
+    def bind(self, raft: Hardened, nodes: dict[str, Any], on_part: Callable[[SnapshotPart], bool]) -> None:
+        """Complete the filter. `on_part` keeps a part of a snapshot."""
+        self._raft, self._nodes, self._on_part = raft, nodes, on_part
 
     # the transport object of the library
 
@@ -284,7 +279,7 @@ class MessageFilter:
     def _append(self, peer: str, node: Any, message: Append) -> None:
         if not self._fresh(peer, message.term, message.seq):
             return
-        if self._busy():
+        if self.installing:
             self._heard(node, message.term, 0)
             self._outbox.append((peer, Answer(message.term, message.seq, 0, False, False)))
             return
@@ -331,7 +326,7 @@ class MessageFilter:
             answer = Answer(part.term, part.seq, part.index + 1, False, True)
         elif part.index <= known:
             answer = Answer(part.term, part.seq, known + 1, False, True)
-        elif not self._busy() and part.data:
+        elif not self.installing and part.data:
             self._on_part(part)
         self._outbox.append((peer, answer))
 

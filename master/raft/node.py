@@ -31,7 +31,7 @@ from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded
 from holdfast.master.raft.handshake import Identity
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
-from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine
+from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine, Surroundings
 from holdfast.master.raft.snapshot import FileSnapshots
 from holdfast.master.raft.transport import TlsContexts, Transport
 
@@ -197,11 +197,8 @@ class RaftNode(Generic[M]):
             self._machine,
             journal,
             snapshots,
-            self._transport,
-            self,
-            clock=self._clock,
-            rng=rng,
-            on_leadership=on_leadership,
+            Surroundings(self._transport, self, self._clock, rng),
+            on_leadership,
         )
         self._transport.bind(self._member)
         self._snapshots = snapshots

@@ -11,7 +11,7 @@ from holdfast.master.raft.codec import Entry, SnapshotPart
 from holdfast.master.raft.errors import RaftError
 from holdfast.master.raft.journal import Change, Journal, Meta
 from holdfast.master.raft.library import LEADER
-from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings
+from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, Surroundings
 from holdfast.master.raft.snapshot import SnapshotId, Transfer
 from tests.raft.world import Crash, Oracle, Violation, World
 
@@ -206,10 +206,7 @@ class HardenedPeer:
             self._machine,
             journal,
             SimSnapshots(self._disk),
-            self,
-            self,
-            clock=self._clock,
-            rng=self._world.rng,
+            Surroundings(self, self, self._clock, self._world.rng),
         )
 
     def live(self) -> Member:

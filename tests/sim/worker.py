@@ -132,7 +132,7 @@ class SimWorker:
             departure = Departure(server, self.standing, 0, asyncio.Event())
             self._loop.create_task(
                 Registration(
-                    store, self.standing, IdentityKeeper(store, self.standing), counters, server, place, departure
+                    store, self.standing, IdentityKeeper(store, self.standing), counters, server, place, departure, int
                 ).run("")
             )
             self._loop.create_task(self._tick())

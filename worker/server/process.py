@@ -136,8 +136,6 @@ class Worker:
         self._store = store
         self._monitor = store.monitor(config.disk_check.interval.seconds)
         self._stop = asyncio.Event()
-        #: why this worker ends though nobody told it to
-        self._refusal = ""
         self._notifier = Notifier()
         self.ending = Ending()
 
@@ -187,7 +185,7 @@ class Worker:
         if not stop_task.done():
             beside.result()  # raises what ended it
         self._notifier.stopping()
-        self.ending.code = 2 if self._refusal else 0
+        self.ending.code = 2 if departure.refusal else 0
         self.ending.begin()
         in_time = await _finish(status, keeper)
         for task in (beside, watch):
@@ -196,12 +194,8 @@ class Worker:
         self._monitor.close()
         if store.hanging or not in_time:
             _leave("a disk", self.ending.code)
-        if self._refusal:
-            raise ConfigError(self._refusal)
-
-    def _end(self, refusal: str) -> None:
-        self._refusal = refusal
-        self._stop.set()
+        if departure.refusal:
+            raise ConfigError(departure.refusal)
 
     async def _beside(self, status: Status, keeper: IdentityKeeper, http: socket.socket, departure: Departure) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
@@ -209,9 +203,8 @@ class Worker:
         from holdfast.worker.server.membership.registration import Registration
 
         registration = Registration(
-            self._store, status.standing, keeper, status.counters, status.data, status.place, departure
+            self._store, status.standing, keeper, status.counters, status.data, status.place, departure, resident_bytes
         )
-        registration.memory, registration.end = resident_bytes, self._end
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
