@@ -101,11 +101,12 @@ class FetchDisposition(Enum):
 
 
 class Meaning(NamedTuple):
-    """What a status means. `error` is the name of its class in errors.py; `moves_map`: the writer of a MAP
-    file starts again on the next worker."""
+    """What a status means. `error` is the name of its class in errors.py, `code` what Connect calls it;
+    `moves_map`: the writer of a MAP file starts again on the next worker."""
 
     next: Next
     error: str
+    code: str
     push: PushDisposition
     moves_map: bool
     fetch: FetchDisposition
@@ -117,6 +118,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.OK: Meaning(
         Next.DONE,
         "GiveUpError",
+        "internal",
         PushDisposition.KEPT,
         False,
         FetchDisposition.STOP,
@@ -125,6 +127,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.SOFT_SPLIT: Meaning(
         Next.DONE,
         "GiveUpError",
+        "internal",
         PushDisposition.KEPT,
         False,
         FetchDisposition.STOP,
@@ -133,6 +136,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.SLOW_DOWN: Meaning(
         Next.DONE,
         "GiveUpError",
+        "internal",
         PushDisposition.KEPT,
         False,
         FetchDisposition.STOP,
@@ -141,6 +145,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.HARD_SPLIT: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.STOP,
@@ -149,6 +154,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.STALE_INCARNATION: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.NO_ANSWER,
@@ -157,6 +163,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.SEALED: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.STOP,
@@ -165,6 +172,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.COMMITTED: Meaning(
         Next.FINAL,
         "AbortedError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -173,6 +181,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.FAILED_COPY: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.MISSING,
@@ -181,6 +190,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.REPLICA_FAILED: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.STOP,
@@ -189,6 +199,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNKNOWN_STREAM: Meaning(
         Next.ELSEWHERE,
         "UnknownStreamError",
+        "internal",
         PushDisposition.STOP,
         False,
         FetchDisposition.NO_ANSWER,
@@ -197,6 +208,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNKNOWN_FILE: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.STOP,
         True,
         FetchDisposition.MISSING,
@@ -205,6 +217,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.NOT_SEALED: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.STOP,
         True,
         FetchDisposition.MISSING,
@@ -213,6 +226,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.APPLICATION_GONE: Meaning(
         Next.FINAL,
         "ApplicationGoneError",
+        "not_found",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -221,6 +235,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNKNOWN_SHUFFLE: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "not_found",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -229,6 +244,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNKNOWN_GENERATION: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "not_found",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -237,6 +253,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.NOT_COMMITTED: Meaning(
         Next.AGAIN,
         "RetryError",
+        "failed_precondition",
         PushDisposition.AGAIN,
         False,
         FetchDisposition.STOP,
@@ -245,6 +262,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.NEED_WINNERS: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -253,6 +271,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.CONFLICT: Meaning(
         Next.FINAL,
         "ConflictError",
+        "already_exists",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -261,6 +280,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.CALL_TOO_OLD: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -269,6 +289,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.CALL_REUSED: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "already_exists",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -277,6 +298,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.GENERATION_CLOSED: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -285,6 +307,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.NO_ROOM: Meaning(
         Next.FINAL,
         "NoRoomError",
+        "resource_exhausted",
         PushDisposition.MOVE,
         True,
         FetchDisposition.STOP,
@@ -293,6 +316,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.DISK_FULL: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.STOP,
@@ -301,6 +325,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.DISK_FAILED: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.UNREADABLE,
@@ -309,6 +334,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.BUSY: Meaning(
         Next.AGAIN,
         "RetryError",
+        "unavailable",
         PushDisposition.AGAIN,
         True,
         FetchDisposition.NO_ANSWER,
@@ -317,6 +343,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.QUOTA_EXCEEDED: Meaning(
         Next.FINAL,
         "QuotaExceededError",
+        "resource_exhausted",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -325,6 +352,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.DATA_LOST: Meaning(
         Next.FINAL,
         "DataLostError",
+        "internal",
         PushDisposition.STOP,
         False,
         FetchDisposition.MISSING,
@@ -333,6 +361,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.CORRUPT: Meaning(
         Next.FINAL,
         "CorruptError",
+        "internal",
         PushDisposition.DAMAGED,
         True,
         FetchDisposition.MISSING,
@@ -341,6 +370,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.BAD_ORDER: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "internal",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -349,6 +379,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.BAD_FRAME: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "invalid_argument",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -357,6 +388,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.BAD_VERSION: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "invalid_argument",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -365,6 +397,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.WRONG_CLUSTER: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -373,6 +406,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNAUTHENTICATED: Meaning(
         Next.FINAL,
         "UnauthenticatedError",
+        "unauthenticated",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -381,6 +415,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.TOO_LARGE: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "resource_exhausted",
         PushDisposition.STOP,
         False,
         FetchDisposition.MISSING,
@@ -389,6 +424,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.BAD_REQUEST: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "invalid_argument",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -397,6 +433,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.TOKEN_EXPIRED: Meaning(
         Next.AGAIN,
         "TokenExpiredError",
+        "unauthenticated",
         PushDisposition.UNKNOWN,
         True,
         FetchDisposition.NO_ANSWER,
@@ -405,6 +442,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.FORBIDDEN: Meaning(
         Next.FINAL,
         "ForbiddenError",
+        "permission_denied",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -413,6 +451,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.NOT_LEADER: Meaning(
         Next.AGAIN,
         "NotLeaderError",
+        "unavailable",
         PushDisposition.AGAIN,
         False,
         FetchDisposition.STOP,
@@ -421,6 +460,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNAVAILABLE: Meaning(
         Next.AGAIN,
         "RetryError",
+        "unavailable",
         PushDisposition.UNKNOWN,
         True,
         FetchDisposition.NO_ANSWER,
@@ -429,6 +469,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.OUTCOME_UNKNOWN: Meaning(
         Next.AGAIN,
         "OutcomeUnknownError",
+        "unavailable",
         PushDisposition.UNKNOWN,
         False,
         FetchDisposition.STOP,
@@ -437,6 +478,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.INCARNATION_TOO_LOW: Meaning(
         Next.FINAL,
         "IncarnationTooLowError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -445,6 +487,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.UNKNOWN_WORKER: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "not_found",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -453,6 +496,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.WORKER_CONFLICT: Meaning(
         Next.FINAL,
         "ConflictError",
+        "already_exists",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -461,6 +505,7 @@ MEANINGS: dict[Status, Meaning] = {
     Status.INTERNAL: Meaning(
         Next.FINAL,
         "GiveUpError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.MISSING,

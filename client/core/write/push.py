@@ -217,7 +217,7 @@ class PushSession:
             disposition = MEANINGS[Status(status)].push
             if disposition is PushDisposition.STOP:
                 return self._stop(self._over_because(status, sent.entries[index]))
-            congested |= status in (Status.SLOW_DOWN, Status.BUSY)
+            congested |= status == Status.SLOW_DOWN or disposition is PushDisposition.AGAIN
             if disposition is PushDisposition.KEPT:
                 if status == Status.SOFT_SPLIT:
                     self._revivals.split(sent.entries[index].partition, sent.entries[index].epoch)
