@@ -17,8 +17,7 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Identity
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
-from holdfast.worker.core.access import check_frame, check_role
-from holdfast.worker.core.greeting import check_hello
+from holdfast.worker.core.access import check_frame, check_hello, check_role
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.parts import in_parts
