@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from holdfast.client.checks import codec_of, map_range, partition_list, whole
 from holdfast.client.connection.addresses import Addresses, known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.core.write.locations import Locations
-from holdfast.client.generation import Shuffle
+from holdfast.client.core.write.locations import PartitionLocations
+from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import PushManifest
 from holdfast.client.read.push_reader import PartitionReader
 from holdfast.client.read.shared_read_state import reads_of
@@ -53,7 +53,7 @@ _NAMED_MAX = 10
 
 
 @dataclass
-class ReduceShuffle(Shuffle):
+class ReduceShuffle(ClientShuffle):
     """One generation of one shuffle of REDUCE partitions. Make one with Session.register_reduce_shuffle."""
 
     #: the places at registration (REDUCE_LOCATIONS); empty where it was opened to be read
@@ -173,7 +173,7 @@ class ReduceShuffle(Shuffle):
         found = _routes.get(self.key)
         if found is None:
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
-            locations = Locations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
+            locations = PartitionLocations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
             addresses = Addresses(self.ticket, self.addresses)
             found = _keep(_routes, self.key, Routes(locations, addresses))
         return found

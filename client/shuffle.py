@@ -16,7 +16,7 @@ from typing import Any
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.generation import Shuffle
+from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, read_partitions
 from holdfast.client.read.shared_read_state import reads_of
@@ -45,7 +45,7 @@ RETURN_GRACE_SECONDS = 30.0
 
 
 @dataclass
-class MapShuffle(Shuffle):
+class MapShuffle(ClientShuffle):
     """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
 
     #: None where it was opened to be read

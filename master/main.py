@@ -114,7 +114,7 @@ def _load(path: Path) -> Config:
     return configuration.parse(read_small_text(path, "the configuration"), os.environ, str(path))
 
 
-def _own(config: Config, path: Path) -> configuration.Peer:
+def _own(config: Config, path: Path) -> configuration.MasterPeer:
     try:
         return configuration.require_master(config)
     except ConfigError as error:
@@ -133,13 +133,13 @@ def _secrets(config: Config) -> tuple[bytes, bytes]:
     return f"holdfast loopback {config.cluster.id}".encode(), b""
 
 
-class Server:
+class MasterServer:
     """The parts of one master, put together."""
 
     def __init__(
         self,
         config: Config,
-        own: configuration.Peer,
+        own: configuration.MasterPeer,
         secrets: tuple[bytes, bytes],
         security: ServerSecurity | None,
         store: DfsStore | None,
@@ -401,7 +401,7 @@ class Server:
 
 
 def _raft_settings(
-    config: Config, own: configuration.Peer, secrets: tuple[bytes, bytes], security: ServerSecurity | None
+    config: Config, own: configuration.MasterPeer, secrets: tuple[bytes, bytes], security: ServerSecurity | None
 ) -> RaftSettings:
     raft, faults = config.raft, config.faults
     return RaftSettings(
@@ -434,13 +434,13 @@ async def _give_back() -> None:
 
 async def _run(
     config: Config,
-    own: configuration.Peer,
+    own: configuration.MasterPeer,
     secrets: tuple[bytes, bytes],
     security: ServerSecurity | None,
     store: DfsStore | None,
     load: Callable[[], Config],
 ) -> None:
-    server = Server(config, own, secrets, security, store, load)
+    server = MasterServer(config, own, secrets, security, store, load)
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

@@ -64,7 +64,7 @@ class ClusterSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class MasterPeer:
     """One master of the cluster, as the other masters reach it."""
 
     name: str = required("The master's name, as in its own [master] section.")
@@ -84,7 +84,7 @@ class MasterSection:
     http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
     directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
-    peers: tuple[Peer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
+    peers: tuple[MasterPeer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
@@ -139,7 +139,7 @@ class LeaseSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Directory:
+class DirectorySetting:
     """One storage directory of a worker."""
 
     path: str = required("Where it is, absolute. It belongs to one worker of one cluster for good.")
@@ -182,7 +182,7 @@ class WorkerSection:
     data_port: Port = setting(Port(7080), "Pushes and reads; clients learn it from the masters. 0: the system chooses.")
     http_port: Port = setting(Port(7081), "Health, status and metrics. 0 lets the system choose.")
     masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
-    directories: tuple[Directory, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
+    directories: tuple[DirectorySetting, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
     copy_grace: Duration = duration(
         "5s",
@@ -436,7 +436,7 @@ def render(config: Config) -> str:
     return settings.render(config)
 
 
-def require_master(config: Config) -> Peer:
+def require_master(config: Config) -> MasterPeer:
     """Check what only a master needs; return its own entry among the peers. Raises ConfigError."""
     _check_security(config)
     _need(config.master.directory, "master.directory", "a directory for the journal")
@@ -449,7 +449,7 @@ def require_master(config: Config) -> Peer:
     raise ConfigError(f'master.name is "{config.master.name}", which is not among the peers: {names}')
 
 
-def _check_http(section: MasterSection, own: Peer) -> None:
+def _check_http(section: MasterSection, own: MasterPeer) -> None:
     """Raise ConfigError if clients would be sent to a port of this machine where nobody listens. Behind another name or
     address anything may stand that leads here."""
     host, _, port = str(own.http).rpartition(":")
@@ -481,7 +481,7 @@ def advertised(bind: str, address: str, this_host: str) -> str:
     return address or (this_host if bind in ("", "0.0.0.0", "::") else bind)
 
 
-def master_hosts(config: Config, own: Peer) -> list[str]:
+def master_hosts(config: Config, own: MasterPeer) -> list[str]:
     """By what clients, and other masters where there are some, reach the master `own`."""
     addresses = [own.http, own.raft] if len(config.master.peers) > 1 else [own.http]
     return list(dict.fromkeys(str(address).rpartition(":")[0].strip("[]") for address in addresses))

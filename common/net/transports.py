@@ -60,7 +60,7 @@ class UnknownHostError(RetryError):
     """No host has the name in the address."""
 
 
-class Transport(Protocol):
+class ControlTransport(Protocol):
     """What control.py needs of a way to a master."""
 
     #: whose masters are meant; "" while any will do

@@ -17,11 +17,11 @@ from google.protobuf.message import Message
 
 from holdfast.common.errors import HoldfastError, ProtocolError
 from holdfast.common.net.methods import METHODS, Method
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import TokenIdentity
 from holdfast.common.statuses import Status
 from holdfast.master.api import proto_bodies
 from holdfast.master.api.access import CALLER, check_call, check_method
-from holdfast.master.api.budgets import Asker, Budgets
+from holdfast.master.api.budgets import BudgetOwner, Budgets
 from holdfast.master.observe.metrics import Metrics
 
 log = logging.getLogger(__name__)
@@ -42,7 +42,7 @@ class Handlers:
         self._metrics = metrics
         self.budgets = budgets
 
-    def admit(self, method: Method, caller: Identity | None) -> None:
+    def admit(self, method: Method, caller: TokenIdentity | None) -> None:
         """Before the request is read: raise ForbiddenError for whom this method is not for, whatever is asked."""
         try:
             check_method(caller, method.name)
@@ -58,7 +58,7 @@ class Handlers:
             self._metrics.answered(method.name, error.status, 0.0)
             raise
 
-    async def call(self, method: Method, request: Message, caller: Identity | None, asker: Asker) -> Message:
+    async def call(self, method: Method, request: Message, caller: TokenIdentity | None, asker: BudgetOwner) -> Message:
         """Answer a call of this caller (None: there is no security) from the share of `asker`; raises HoldfastError and
         nothing else."""
         started = time.perf_counter()

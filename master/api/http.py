@@ -24,11 +24,11 @@ from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
 from holdfast.common.security.http import CHALLENGE, identify
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import TokenIdentity
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
 from holdfast.master.api.access import check_page
-from holdfast.master.api.budgets import SMALL_BYTES, Asker, Room
+from holdfast.master.api.budgets import SMALL_BYTES, BudgetOwner, BudgetRoom
 from holdfast.master.api.handlers import Handlers
 from holdfast.master.api.json_bodies import JsonBodies
 from holdfast.master.api.proto_bodies import too_long
@@ -137,7 +137,7 @@ class MasterHttp:
             code = code_of(error.status)
             return _refused(error, code, http_status_of(code))
 
-    async def _call(self, method: Method, request: web.BaseRequest, caller: Identity | None) -> web.Response:
+    async def _call(self, method: Method, request: web.BaseRequest, caller: TokenIdentity | None) -> web.Response:
         content_type = request.content_type
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
@@ -163,7 +163,7 @@ class MasterHttp:
             code = code_of(error.status)
             return _refused(error, code, http_status_of(code))
 
-    async def _message(self, method: Method, content_type: str, body: bytearray, asker: Asker) -> Message:
+    async def _message(self, method: Method, content_type: str, body: bytearray, asker: BudgetOwner) -> Message:
         """Return the request that is in the body, of which nothing is left."""
         if content_type == "application/json":
             return await self._json.read(method, body, asker.who)
@@ -173,7 +173,7 @@ class MasterHttp:
             body.clear()
 
     async def _reply(
-        self, reply: Message, content_type: str, asker: Asker, transport: asyncio.WriteTransport | None
+        self, reply: Message, content_type: str, asker: BudgetOwner, transport: asyncio.WriteTransport | None
     ) -> web.Response:
         """Write an answer, for which there has to be room until the client has taken it. One that fits in what the
         system takes at once needs neither room nor a bound on the time."""
@@ -204,7 +204,7 @@ def _json(reply: Message) -> bytes:
 class _Held(web.Response):
     """An answer that gives its room back when the client has taken it, or is given up."""
 
-    def __init__(self, room: Room, body: bytes, content_type: str) -> None:
+    def __init__(self, room: BudgetRoom, body: bytes, content_type: str) -> None:
         super().__init__(body=body, content_type=content_type)
         self._room = room
 
@@ -240,7 +240,7 @@ def _is_idle(transport: asyncio.WriteTransport | None) -> bool:
     return transport is not None and not transport.get_write_buffer_size()
 
 
-async def _read(request: web.BaseRequest, method: Method, content_type: str, room: Room) -> bytearray:
+async def _read(request: web.BaseRequest, method: Method, content_type: str, room: BudgetRoom) -> bytearray:
     """Read the body into the room that it takes; its length is checked before, and again while a chunked one comes in.
     What has come goes at once where the rest does not: the error is kept by aiohttp, with this frame."""
     most = method.request_bytes_max

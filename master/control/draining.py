@@ -20,7 +20,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.api.turns import turn
-from holdfast.master.core.drains import Kept, Verdict, judge, named, ref_of
+from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
@@ -95,7 +95,7 @@ class Draining:
         if not worker.draining_ms or not worker.alive:
             return None
         placed, kept = self._leader.drains.placed(worker), self._kept(worker)
-        verdict: Verdict = judge(placed, kept, self.others(worker))
+        verdict: DrainVerdict = judge(placed, kept, self.others(worker))
         return pb.Drain(
             since_ms=max(self._leader.now_ms() - worker.draining_ms, 0),
             epochs=placed.epochs if placed is not None else None,

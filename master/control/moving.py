@@ -46,7 +46,7 @@ log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
-class MoveCounts:
+class EpochMoveCounts:
     """What was moved since this master started; read by its metrics."""
 
     made: int = 0
@@ -67,7 +67,7 @@ class EpochMover:
         self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
         #: shuffles that cannot move without breaking what placement enforces
         self._stuck: set[ShuffleKey] = set()
-        self.counts = MoveCounts()
+        self.counts = EpochMoveCounts()
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:

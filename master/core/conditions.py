@@ -59,7 +59,7 @@ def _changes(name: str, before: dict[str, Spot], now: dict[str, Spot]) -> Iterat
             yield Happened(EventKind.DIRECTORY_WELL, subject, f"worker {name} has room in {what} again")
 
 
-class Peers:
+class ConnectedPeers:
     """Which other masters are connected."""
 
     def __init__(self) -> None:

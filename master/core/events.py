@@ -129,7 +129,7 @@ class Event:
         return level_of(self.kind)
 
 
-class Ring:
+class LatestEvents:
     """The latest events."""
 
     def __init__(self, kept: int = KEPT) -> None:

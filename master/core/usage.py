@@ -11,18 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.common.sizes import counted, in_bytes
-
-
-class UsageTotals(NamedTuple):
-    """Bytes and files."""
-
-    size_bytes: int = 0
-    files: int = 0
-
-    def plus(self, other: UsageTotals, sign: int = 1) -> UsageTotals:
-        """The sum, or with sign -1 the difference."""
-        return UsageTotals(self.size_bytes + sign * other.size_bytes, self.files + sign * other.files)
+from holdfast.common.sizes import UsageTotals, counted, in_bytes
 
 
 class Row(NamedTuple):
@@ -33,7 +22,7 @@ class Row(NamedTuple):
     shuffles: tuple[tuple[int, UsageTotals], ...] = ()
 
 
-class Limits(NamedTuple):
+class QuotaLimits(NamedTuple):
     """What may be held; 0: any number."""
 
     size_bytes: int = 0
@@ -123,10 +112,10 @@ class Owned(NamedTuple):
 def exceeded(
     usage: Usage,
     asker: Owned,
-    application: Limits,
+    application: QuotaLimits,
     user: str,
     owned: Iterable[Owned],
-    of_user: Limits,
+    of_user: QuotaLimits,
     own_row: bool = False,
 ) -> str:
     """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is.
@@ -141,7 +130,7 @@ def exceeded(
             "more: "
             f"{application.key('application', own)} in [quota] of the masters"
         )
-    if of_user == Limits():
+    if of_user == QuotaLimits():
         return ""
     found = list(owned)
     total = UsageTotals()

@@ -14,8 +14,8 @@ import time
 from collections.abc import Callable, Iterable, Mapping
 
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.core.conditions import Peers
-from holdfast.master.core.events import Event, EventKind, Happened, Level, Ring, level_of
+from holdfast.master.core.conditions import ConnectedPeers
+from holdfast.master.core.events import Event, EventKind, Happened, LatestEvents, Level, level_of
 from holdfast.master.raft import RaftStatus
 
 log = logging.getLogger(__name__)
@@ -33,9 +33,9 @@ class Events:
     def __init__(self, name: str, now_ms: Callable[[], int]) -> None:
         """`name` is this master's; `now_ms` the wall clock."""
         self._name, self._now_ms = name, now_ms
-        self._ring = Ring()
+        self._ring = LatestEvents()
         self._lock = threading.Lock()
-        self._peers = Peers()
+        self._peers = ConnectedPeers()
 
     def applied(self, time_ms: int, index: int, happened: Iterable[Happened]) -> None:
         """Take in what an entry of the log did; any thread."""

@@ -40,7 +40,7 @@ TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transact
 TAKE_BYTES = 4 << 20
 
 
-class StateMachine(Protocol):
+class RaftStateMachine(Protocol):
     """What is replicated. Equal commands in equal order give equal states."""
 
     def apply(self, index: int, term: int, command: bytes) -> object:
@@ -119,13 +119,13 @@ class _HandOver:
     asked: bool = False
 
 
-class Member:
+class RaftMember:
     """See the module. `on_leadership(serving, term)` is told when the node begins and ends to serve as leader."""
 
     def __init__(
         self,
         settings: MemberSettings,
-        machine: StateMachine,
+        machine: RaftStateMachine,
         journal: Journal,
         snapshots: Snapshots,
         world: Surroundings,

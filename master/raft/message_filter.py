@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from holdfast.master.raft import codec
 from holdfast.master.raft.codec import (
-    Answer,
     Append,
+    AppendAnswer,
     Message,
     PreVote,
     PreVoteGranted,
@@ -44,7 +44,7 @@ class Network(Protocol):
         """Queue a payload; dropped if the peer is not connected."""
 
 
-class Window:
+class AppendWindow:
     """Appends sent to one peer and not yet answered."""
 
     def __init__(self, messages: int) -> None:
@@ -92,7 +92,7 @@ class MessageFilter:
         self._handled: dict[str, tuple[int, int]] = {}
         self._answering = (0, 0)
         self._voters: set[tuple[int, str]] = set()
-        self.windows = {peer: Window(window_messages) for peer in peers}
+        self.windows = {peer: AppendWindow(window_messages) for peer in peers}
         self._deliver: Callable[[Any, dict[str, Any]], None] = lambda _node, _message: None
         self._on_connected: Callable[[Any], None] = lambda _node: None
         self._on_disconnected: Callable[[Any], None] = lambda _node: None
@@ -152,7 +152,7 @@ class MessageFilter:
         out: Message
         if kind == "next_node_idx":
             term, seq = self._answering
-            out = Answer(term, seq, message["next_node_idx"], bool(message["reset"]), bool(message["success"]))
+            out = AppendAnswer(term, seq, message["next_node_idx"], bool(message["reset"]), bool(message["success"]))
         elif kind == "request_vote":
             out = RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
         elif kind == "response_vote":
@@ -240,7 +240,7 @@ class MessageFilter:
                 self._append(peer, node, message)
             case SnapshotPart():
                 self._part(peer, node, message)
-            case Answer():
+            case AppendAnswer():
                 self._answer(peer, node, message)
             case RequestVote(term, index, last_term):
                 fields = {"type": "request_vote", "term": term, "last_log_index": index, "last_log_term": last_term}
@@ -281,7 +281,7 @@ class MessageFilter:
             return
         if self.installing:
             self._heard(node, message.term, 0)
-            self._outbox.append((peer, Answer(message.term, message.seq, 0, False, False)))
+            self._outbox.append((peer, AppendAnswer(message.term, message.seq, 0, False, False)))
             return
         term_at = self._journal.term_at
         prev, entries = message.prev_index, message.entries
@@ -294,7 +294,7 @@ class MessageFilter:
             new = next((n for n, entry in enumerate(entries) if term_at(entry[1]) != entry[2]), None)
             if new is None:
                 self._heard(node, message.term, commit)
-                self._outbox.append((peer, Answer(message.term, message.seq, verified + 1, False, True)))
+                self._outbox.append((peer, AppendAnswer(message.term, message.seq, verified + 1, False, True)))
                 return
             entries = entries[new:]
             self._check_cut(entries[0][1], entries[0][2])
@@ -320,17 +320,17 @@ class MessageFilter:
         if not self._fresh(peer, part.term, part.seq):
             return
         self._heard(node, part.term, 0)
-        answer = Answer(part.term, part.seq, 0, False, False)
+        answer = AppendAnswer(part.term, part.seq, 0, False, False)
         known = self._raft.commit_index
         if self._journal.term_at(part.index) == part.last_term:
-            answer = Answer(part.term, part.seq, part.index + 1, False, True)
+            answer = AppendAnswer(part.term, part.seq, part.index + 1, False, True)
         elif part.index <= known:
-            answer = Answer(part.term, part.seq, known + 1, False, True)
+            answer = AppendAnswer(part.term, part.seq, known + 1, False, True)
         elif not self.installing and part.data:
             self._on_part(part)
         self._outbox.append((peer, answer))
 
-    def _answer(self, peer: str, node: Any, answer: Answer) -> None:
+    def _answer(self, peer: str, node: Any, answer: AppendAnswer) -> None:
         """Row 2: an answer counts in the term of the append that it answers, and nowhere else."""
         raft = self._raft
         if answer.term != raft.term or raft.role != LEADER:

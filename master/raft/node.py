@@ -1,4 +1,4 @@
-"""The door to the replicated log: one thread, its sockets and its disk around a `member.Member`.
+"""The door to the replicated log: one thread, its sockets and its disk around a `member.RaftMember`.
 
 Rules: everything inside happens on the Raft thread; other threads hand over work through an inbox and a wake-up;
 sockets are served before time is looked at, so a node that was stopped for a while hears its peers before it acts;
@@ -28,17 +28,17 @@ from holdfast.common.system.links import NO_LINK, first_link, sentence
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
-from holdfast.master.raft.handshake import Identity
+from holdfast.master.raft.handshake import MemberIdentity
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
-from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine, Surroundings
+from holdfast.master.raft.member import PREFIX, Applied, MemberSettings, RaftMember, RaftStateMachine, Surroundings
 from holdfast.master.raft.snapshot import FileSnapshots
 from holdfast.master.raft.transport import TlsContexts, Transport
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
-M = TypeVar("M", bound=StateMachine)
+M = TypeVar("M", bound=RaftStateMachine)
 EXIT_FATAL = 70
 PACE_SECONDS = 0.001
 #: A turn of the Raft thread should never take longer: heartbeats, answers and elections wait behind it.
@@ -178,10 +178,10 @@ class RaftNode(Generic[M]):
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
         undo.callback(store.close)
         journal = Journal(store)
-        identity = Identity(s.node_id, s.cluster_id, s.secret, s.other_secret)
+        identity = MemberIdentity(s.node_id, s.cluster_id, s.secret, s.other_secret)
         self._transport = Transport(identity, s.address, self._peers, self._clock, tls=s.tls)
         undo.callback(self._transport.close)
-        self._member = Member(
+        self._member = RaftMember(
             MemberSettings(
                 s.node_id,
                 tuple(self._peers),
@@ -323,7 +323,7 @@ class RaftNode(Generic[M]):
             return fn(self._machine)
 
     def transfer_leadership(self, to: str | None = None) -> Future[bool]:
-        """Have a follower (by default the one furthest on) take over; see `Member.transfer_leadership`."""
+        """Have a follower (by default the one furthest on) take over; see `RaftMember.transfer_leadership`."""
         future: Future[bool] = Future()
         if self._admit(future):
             self._post(lambda: self._member.transfer_leadership(to, future))

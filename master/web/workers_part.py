@@ -8,7 +8,7 @@ from holdfast.common.sizes import counted, in_bytes
 from holdfast.master.core.rates import Rates
 from holdfast.master.web.html_parts import ago, bar, pages, pill, rate
 from holdfast.master.web.markup import Markup, join, shortened, tag
-from holdfast.master.web.picture import DiskRow, Fleet, Picture, RackRow, Room, WorkerRow
+from holdfast.master.web.picture import DiskRow, FleetPicture, Picture, RackRow, Room, WorkerRow
 from holdfast.master.web.summary import in_order
 from holdfast.master.web.view import RACKS, View
 
@@ -45,7 +45,7 @@ def workers_part(picture: Picture) -> Markup | None:
     )
 
 
-def _overview(fleet: Fleet, view: View) -> Markup:
+def _overview(fleet: FleetPicture, view: View) -> Markup:
     """All racks in a line each, where the workers do not fit one page."""
     cards = [_rack_card(rack, view) for rack in fleet.racks[:RACKS]]
     more = None

@@ -21,7 +21,7 @@ from holdfast.master.core.state.answers import AnswerTable
 from holdfast.master.core.state.state import State
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.waiters import Waiters
-from holdfast.worker.core.forgetting import Verdict
+from holdfast.worker.core.forgetting import ForgetVerdict
 from holdfast.worker.core.write.credits import Credits
 from holdfast.worker.core.write.epochs import Life
 from holdfast.worker.core.write.pending_pushes import PendingPushes
@@ -426,7 +426,7 @@ def older_generation_deleted() -> list[Swap]:
 @bug
 def dropped_and_never_deleted() -> list[Swap]:
     """A worker keeps what the masters have dropped."""
-    return [(registration_module, "judge", lambda **answer: Verdict(()))]
+    return [(registration_module, "judge", lambda **answer: ForgetVerdict(()))]
 
 
 @bug

@@ -21,8 +21,8 @@ from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.ticket import Ticket
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.read.fetch import AskMasters, CloseStream, Complete, Effect, Failed, OpenStream
-from holdfast.client.core.write.locations import Locations
+from holdfast.client.core.read.fetch import AskMasters, CloseStream, Complete, Effect, OpenStream, ReadFailed
+from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.write import push_writer
 from holdfast.client.write.batches import PushBatches
@@ -156,7 +156,9 @@ class ShuffleHere:
             incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in self.reply.workers}
             first = ReduceLocations.decode(self.reply.assignment_array).partitions
             known = known_addresses(self.reply.workers)
-            found = executor.routes[self.key] = Routes(Locations(first, incarnations), Addresses(TICKET, known))
+            found = executor.routes[self.key] = Routes(
+                PartitionLocations(first, incarnations), Addresses(TICKET, known)
+            )
         return found
 
 
@@ -282,7 +284,7 @@ class Reader:
                     self._spawn(self._ask(effect.after_ns))
                 case Complete():
                     self._complete = True
-                case Failed():
+                case ReadFailed():
                     raise effect.error
 
     def _spawn(self, work: Any) -> None:

@@ -22,10 +22,10 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
-from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.server.membership.worker_identity import KeptIdentity
 from holdfast.worker.storage.reduce_directory import Missing
@@ -196,7 +196,7 @@ class Store:
             raise Violation(f"{self._life.host} incarnation {self.disk.incarnation} appends to {key} of an earlier one")
         self._mine[key] = Pile(state.ack, self.disk.incarnation, self.disk.boot)
 
-    def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[tuple[int, Status]]:
+    def append(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[tuple[int, Status]]:
         disk = self.disk
         if not self._life.alive:
             return []
@@ -255,7 +255,7 @@ class Store:
         if self._life.alive:
             self.disk.failed[key] = None
 
-    def sync(self, decision: Decision) -> list[Future[Missing]]:
+    def sync(self, decision: PushDecision) -> list[Future[Missing]]:
         future: Future[Missing] = Future()
         piles = {(key := key_of(state)): self._mine[key] for state in decision.states if state is not None}
         counts = {key: len(pile.batches) for key, pile in piles.items()}

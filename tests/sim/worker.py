@@ -19,7 +19,7 @@ from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Role
 from holdfast.common.formats.reduce_messages import ChunksOpen, Push, Registered, Seal
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, ShuffleKey
-from holdfast.worker.core.write.reduce import Limits, Reduce
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
@@ -78,7 +78,7 @@ class SimWorker:
         network: Network,
         rng: random.Random,
         oracle: Oracle,
-        limits: Limits,
+        limits: SplitLimits,
         memory: int,
     ) -> None:
         self.name = f"w{number}"

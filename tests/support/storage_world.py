@@ -24,7 +24,7 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.write.pending_pushes import PendingPush, PendingPushes
-from holdfast.worker.core.write.reduce import Limits, Reduce
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.storage import prepare as prepare_module
 from holdfast.worker.storage import store as store_module
@@ -50,7 +50,7 @@ NARROW = (1_200 * KIB, 1_600 * KIB, 2_000 * KIB)
 SEGMENT_BYTES = 128 * KIB
 RESERVE_SHARE = 0.1
 #: As in push_service.py.
-LIMITS = Limits(soft_bytes=700 * KIB, hard_bytes=1_200 * KIB)
+LIMITS = SplitLimits(soft_bytes=700 * KIB, hard_bytes=1_200 * KIB)
 
 
 @contextlib.contextmanager

@@ -38,7 +38,7 @@ from holdfast.common.system.notify import Notifier
 from holdfast.common.system.tasks import awaited, background
 from holdfast.common.system.waiting import SAY_SECONDS
 from holdfast.common.version import VERSION
-from holdfast.worker.core.write.reduce import Limits, Reduce
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.worker_identity import (
@@ -50,7 +50,7 @@ from holdfast.worker.server.membership.worker_identity import (
 )
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.observe.http import serve_http
-from holdfast.worker.server.observe.status import Status
+from holdfast.worker.server.observe.status import WorkerStatus
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.map_service import MapService
@@ -89,7 +89,7 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
             _log.warning(sentence)
     pending.disk = Faults.of(config.faults).disk()
     store = open_store(pending)
-    worker = Worker(config, store, security)
+    worker = WorkerProcess(config, store, security)
     try:
         asyncio.run(worker.run())
     finally:
@@ -127,7 +127,7 @@ class Ending:
         _leave(what, self.code)
 
 
-class Worker:
+class WorkerProcess:
     """One worker, from its open directories to its end."""
 
     def __init__(self, config: Config, store: Store, security: ServerSecurity | None) -> None:
@@ -154,7 +154,7 @@ class Worker:
         kept = KeptIdentity.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = IdentityKeeper(store, standing)
-        limits = Limits(int(config.worker.soft_split), int(config.worker.hard_split))
+        limits = SplitLimits(int(config.worker.soft_split), int(config.worker.hard_split))
         seals = SealService(store, counters, Reduce(standing.incarnation, limits, choose=store.tiering.choose))
         bounds = PushBounds(int(config.worker.memory), int(config.worker.disk_reserve), descriptors.peers)
         pushes = PushService(store, standing, counters, faults, asking, seals, bounds)
@@ -176,7 +176,7 @@ class Worker:
         watch = background(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in (*store.report, *faults.active()):
             _log.info(sentence)
-        status = Status(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
+        status = WorkerStatus(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
         beside = awaited(self._beside(status, keeper, http, departure))
@@ -197,7 +197,9 @@ class Worker:
         if departure.refusal:
             raise ConfigError(departure.refusal)
 
-    async def _beside(self, status: Status, keeper: IdentityKeeper, http: socket.socket, departure: Departure) -> None:
+    async def _beside(
+        self, status: WorkerStatus, keeper: IdentityKeeper, http: socket.socket, departure: Departure
+    ) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
         await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.membership.registration")
         from holdfast.worker.server.membership.registration import Registration
@@ -258,7 +260,7 @@ def _say_ready(standing: WorkerIdentity, place: WorkerAddresses) -> None:
     sys.stdout.flush()
 
 
-async def _tick(status: Status, keeper: IdentityKeeper, monitor: Monitor) -> None:
+async def _tick(status: WorkerStatus, keeper: IdentityKeeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
     idle = Idle()
@@ -280,7 +282,7 @@ def _leave(what: str, code: int) -> None:
     os._exit(code)
 
 
-async def _finish(status: Status, keeper: IdentityKeeper) -> bool:
+async def _finish(status: WorkerStatus, keeper: IdentityKeeper) -> bool:
     """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
     status.frames.stop_accepting()

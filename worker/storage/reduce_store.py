@@ -28,7 +28,7 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.moving import FileMove
@@ -102,7 +102,7 @@ class ReduceStore:
         copy = self._directories[state.directory].reduce.copy_of.get(state)
         return copy is not None and copy.file_bytes > 0
 
-    def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
+    def append(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
         entries, states = decision.push.entries, decision.states
         count = len(entries)
@@ -130,7 +130,7 @@ class ReduceStore:
             failures += self._append_some(decision, directory, some, body)
         return sorted(failures)
 
-    def _append_whole(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
+    def _append_whole(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """The hot path: the whole body is one record of the log."""
         push = decision.push
         reduce = self._directories[0].reduce
@@ -163,7 +163,7 @@ class ReduceStore:
         return self._empty(0, size)
 
     def _append_some(
-        self, decision: Decision, directory: int, some: list[tuple[int, int, int]], body: memoryview
+        self, decision: PushDecision, directory: int, some: list[tuple[int, int, int]], body: memoryview
     ) -> list[Failure]:
         """One record of the log for some batches (index, offset, length) of a frame."""
         push = decision.push
@@ -195,7 +195,7 @@ class ReduceStore:
         return self._empty(directory, size)
 
     def _write_run(
-        self, decision: Decision, state: EpochState, first: int, past: int, body: memoryview
+        self, decision: PushDecision, state: EpochState, first: int, past: int, body: memoryview
     ) -> list[Failure]:
         sizes = [entry[3] for entry in decision.push.entries[first:past]]
         try:
@@ -247,7 +247,7 @@ class ReduceStore:
                     told.append((state, Status.FAILED_COPY))
         return told
 
-    def sync(self, decision: Decision) -> list[Future[Missing]]:
+    def sync(self, decision: PushDecision) -> list[Future[Missing]]:
         """Bring everything that was taken of a frame to the disk: what SYNCED waits for. One future for each directory,
         with the epochs for which that failed: their copies are given up."""
         wanted: dict[int, Wanted] = {}

@@ -26,8 +26,8 @@ import lmdb
 from holdfast.common.errors import CorruptError, NoRoomError, RerouteError, RetryError
 from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
-from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.away_health import DfsStatus

@@ -19,7 +19,7 @@ from holdfast.common.config.config import TiersSection
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.worker.core.tiers.allocate import Chosen, Request, decide
+from holdfast.worker.core.tiers.allocate import Chosen, RoomRequest, decide
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
 from holdfast.worker.core.tiers.backoff import make_backoff
@@ -28,7 +28,7 @@ from holdfast.worker.core.tiers.promote import promote
 from holdfast.worker.core.tiers.reviewers import make_reviewer
 from holdfast.worker.core.tiers.swaps import align, restore
 from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
-from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView, Tier
+from holdfast.worker.core.tiers.view import UNLIMITED, DirectorySet, DirectoryView, FileView, StoreView, Tier
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
 from holdfast.worker.core.write.space import Space
@@ -193,10 +193,10 @@ class Tiering:
         none has, files begin to move so that the next one finds some.
         """
         media = self._media[ack]
-        attempts = [(Location(media=media & {MEMORY}), True)] if self._has_memory else []
+        attempts = [(DirectorySet(media=media & {MEMORY}), True)] if self._has_memory else []
         if hint:
-            attempts.append((Location(directory=hint - 1, media=media), True))
-        attempts += [(Location(media=media), True), (Location(media=media), False)]
+            attempts.append((DirectorySet(directory=hint - 1, media=media), True))
+        attempts += [(DirectorySet(media=media), True), (DirectorySet(media=media), False)]
         for location, reviewed in attempts:
             found = self._allocator.allocate(self._view, 1, location, reviewed=reviewed)
             if found is not None:
@@ -215,7 +215,7 @@ class Tiering:
             return
         self._room_planned = True
         view = StoreView((*self._view.directories, *self._dfs_view()))
-        wanted = Request.create(EPOCH_BYTES, Location(media=media))
+        wanted = RoomRequest.create(EPOCH_BYTES, DirectorySet(media=media))
         planned = decide(wanted, view, self._allocator, self._orders.coldest, int(self._settings.free_ahead))
         for move in planned.moves if isinstance(planned, Chosen) else ():
             self._start(move)

@@ -1,6 +1,6 @@
 """The replicated state: tables of immutable records, indexes derived from them, and what must hold between them.
 
-Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables (`Tables`) are
+Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables are
 what a snapshot holds; indexes are rebuilt from them. No clock: `time_ms` is the largest command time seen. A picture
 for a snapshot is taken between two commands and must be quick; so it shares the shuffles below each application, and
 the next command that changes some of them makes a copy of its own first.
@@ -45,7 +45,7 @@ class Below:
 
 
 @dataclass(slots=True)
-class Tables:
+class StateTables:
     """Everything that is replicated."""
 
     time_ms: int = 0
@@ -70,8 +70,8 @@ class Tables:
 class State:
     """The tables and their indexes."""
 
-    def __init__(self, tables: Tables | None = None) -> None:
-        tables = tables or Tables()
+    def __init__(self, tables: StateTables | None = None) -> None:
+        tables = tables or StateTables()
         self.time_ms = tables.time_ms
         self.index = tables.index
         self.state_id = tables.state_id
@@ -110,10 +110,10 @@ class State:
         #: The newest epoch of each partition that was ever moved, by shuffle: packed, since they may be millions.
         self.newest = {shuffle.key: dict(rows_of(shuffle.moves)) for shuffle in self.every_shuffle() if shuffle.moves}
 
-    def capture(self) -> Tables:
+    def capture(self) -> StateTables:
         """Return a picture that later commands do not change."""
         self._owned.clear()
-        return Tables(
+        return StateTables(
             time_ms=self.time_ms,
             index=self.index,
             state_id=self.state_id,

@@ -14,7 +14,7 @@ from aiohttp import web
 
 from holdfast.common.errors import HoldfastError, NotMasterError, RetryError
 from holdfast.common.net.http_server import HttpServer
-from holdfast.common.net.transports import GrpcTransport, HttpTransport, Transport
+from holdfast.common.net.transports import ControlTransport, GrpcTransport, HttpTransport
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.master.api.budgets import Budgets
@@ -80,7 +80,7 @@ def play(
     asyncio.run(asyncio.wait_for((http if kind is HttpTransport else grpc)(Door()), 60))
 
 
-async def refused(transport: Transport, address: str) -> HoldfastError:
+async def refused(transport: ControlTransport, address: str) -> HoldfastError:
     """Why a call did not succeed."""
     try:
         with pytest.raises(HoldfastError) as error:

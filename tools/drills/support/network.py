@@ -34,7 +34,7 @@ class _Pair:
         self.connections: set[asyncio.Task[None]] = set()
 
 
-class Network:
+class ProxiedNetwork:
     """A thread with the proxies; `own` and `around` are for the cluster that is to be cut."""
 
     def __init__(self, names: Iterable[str]) -> None:

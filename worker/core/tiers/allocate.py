@@ -15,12 +15,12 @@ from enum import Enum
 from typing import Generic
 
 from holdfast.worker.core.tiers.allocators import Allocator
-from holdfast.worker.core.tiers.space import Plan, plan_space
+from holdfast.worker.core.tiers.space import MovePlan, plan_space
 from holdfast.worker.core.tiers.view import (
     ANYWHERE,
+    DirectorySet,
     DirectoryView,
     FileId,
-    Location,
     Order,
     StoreView,
     TierMove,
@@ -28,11 +28,11 @@ from holdfast.worker.core.tiers.view import (
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class RoomRequest:
     """Room for one file; made by `create`, `grow`, `move` and `task_move`."""
 
     size_bytes: int
-    location: Location = ANYWHERE
+    location: DirectorySet = ANYWHERE
     #: nothing but the location will do
     forced: bool = False
     #: others may be moved away for it
@@ -42,22 +42,22 @@ class Request:
     origin: int | None = None
 
     @classmethod
-    def create(cls, size_bytes: int, wish: Location = ANYWHERE, *, may_free: bool = True) -> Request:
+    def create(cls, size_bytes: int, wish: DirectorySet = ANYWHERE, *, may_free: bool = True) -> RoomRequest:
         """A new file that would like to be somewhere."""
         return cls(size_bytes=size_bytes, location=wish, may_free=may_free)
 
     @classmethod
-    def grow(cls, more_bytes: int, directory: DirectoryView, *, may_free: bool = False) -> Request:
+    def grow(cls, more_bytes: int, directory: DirectoryView, *, may_free: bool = False) -> RoomRequest:
         """More room for a file where it is. By default nothing moves for it: a partition that is full splits."""
-        return cls(size_bytes=more_bytes, location=Location.of(directory), forced=True, may_free=may_free)
+        return cls(size_bytes=more_bytes, location=DirectorySet.of(directory), forced=True, may_free=may_free)
 
     @classmethod
-    def move(cls, size_bytes: int, origin: int, target: Location) -> Request:
+    def move(cls, size_bytes: int, origin: int, target: DirectorySet) -> RoomRequest:
         """A move that somebody asked for."""
         return cls(size_bytes=size_bytes, location=target, forced=True, may_free=True, origin=origin)
 
     @classmethod
-    def task_move(cls, size_bytes: int, origin: int, target: Location, *, swap: bool = False) -> Request:
+    def task_move(cls, size_bytes: int, origin: int, target: DirectorySet, *, swap: bool = False) -> RoomRequest:
         """A move by upkeep: nothing else moves for it; half a swap may use the reserve."""
         return cls(size_bytes=size_bytes, location=target, forced=True, with_reserve=swap, origin=origin)
 
@@ -90,7 +90,7 @@ class NoRoom:
 
 
 def decide(
-    request: Request, view: StoreView, allocator: Allocator, coldest: Order[FileId], free_ahead_bytes: int = 0
+    request: RoomRequest, view: StoreView, allocator: Allocator, coldest: Order[FileId], free_ahead_bytes: int = 0
 ) -> Chosen[FileId] | NoRoom:
     """Decide one request. A soft one that has to free something frees `free_ahead_bytes` more, if that can be done."""
     there = view.by_number.get(request.origin) if request.origin is not None else None
@@ -102,7 +102,7 @@ def decide(
         found = allocator.allocate(view, size, location, reviewed=reviewed, with_reserve=request.with_reserve)
         if found is not None:
             return Chosen(found)
-    plan: Plan[FileId] | None = Plan((), view)
+    plan: MovePlan[FileId] | None = MovePlan((), view)
     if request.may_free:
         plan = None
         if free_ahead_bytes and not request.forced:
@@ -117,7 +117,7 @@ def decide(
     return Chosen(view.by_number[found.number], plan.moves)
 
 
-def _no_room(request: Request, view: StoreView, location: Location) -> NoRoom:
+def _no_room(request: RoomRequest, view: StoreView, location: DirectorySet) -> NoRoom:
     """Say which limit was met, with the figures of the directory that came nearest."""
     wanted = f"{request.size_bytes} bytes in {location}"
     candidates = list(view.within(location))

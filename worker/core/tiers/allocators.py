@@ -13,8 +13,8 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 
-from holdfast.worker.core.tiers.reviewers import Accepting, Reviewer
-from holdfast.worker.core.tiers.view import DirectoryView, Location, StoreView
+from holdfast.worker.core.tiers.reviewers import AcceptAll, Reviewer
+from holdfast.worker.core.tiers.view import DirectorySet, DirectoryView, StoreView
 
 #: Whether the reviewer, if there is one in this request, accepts a directory.
 Accept = Callable[[DirectoryView], bool]
@@ -24,13 +24,19 @@ class Allocator(ABC):
     """The walk over tiers; a kind of allocator adds the order inside one."""
 
     def __init__(self, reviewer: Reviewer | None = None) -> None:
-        self.reviewer: Reviewer = reviewer or Accepting()
+        self.reviewer: Reviewer = reviewer or AcceptAll()
 
     def allocate(
-        self, view: StoreView, size_bytes: int, location: Location, *, reviewed: bool = True, with_reserve: bool = False
+        self,
+        view: StoreView,
+        size_bytes: int,
+        location: DirectorySet,
+        *,
+        reviewed: bool = True,
+        with_reserve: bool = False,
     ) -> DirectoryView | None:
         """Return a directory of the location with room for `size_bytes`, or None."""
-        reviewer = self.reviewer if reviewed and location.directory is None else Accepting()
+        reviewer = self.reviewer if reviewed and location.directory is None else AcceptAll()
         for tier in view.tiers:
             fits = [one for one in tier if location.holds(one) and one.room_bytes(with_reserve) >= size_bytes]
             if not fits:

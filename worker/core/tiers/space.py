@@ -15,14 +15,23 @@ from dataclasses import dataclass
 from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Order, StoreView, Tier, TierMove
+from holdfast.worker.core.tiers.view import (
+    DirectorySet,
+    DirectoryView,
+    FileId,
+    FileView,
+    Order,
+    StoreView,
+    Tier,
+    TierMove,
+)
 
 #: Files that are looked at for one way to make room (some 10 µs each), so that no plan holds the loop thread for long.
 LOOKS_MAX = 2_000
 
 
 @dataclass(frozen=True, slots=True)
-class Plan(Generic[FileId]):
+class MovePlan(Generic[FileId]):
     """Moves to be done in this order, and the store after them."""
 
     moves: tuple[TierMove[FileId], ...]
@@ -30,8 +39,8 @@ class Plan(Generic[FileId]):
 
 
 def plan_space(
-    view: StoreView, location: Location, contiguous_bytes: int, total_bytes: int, coldest: Order[FileId]
-) -> Plan[FileId] | None:
+    view: StoreView, location: DirectorySet, contiguous_bytes: int, total_bytes: int, coldest: Order[FileId]
+) -> MovePlan[FileId] | None:
     """Plan until one directory of the location has `contiguous_bytes` free and all of them together `total_bytes`.
 
     Both hold already: no move. None: it cannot be done with what may be moved. `coldest` is asked for one directory, or
@@ -43,7 +52,7 @@ def plan_space(
         mover = _cheapest(view, wanted, contiguous_bytes, coldest)
     if mover is None or not _reach_total(mover, wanted, total_bytes):
         return None
-    return Plan(tuple(mover.draft.moves), mover.draft.view_after())
+    return MovePlan(tuple(mover.draft.moves), mover.draft.view_after())
 
 
 def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Order[FileId]) -> TierMover[FileId] | None:

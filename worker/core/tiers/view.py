@@ -56,7 +56,7 @@ class DirectoryView:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Location:
+class DirectorySet:
     """A set of directories; a part that is None stands for any."""
 
     tier: int | None = None
@@ -65,16 +65,16 @@ class Location:
     media: frozenset[str] | None = None
 
     @classmethod
-    def of(cls, directory: DirectoryView) -> Location:
+    def of(cls, directory: DirectoryView) -> DirectorySet:
         """Exactly this directory."""
         return cls(tier=directory.tier, directory=directory.number, media=frozenset((directory.medium,)))
 
     @property
-    def anywhere(self) -> Location:
+    def anywhere(self) -> DirectorySet:
         """Any tier and directory, but only the same media: a fallback never leaves what was allowed (A6)."""
-        return Location(media=self.media)
+        return DirectorySet(media=self.media)
 
-    def lies_in(self, other: Location) -> bool:
+    def lies_in(self, other: DirectorySet) -> bool:
         """Whether every part is any in `other`, or the same (for media: among those of `other`)."""
         return (
             other.tier in (None, self.tier)
@@ -99,7 +99,7 @@ class Location:
         return " ".join(part for part in parts if part)
 
 
-ANYWHERE = Location()
+ANYWHERE = DirectorySet()
 
 
 #: Directories of one tier.
@@ -138,7 +138,7 @@ class StoreView:
         """Every directory by its number."""
         return {directory.number: directory for directory in self.directories}
 
-    def within(self, location: Location) -> Iterator[DirectoryView]:
+    def within(self, location: DirectorySet) -> Iterator[DirectoryView]:
         """Directories of a location, faster tiers first."""
         return (directory for tier in self.tiers for directory in tier if location.holds(directory))
 

@@ -23,7 +23,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
 from holdfast.worker.core.write.reduce import Reduce
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 
 #: A push that its disk has not synced by then is answered.
 SYNC_SECONDS = 20.0
@@ -33,7 +33,7 @@ SYNC_SECONDS = 20.0
 class PendingPush:
     """A frame on its way to its answer."""
 
-    decision: Decision
+    decision: PushDecision
     #: it comes from the primary of its epochs
     replicated: bool = False
     #: statuses that came after the decision, by entry
@@ -68,7 +68,7 @@ class PendingPushes:
     def __init__(self, reduce: Reduce) -> None:
         self._reduce = reduce
         #: as they came
-        self._pushes: dict[Decision, PendingPush] = {}
+        self._pushes: dict[PushDecision, PendingPush] = {}
         #: what was answered from memory and found no room
         self.owed: PendingPush | None = None
 
@@ -154,7 +154,7 @@ class PendingPushes:
         self._pushes[decision] = push
         return steps
 
-    def _wait_for(self, push: PendingPush, index: int, first: Decision) -> None:
+    def _wait_for(self, push: PendingPush, index: int, first: PushDecision) -> None:
         """A batch that came before, whose first arrival is not answered yet: it gets the same outcome."""
         other = self._pushes.get(first)
         if other is None:

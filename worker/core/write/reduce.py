@@ -20,7 +20,7 @@ from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import GIB, KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
-from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, Decision
+from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, PushDecision
 
 #: Small batches of a partition go to its file when so much of them has come.
 FLUSH_BYTES = 256 * KIB
@@ -42,7 +42,7 @@ _REFUSED = {
 }
 
 
-class Limits(NamedTuple):
+class SplitLimits(NamedTuple):
     """Sizes at which an epoch is split."""
 
     soft_bytes: int = 1 * GIB
@@ -50,7 +50,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shuffle:
+class OpenShuffle:
     """What this worker knows of one generation of a shuffle."""
 
     key: ShuffleKey
@@ -79,7 +79,7 @@ class Reduce:
     """All REDUCE partitions that this incarnation writes."""
 
     incarnation: Incarnation
-    limits: Limits = Limits()
+    limits: SplitLimits = SplitLimits()
     #: why nothing is accepted; "" if it is
     closed_because: str = "this worker is starting"
     #: for each directory whether it takes more
@@ -88,7 +88,7 @@ class Reduce:
     #: None where none has room. Without it: as advised, else by turns.
     choose: Callable[[int, Ack], int | None] | None = None
     draining: bool = False
-    shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
+    shuffles: dict[ShuffleKey, OpenShuffle] = field(default_factory=dict)
     #: epochs with a state, over all shuffles
     epochs: int = 0
     attempts: Attempts = field(default_factory=Attempts)
@@ -122,7 +122,7 @@ class Reduce:
             _remember(self._committed, key)
         elif push.incarnation == self.incarnation and not self.closed_because:
             earlier = self._drop_sealed_first(key)
-            self.shuffles[key] = Shuffle(key, closed={epoch_key(*one) for one in closed} | earlier)
+            self.shuffles[key] = OpenShuffle(key, closed={epoch_key(*one) for one in closed} | earlier)
 
     def refuse(self, push: Push) -> Refusal | None:
         """The questions about the frame, in their order."""
@@ -140,13 +140,13 @@ class Reduce:
             return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
         return None
 
-    def decide(self, push: Push) -> Decision:
+    def decide(self, push: Push) -> PushDecision:
         """Decide every batch of a frame that was not refused as a whole, and note those taken as seen."""
         shuffle = self.shuffles[push.shuffle]
         attempt = self.attempts.get((push.shuffle, push.map, push.attempt))
         lanes = attempt.lanes
         before = len(lanes)
-        decision = Decision(push, attempt)
+        decision = PushDecision(push, attempt)
         lane_of, keep, marked = lanes.get, decision.states.append, decision.marked
         for partition, epoch, number, size, hint in push.entries:
             lane = lane_of(partition)
@@ -168,7 +168,9 @@ class Reduce:
             self._look_at(state)
         return decision
 
-    def _odd(self, shuffle: Shuffle, decision: Decision, entry: tuple[int, int, int, int, int]) -> EpochState | None:
+    def _odd(
+        self, shuffle: OpenShuffle, decision: PushDecision, entry: tuple[int, int, int, int, int]
+    ) -> EpochState | None:
         """Decide a batch that is not simply the next of an open epoch; return the epoch that takes it."""
         partition, epoch, number, size, hint = entry
         index, key = len(decision.states), epoch_key(partition, epoch)
@@ -194,7 +196,9 @@ class Reduce:
             decision.statuses.append((index, Status.SOFT_SPLIT))
         return state
 
-    def _seen(self, decision: Decision, index: int, entry: tuple[int, int, int, int, int], state: EpochState) -> None:
+    def _seen(
+        self, decision: PushDecision, index: int, entry: tuple[int, int, int, int, int], state: EpochState
+    ) -> None:
         """A batch that came before gets the outcome of its first arrival."""
         decision.whole = False
         partition, epoch, number, _, _ = entry
@@ -208,7 +212,9 @@ class Reduce:
         elif state.life is Life.SOFT:
             decision.statuses.append((index, Status.SOFT_SPLIT))
 
-    def _open(self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int) -> EpochState | None:
+    def _open(
+        self, shuffle: OpenShuffle, decision: PushDecision, partition: int, epoch: int, hint: int
+    ) -> EpochState | None:
         directory = self._directory(partition, hint, decision.push.ack)
         if directory is None or self.epochs >= EPOCHS_MAX:
             return None
@@ -246,12 +252,12 @@ class Reduce:
     # Outcomes.
 
     @staticmethod
-    def flying(decision: Decision) -> None:
+    def flying(decision: PushDecision) -> None:
         """The outcome of this decision is not known yet; `landed` must follow."""
         decision.attempt.flights.append(decision)
 
     @staticmethod
-    def landed(decision: Decision, failed: Sequence[int]) -> None:
+    def landed(decision: PushDecision, failed: Sequence[int]) -> None:
         """The outcome is known: these entries failed and may come again."""
         flights = decision.attempt.flights
         if decision in flights:

@@ -46,7 +46,7 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class Registered:
+class RegisteredShuffles:
     """What the masters have said, and who waits for what they will say."""
 
     _shuffles: dict[ShuffleKey, None] = field(default_factory=dict)

@@ -75,9 +75,9 @@ class Attempt:
     #: by partition
     lanes: dict[int, BatchSequence] = field(default_factory=dict)
     #: decisions whose outcome is not known yet
-    flights: list[Decision] = field(default_factory=list)
+    flights: list[PushDecision] = field(default_factory=list)
 
-    def flight_of(self, partition: int, epoch: int, number: int) -> Decision | None:
+    def flight_of(self, partition: int, epoch: int, number: int) -> PushDecision | None:
         """The decision on its way that holds the first arrival of a batch."""
         for flight in self.flights:
             for entry, state in zip(flight.push.entries, flight.states, strict=True):
@@ -135,7 +135,7 @@ class Attempts:
 
 
 @dataclass(slots=True, eq=False)
-class Decision:
+class PushDecision:
     """What to do with a frame whose batches were decided one by one."""
 
     push: Push
@@ -145,7 +145,7 @@ class Decision:
     #: (index, status) of what is not plain OK, ascending
     statuses: list[tuple[int, int]] = field(default_factory=list)
     #: (index, decision): seen before, and that arrival's outcome is not known yet
-    waits: list[tuple[int, Decision]] = field(default_factory=list)
+    waits: list[tuple[int, PushDecision]] = field(default_factory=list)
     #: epochs that begin with this frame: storage makes their copies
     opened: list[EpochState] = field(default_factory=list)
     #: epochs whose small batches are to be flushed

@@ -11,7 +11,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import TokenKind, must_be
 from holdfast.common.statuses import Status as ErrorStatus
-from holdfast.worker.server.observe.status import Status
+from holdfast.worker.server.observe.status import WorkerStatus
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -33,7 +33,7 @@ def _load() -> None:
 
 
 async def serve_http(
-    listener: socket.socket, status: Status, security: ServerSecurity | None, connections_max: int
+    listener: socket.socket, status: WorkerStatus, security: ServerSecurity | None, connections_max: int
 ) -> HttpServer:
     """Answer on a listening socket, `connections_max` at a time; returns what `stop()` ends. With `security` only
     /healthz wants no token, and says no more than yes or no."""

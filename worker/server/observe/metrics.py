@@ -11,7 +11,7 @@ from prometheus_client.registry import Collector
 
 from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.server.observe.metric_help import CAUSES, COUNTERS, DIRECTORY, GAUGES
-from holdfast.worker.server.observe.status import Status
+from holdfast.worker.server.observe.status import WorkerStatus
 
 _PREFIX = "holdfast_worker_"
 
@@ -21,7 +21,7 @@ class Exposition(Collector):
 
     content_type = CONTENT_TYPE_PLAIN_0_0_4
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: WorkerStatus) -> None:
         self._status = status
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)

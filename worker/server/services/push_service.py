@@ -26,10 +26,10 @@ from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
-from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.core.write.credits import Credits, split_memory
 from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes
 from holdfast.worker.core.write.reduce import EPOCHS_MAX

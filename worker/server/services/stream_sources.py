@@ -64,7 +64,7 @@ class Sending(NamedTuple):
     fetches: Times | None
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """Where the frames of a stream come from. `take` raises what storage raises."""
 
     #: of the request that opened the stream, whose id all data frames carry

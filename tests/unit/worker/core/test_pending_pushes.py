@@ -9,7 +9,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes
-from holdfast.worker.core.write.reduce import Limits, Reduce
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from tests.support.reduce_data import shuffle_of
 
 SHUFFLE = shuffle_of()
@@ -21,7 +21,7 @@ class World:
     """A core that accepts, over two directories taken by turns."""
 
     def __init__(self) -> None:
-        self.reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB), rooms=[True, True])
+        self.reduce = Reduce(Incarnation(5), SplitLimits(1 * MIB, 2 * MIB), rooms=[True, True])
         self.reduce.closed_because = ""
         self.pending = PendingPushes(self.reduce)
 

@@ -14,8 +14,8 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.write import reduce as module
 from holdfast.worker.core.write.credits import CREDIT_LIFE_NS, Credits
 from holdfast.worker.core.write.epochs import Life
-from holdfast.worker.core.write.reduce import Limits, Reduce
-from holdfast.worker.core.write.seen_batches import HOLES_MAX, LANES_MAX, BatchSequence, Decision
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
+from holdfast.worker.core.write.seen_batches import HOLES_MAX, LANES_MAX, BatchSequence, PushDecision
 from tests.support.reduce_data import shuffle_of
 
 SHUFFLE = shuffle_of()
@@ -43,13 +43,13 @@ def push(
 @pytest.fixture
 def core() -> Reduce:
     """A core that accepts and knows the shuffle."""
-    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce = Reduce(Incarnation(5), SplitLimits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     reduce.introduce(push((0, 0, 0)), False, [(77, 0)])
     return reduce
 
 
-def taken(decision: Decision) -> list[bool]:
+def taken(decision: PushDecision) -> list[bool]:
     """Which entries are taken."""
     return [state is not None for state in decision.states]
 
@@ -119,7 +119,7 @@ def test_closed_epochs_never_accept(core: Reduce) -> None:
 
 def test_an_epoch_sealed_before_its_shuffle_came_never_accepts() -> None:
     """A hard-split epoch may be sealed on a replica that has had nothing of the shuffle; its other epochs are taken."""
-    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce = Reduce(Incarnation(5), SplitLimits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     assert reduce.seal(SHUFFLE, False, [(3, 0)]) == [None]
     reduce.introduce(push((0, 0, 0)), False, [])
@@ -130,7 +130,7 @@ def test_epochs_sealed_before_their_shuffles_are_bounded(monkeypatch: pytest.Mon
     """However few shuffles they are of: beyond the bound an early seal is BUSY and a final one is not; those of a
     shuffle that came, was committed or was forgotten make room."""
     monkeypatch.setattr(module, "SEALED_FIRST_MAX", 6)
-    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce = Reduce(Incarnation(5), SplitLimits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     first, second, third, fourth = (shuffle_of(number) for number in range(1, 5))
     for shuffle in (first, second, third):

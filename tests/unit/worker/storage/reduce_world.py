@@ -13,7 +13,7 @@ from holdfast.common.ids import PartitionId, ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.reduce_records import RECORDS_AT
@@ -118,7 +118,7 @@ class World:
         self.core.check()
         return dict(decision.statuses) | dict(failures)
 
-    def _after(self, decision: Decision, failures: list[tuple[int, Status]], ack: Ack) -> None:
+    def _after(self, decision: PushDecision, failures: list[tuple[int, Status]], ack: Ack) -> None:
         for index, status in failures:
             state = decision.states[index]
             assert state is not None

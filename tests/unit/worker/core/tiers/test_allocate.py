@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.worker.core.tiers.allocate import Chosen, Limit, NoRoom, Request, decide
+from holdfast.worker.core.tiers.allocate import Chosen, Limit, NoRoom, RoomRequest, decide
 from holdfast.worker.core.tiers.allocators import Allocator, MaxFree, make_allocator
 from holdfast.worker.core.tiers.reviewers import ProbabilisticBuffer
-from holdfast.worker.core.tiers.view import DirectoryView, FileView, Location, StoreView, TierMove
+from holdfast.worker.core.tiers.view import DirectorySet, DirectoryView, FileView, StoreView, TierMove
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
 from tests.unit.worker.core.tiers.test_allocators import Refusing
 
@@ -15,7 +15,7 @@ LOCAL = frozenset(("MEMORY", "SSD", "HDD"))
 
 
 def decided(
-    request: Request, view: StoreView, *files: FileView[str], allocator: Allocator | None = None, ahead: int = 0
+    request: RoomRequest, view: StoreView, *files: FileView[str], allocator: Allocator | None = None, ahead: int = 0
 ) -> tuple[int, list[tuple[str, int, int]]] | Limit:
     """The number chosen and the moves before it, or the limit that was met."""
     answer: Chosen[str] | NoRoom = decide(request, view, allocator or MaxFree(), in_order(files), ahead)
@@ -30,11 +30,11 @@ def test_kinds_of_requests() -> None:
     """The table of the reference: forced, may free, may use the reserve; growth frees only if it is told to."""
     here = directory(3, 1, 10)
     kinds = {
-        "create": Request.create(1),
-        "grow": Request.grow(1, here, may_free=True),
-        "move": Request.move(1, 0, Location(tier=1)),
-        "task": Request.task_move(1, 0, Location(tier=1)),
-        "swap": Request.task_move(1, 0, Location(tier=1), swap=True),
+        "create": RoomRequest.create(1),
+        "grow": RoomRequest.grow(1, here, may_free=True),
+        "move": RoomRequest.move(1, 0, DirectorySet(tier=1)),
+        "task": RoomRequest.task_move(1, 0, DirectorySet(tier=1)),
+        "swap": RoomRequest.task_move(1, 0, DirectorySet(tier=1), swap=True),
     }
     assert {name: (one.forced, one.may_free, one.with_reserve) for name, one in kinds.items()} == {
         "create": (False, True, False),
@@ -43,46 +43,46 @@ def test_kinds_of_requests() -> None:
         "task": (True, False, False),
         "swap": (True, False, True),
     }
-    assert not Request.grow(1, here).may_free
+    assert not RoomRequest.grow(1, here).may_free
 
 
 def test_soft_1_the_wished_location_is_tried_first() -> None:
     """Though a faster tier has room."""
     view = store(directory(0, 0, 100), directory(1, 1, 100))
-    assert decided(Request.create(10, Location(tier=1)), view) == (1, [])
-    assert decided(Request.create(10, Location(directory=1)), view) == (1, [])
+    assert decided(RoomRequest.create(10, DirectorySet(tier=1)), view) == (1, [])
+    assert decided(RoomRequest.create(10, DirectorySet(directory=1)), view) == (1, [])
 
 
 def test_soft_2_any_tier_before_anything_moves() -> None:
     """A wish is given up before room is made for it: it is full, or it is refused by the reviewer."""
     view = store(directory(0, 0, 100, 0), directory(1, 1, 100, 50), directory(2, 2, 100))
     cold = file("a", 0, 100)
-    assert decided(Request.create(10, Location(tier=0)), view, cold) == (1, [])
+    assert decided(RoomRequest.create(10, DirectorySet(tier=0)), view, cold) == (1, [])
     refusing = MaxFree(Refusing(1))
-    assert decided(Request.create(10, Location(tier=1)), view, cold, allocator=refusing) == (2, [])
+    assert decided(RoomRequest.create(10, DirectorySet(tier=1)), view, cold, allocator=refusing) == (2, [])
 
 
 def test_soft_3_room_is_made_anywhere_whatever_the_wish() -> None:
     """All full: fewest bytes move, in another tier than the one wished for."""
     view = store(directory(0, 0, 100, 0), directory(1, 1, 100, 0), dfs(2))
     files = (file("a", 0, 50), file("b", 1, 20))
-    assert decided(Request.create(20, Location(tier=0, media=LOCAL)), view, *files) == (1, [("b", 1, 2)])
+    assert decided(RoomRequest.create(20, DirectorySet(tier=0, media=LOCAL)), view, *files) == (1, [("b", 1, 2)])
 
 
 def test_soft_4_the_last_pass_is_not_reviewed() -> None:
     """Who was refused everywhere is taken where it fits, without any move, also if nothing may move."""
     refusing = MaxFree(Refusing(0, 1))
     view = store(directory(0, 0, 100), directory(1, 1, 100))
-    assert decided(Request.create(10), view, allocator=refusing) == (0, [])
-    assert decided(Request.create(10, may_free=False), view, allocator=refusing) == (0, [])
+    assert decided(RoomRequest.create(10), view, allocator=refusing) == (0, [])
+    assert decided(RoomRequest.create(10, may_free=False), view, allocator=refusing) == (0, [])
 
 
 def test_the_reviewers_hard_limit_is_a_floor_where_it_is_reserved() -> None:
     """Unreviewed passes go down to the hard limit: a directory at its reserve is not chosen in any pass."""
     allocator = MaxFree(ProbabilisticBuffer(lambda: 0.999, 100, 400))
     reserved = [directory(0, 1, 1000, 100, reserved=100), directory(1, 1, 1000, 150, reserved=100)]
-    assert decided(Request.create(50), store(*reserved), allocator=allocator) == (1, [])
-    assert decided(Request.create(51), store(*reserved), allocator=allocator) is Limit.ROOM
+    assert decided(RoomRequest.create(50), store(*reserved), allocator=allocator) == (1, [])
+    assert decided(RoomRequest.create(51), store(*reserved), allocator=allocator) is Limit.ROOM
 
 
 @pytest.mark.parametrize("name", ["greedy", "maxfree", "roundrobin"])
@@ -90,7 +90,7 @@ def test_the_media_survive_every_fallback(name: str) -> None:
     """A6: data that must not lie in memory goes to another tier, makes room there, or is refused."""
     allocator = make_allocator(name)
     disks = frozenset(("SSD", "HDD"))
-    request = Request.create(10, Location(tier=1, media=disks))
+    request = RoomRequest.create(10, DirectorySet(tier=1, media=disks))
     memory = directory(0, 0, 100)
     assert decided(request, store(memory, directory(1, 1, 9), directory(2, 2, 10)), allocator=allocator) == (2, [])
     full = store(memory, directory(1, 1, 10, 0), dfs(2))
@@ -103,22 +103,22 @@ def test_a_request_that_fits_does_not_fail_for_what_is_to_be_freed_ahead() -> No
     """A5: free ahead where it can be done, else without."""
     view = store(directory(0, 0, 100, 10), dfs(1))
     refusing = MaxFree(Refusing(0))
-    request = Request.create(10, Location(media=LOCAL))
+    request = RoomRequest.create(10, DirectorySet(media=LOCAL))
     files = (file("a", 0, 40), file("b", 0, 50, pinned=True))
     assert decided(request, view, *files, allocator=refusing, ahead=40) == (0, [("a", 0, 1)])
     assert decided(request, view, *files, allocator=refusing, ahead=41) == (0, [])
-    assert decided(Request.create(20, Location(media=LOCAL)), view, *files, ahead=1000) == (0, [("a", 0, 1)])
+    assert decided(RoomRequest.create(20, DirectorySet(media=LOCAL)), view, *files, ahead=1000) == (0, [("a", 0, 1)])
 
 
 def test_forced_is_not_reviewed_and_never_spills() -> None:
     """The named place, then room made in it, else nothing, however empty the rest is."""
     allocator = MaxFree(Refusing(0, 1, 2))
     view = store(directory(0, 0, 100, 50), directory(1, 1, 100, 30), directory(2, 2, 100))
-    assert decided(Request.grow(50, view.by_number[0]), view, allocator=allocator) == (0, [])
-    grow = Request.grow(51, view.by_number[0], may_free=True)
+    assert decided(RoomRequest.grow(50, view.by_number[0]), view, allocator=allocator) == (0, [])
+    grow = RoomRequest.grow(51, view.by_number[0], may_free=True)
     assert decided(grow, view, file("a", 0, 20), allocator=allocator) == (0, [("a", 0, 1)])
     assert decided(grow, view, file("a", 0, 20, locked=True), allocator=allocator) is Limit.ROOM
-    assert decided(Request.grow(51, view.by_number[0]), view, file("a", 0, 20)) is Limit.ROOM
+    assert decided(RoomRequest.grow(51, view.by_number[0]), view, file("a", 0, 20)) is Limit.ROOM
 
 
 def test_forced_writes_at_twice_a_directorys_capacity_never_leave_it() -> None:
@@ -126,7 +126,9 @@ def test_forced_writes_at_twice_a_directorys_capacity_never_leave_it() -> None:
     place, files = directory(0, 0, 100, 0), [file(f"f{number}", 0, 10) for number in range(10)]
     view = store(place, directory(1, 1, 1000))
     for number in range(20):
-        answer: Chosen[str] | NoRoom = decide(Request.grow(10, place, may_free=True), view, MaxFree(), in_order(files))
+        answer: Chosen[str] | NoRoom = decide(
+            RoomRequest.grow(10, place, may_free=True), view, MaxFree(), in_order(files)
+        )
         assert isinstance(answer, Chosen)
         assert answer.directory.number == 0
         view, files = carried_out(view, files, answer, file(f"n{number}", 0, 10))
@@ -137,7 +139,7 @@ def test_soft_writes_at_many_times_the_local_capacity_never_fail() -> None:
     """Old files go to the store without a bound; none is lost."""
     view, files = store(directory(0, 0, 100), directory(1, 1, 100), dfs(2)), list[FileView[str]]()
     for number in range(60):
-        answer = decide(Request.create(10, Location(media=LOCAL)), view, MaxFree(), in_order(files))
+        answer = decide(RoomRequest.create(10, DirectorySet(media=LOCAL)), view, MaxFree(), in_order(files))
         assert isinstance(answer, Chosen)
         view, files = carried_out(view, files, answer, file(f"n{number}", answer.directory.number, 10))
     assert sorted(one.file for one in files) == sorted(f"n{number}" for number in range(60))
@@ -162,33 +164,33 @@ def test_a_locked_file_sends_a_new_one_elsewhere_and_makes_a_move_wait() -> None
     """Soft: another directory. Forced: nothing until it is unlocked."""
     view = store(directory(0, 0, 10, 0), directory(1, 1, 20))
     locked, free = file("a", 0, 10, locked=True), file("a", 0, 10)
-    assert decided(Request.create(10, Location(tier=0)), view, locked) == (1, [])
-    assert decided(Request.move(10, 1, Location(tier=0)), view, locked) is Limit.ROOM
-    assert decided(Request.move(10, 1, Location(tier=0)), view, free) == (0, [("a", 0, 1)])
+    assert decided(RoomRequest.create(10, DirectorySet(tier=0)), view, locked) == (1, [])
+    assert decided(RoomRequest.move(10, 1, DirectorySet(tier=0)), view, locked) is Limit.ROOM
+    assert decided(RoomRequest.move(10, 1, DirectorySet(tier=0)), view, free) == (0, [("a", 0, 1)])
 
 
 def test_a_move_to_where_a_file_lies_is_done() -> None:
     """Also if its directory is full and nothing may move."""
     view = store(directory(0, 0, 10, 0), directory(1, 1, 20))
-    assert decided(Request.move(10, 0, Location(tier=0)), view) == (0, [])
-    assert decided(Request.task_move(10, 0, Location(media=frozenset(("MEMORY",)))), view) == (0, [])
+    assert decided(RoomRequest.move(10, 0, DirectorySet(tier=0)), view) == (0, [])
+    assert decided(RoomRequest.task_move(10, 0, DirectorySet(media=frozenset(("MEMORY",)))), view) == (0, [])
 
 
 def test_tasks_move_nothing_else_and_only_swaps_use_the_reserve() -> None:
     """Room for a move of upkeep is there or is not."""
     view = store(directory(0, 0, 100, 20, reserved=15), directory(1, 1, 100))
     cold = file("a", 0, 80)
-    assert decided(Request.task_move(5, 1, Location(tier=0)), view, cold) == (0, [])
-    assert decided(Request.task_move(6, 1, Location(tier=0)), view, cold) is Limit.ROOM
-    assert decided(Request.task_move(20, 1, Location(tier=0), swap=True), view, cold) == (0, [])
-    assert decided(Request.task_move(21, 1, Location(tier=0), swap=True), view, cold) is Limit.ROOM
+    assert decided(RoomRequest.task_move(5, 1, DirectorySet(tier=0)), view, cold) == (0, [])
+    assert decided(RoomRequest.task_move(6, 1, DirectorySet(tier=0)), view, cold) is Limit.ROOM
+    assert decided(RoomRequest.task_move(20, 1, DirectorySet(tier=0), swap=True), view, cold) == (0, [])
+    assert decided(RoomRequest.task_move(21, 1, DirectorySet(tier=0), swap=True), view, cold) is Limit.ROOM
 
 
 def test_the_reserve_is_not_counted_twice_by_two_swaps() -> None:
     """A4: after half of the reserve is used, a swap finds the other half and not the whole."""
     view = store(directory(0, 0, 100, 10, reserved=20), directory(1, 1, 100))
-    assert decided(Request.task_move(10, 1, Location(tier=0), swap=True), view) == (0, [])
-    assert decided(Request.task_move(11, 1, Location(tier=0), swap=True), view) is Limit.ROOM
+    assert decided(RoomRequest.task_move(10, 1, DirectorySet(tier=0), swap=True), view) == (0, [])
+    assert decided(RoomRequest.task_move(11, 1, DirectorySet(tier=0), swap=True), view) is Limit.ROOM
 
 
 def test_a_refusal_says_which_limit_was_met() -> None:
@@ -197,10 +199,10 @@ def test_a_refusal_says_which_limit_was_met() -> None:
     answers: list[Chosen[str] | NoRoom] = [
         decide(request, view, MaxFree(), in_order(()))
         for request in (
-            Request.create(91),
-            Request.create(40),
-            Request.create(40, may_free=False),
-            Request.create(1, Location(media=frozenset(("HDD",)))),
+            RoomRequest.create(91),
+            RoomRequest.create(40),
+            RoomRequest.create(40, may_free=False),
+            RoomRequest.create(1, DirectorySet(media=frozenset(("HDD",)))),
         )
     ]
     nearest = "the emptiest, 1, has room for 20 (30 of 100 unused, 10 of them kept in reserve)"
@@ -233,8 +235,8 @@ def test_every_decision_keeps_every_bound(
 ) -> None:
     """For any store and request: after the moves, which replay, the directory has the room and is a right one."""
     view, files = filled
-    location = Location(tier=tier, media=LOCAL)
-    request = Request(size_bytes=size, location=location, forced=forced, may_free=True)
+    location = DirectorySet(tier=tier, media=LOCAL)
+    request = RoomRequest(size_bytes=size, location=location, forced=forced, may_free=True)
     allocator = make_allocator(name, ProbabilisticBuffer(lambda: drawn, 10, 30))
     answer = decide(request, view, allocator, in_order(files), ahead)
     if isinstance(answer, NoRoom):
