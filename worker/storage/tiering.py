@@ -19,13 +19,13 @@ from holdfast.common.config.config import TiersSection
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.worker.core.tiers.allocate import Chosen, RoomRequest, decide
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
 from holdfast.worker.core.tiers.backoff import make_backoff
 from holdfast.worker.core.tiers.orders import Orders
 from holdfast.worker.core.tiers.promote import promote
 from holdfast.worker.core.tiers.reviewers import make_reviewer
+from holdfast.worker.core.tiers.space import moves_for
 from holdfast.worker.core.tiers.swaps import align, restore
 from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
 from holdfast.worker.core.tiers.view import UNLIMITED, DirectorySet, DirectoryView, FileView, StoreView, Tier
@@ -215,9 +215,8 @@ class Tiering:
             return
         self._room_planned = True
         view = StoreView((*self._view.directories, *self._dfs_view()))
-        wanted = RoomRequest.create(EPOCH_BYTES, DirectorySet(media=media))
-        planned = decide(wanted, view, self._allocator, self._orders.coldest, int(self._settings.free_ahead))
-        for move in planned.moves if isinstance(planned, Chosen) else ():
+        ahead = int(self._settings.free_ahead)
+        for move in moves_for(view, DirectorySet(media=media), EPOCH_BYTES, ahead, self._orders.coldest):
             self._start(move)
 
     def step(self, now: float) -> list[tuple[int, int]]:

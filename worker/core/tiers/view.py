@@ -50,10 +50,6 @@ class DirectoryView:
         """Whether it can become full."""
         return self.capacity_bytes < UNLIMITED
 
-    def room_bytes(self, with_reserve: bool) -> int:
-        """What a request may take that may, or may not, use the reserve."""
-        return self.unused_bytes if with_reserve else self.free_bytes
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySet:
@@ -63,24 +59,6 @@ class DirectorySet:
     directory: int | None = None
     #: kinds of storage
     media: frozenset[str] | None = None
-
-    @classmethod
-    def of(cls, directory: DirectoryView) -> DirectorySet:
-        """Exactly this directory."""
-        return cls(tier=directory.tier, directory=directory.number, media=frozenset((directory.medium,)))
-
-    @property
-    def anywhere(self) -> DirectorySet:
-        """Any tier and directory, but only the same media: a fallback never leaves what was allowed (A6)."""
-        return DirectorySet(media=self.media)
-
-    def lies_in(self, other: DirectorySet) -> bool:
-        """Whether every part is any in `other`, or the same (for media: among those of `other`)."""
-        return (
-            other.tier in (None, self.tier)
-            and other.directory in (None, self.directory)
-            and (other.media is None or (self.media is not None and self.media <= other.media))
-        )
 
     def holds(self, directory: DirectoryView) -> bool:
         """Whether the directory lies here."""

@@ -111,13 +111,11 @@ def test_the_medium_is_filtered_for_any_and_for_a_named_tier(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_only_swaps_use_the_reserve(name: str) -> None:
-    """The last bytes are room for a request that is flagged, and A4: never more than what is unused."""
+def test_no_new_file_uses_the_reserve(name: str) -> None:
+    """The last bytes are room for no new file."""
     allocator, view = make_allocator(name), store(directory(0, 0, 100, 30, reserved=20))
     assert number(allocator, view, 10) == 0
     assert number(allocator, view, 11) is None
-    assert number(allocator, view, 30, with_reserve=True) == 0
-    assert number(allocator, view, 31, with_reserve=True) is None
 
 
 def test_greedy_takes_the_first_that_is_accepted() -> None:
@@ -185,16 +183,16 @@ def test_names_of_the_configuration() -> None:
         make_allocator("best")
 
 
-@given(filled_stores(), st.sampled_from(NAMES), st.integers(0, 60), st.booleans(), st.integers(0, 2), st.data())
+@given(filled_stores(), st.sampled_from(NAMES), st.integers(0, 60), st.integers(0, 2), st.data())
 def test_whatever_is_chosen_fits_and_is_where_it_was_asked(
-    filled: tuple[StoreView, object], name: str, size: int, with_reserve: bool, tier: int, data: st.DataObject
+    filled: tuple[StoreView, object], name: str, size: int, tier: int, data: st.DataObject
 ) -> None:
     """For any store and location; and None only if nothing fits, as long as nobody reviews."""
     view, _ = filled
     media = data.draw(st.sampled_from([None, frozenset(("SSD",)), frozenset(("MEMORY", "HDD"))]))
     location = data.draw(st.sampled_from([ANYWHERE, DirectorySet(tier=tier), DirectorySet(media=media)]))
-    chosen = make_allocator(name).allocate(view, size, location, with_reserve=with_reserve)
-    fits = [one for one in view.within(location) if one.room_bytes(with_reserve) >= size]
+    chosen = make_allocator(name).allocate(view, size, location)
+    fits = [one for one in view.within(location) if one.free_bytes >= size]
     assert (chosen in fits) if fits else chosen is None
     if chosen is not None:
         assert chosen.tier == min(one.tier for one in fits)
