@@ -3,12 +3,11 @@
 Tests compare each page with what would be written, so a page that was forgotten is found.
 """
 
-from holdfast.common.config import config
-from tests.docs import api
+from tests.docs import api, configuration
 from tests.support.tree import ROOT
 
 PAGES = {
-    ROOT / "docs" / "configuration.md": config.documentation,
+    ROOT / "docs" / "configuration.md": configuration.documentation,
     ROOT / "docs" / "api.md": api.documentation,
 }
 

@@ -12,8 +12,7 @@ Called by the mains, the CLI and the local cluster.
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
@@ -193,7 +192,6 @@ class WorkerSection:
         "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
     )
     memory: Size = size("256MiB", "What buffers may hold in all; past it pushes are told to wait.")
-    region_bytes: Size = size("64MiB", "A region of a MAP file: what a map task sorts in memory at a time.")
     soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
     hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
     disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
@@ -487,41 +485,7 @@ def master_hosts(config: Config, own: MasterPeer) -> list[str]:
     return list(dict.fromkeys(str(address).rpartition(":")[0].strip("[]") for address in addresses))
 
 
-def documentation() -> str:
-    """The text of docs/configuration.md: every key with its default and its reason."""
-    return _INTRODUCTION + "\n".join(_document(Config)) + "\n"
-
-
-def _document(kind: type[object]) -> Iterator[str]:
-    for section, section_kind in typing.get_type_hints(kind).items():
-        yield f"\n## [{section}]\n\n{section_kind.__doc__}\n\n| Key | Default | Meaning |\n|---|---|---|"
-        yield from _rows(section_kind)
-        for key, hint in typing.get_type_hints(section_kind).items():
-            for table in typing.get_args(hint):
-                if isinstance(table, type) and hasattr(table, "__dataclass_fields__"):
-                    yield f"\nEach of `{section}.{key}`:\n\n| Key | Default | Meaning |\n|---|---|---|"
-                    yield from _rows(table)
-
-
-def _rows(kind: type[object]) -> Iterator[str]:
-    for key, default, reason in settings.describe(kind):
-        yield f"| `{key}` | {f'`{default}`' if default else 'needed'} | {reason} |"
-
-
 def _need(value: object, key: str, what: str) -> None:
     if not value:
         section, _, name = key.partition(".")
         raise ConfigError(f"[{section}] needs {name}: {what}")
-
-
-_INTRODUCTION = """# Configuration
-
-Made from common/config/config.py by `python -m tests.write_docs`; change it there.
-
-A file is TOML. Unknown keys, wrong types and wrong units are refused with the line and the nearest known key. Sizes
-are text with a unit (B, KiB, MiB, GiB, TiB), durations too (ms, s, m, h, d). One file may hold the sections of every
-role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file, as in
-`HOLDFAST_WORKER_DATA_PORT=7080` or `HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as
-in the file. What the Spark plug-in reads, the share of an executor's memory that it may take among it, is set in Spark
-and listed in [spark.md](spark.md).
-"""

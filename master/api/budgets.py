@@ -71,7 +71,7 @@ class BudgetRoom(AbstractContextManager["BudgetRoom"]):
             slots.refused += 1
             taken = f"{slots.count} of {slots.most} taken, {slots.taken.get(who, 0)} of {slots.most_each} by you"
             raise RetryError(f"this master has no room for {self._what} now ({taken}); try again", status=Status.BUSY)
-        slots.take(who, amount, vital=vital)
+        slots.take(who, amount)
         self.held += amount
 
     def keep(self, amount: int) -> None:
@@ -93,7 +93,7 @@ class BudgetRoom(AbstractContextManager["BudgetRoom"]):
 class Budgets:
     """The budgets of one master."""
 
-    def __init__(self, owner: Callable[[bytes], str | None] = lambda _: None) -> None:
+    def __init__(self, owner: Callable[[bytes], str | None]) -> None:
         """`owner` tells the user of an application, None if it is not known."""
         self._owner = owner
         self.calls = Slots(CALLS_MAX, CALLS_EACH_MAX, CALLS_RESERVED)

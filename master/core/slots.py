@@ -36,7 +36,7 @@ class Slots:
         """Whether this one gets no such amount, having its share."""
         return self.taken.get(who, 0) + amount > self.most_each
 
-    def take(self, who: Hashable, amount: int = 1, *, vital: bool = False) -> None:
+    def take(self, who: Hashable, amount: int = 1) -> None:
         """Take so much. There is as much."""
         assert self.count + amount <= self.most, self.count
         self.taken[who] = self.taken.get(who, 0) + amount

@@ -32,11 +32,6 @@ class VersionError(Exception):
     """The bytes are not an entry that this version of Holdfast understands."""
 
 
-def encode_entry(entry: cmd.LogEntry) -> bytes:
-    """Return the bytes of one place of the log."""
-    return join_entry(entry.time_ms, [encode_command(command) for command in entry.commands])
-
-
 def encode_command(command: cmd.Command) -> bytes:
     """Return the bytes of one command, for `join_entry`."""
     return _command_message(command).SerializeToString()

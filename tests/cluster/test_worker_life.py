@@ -35,7 +35,7 @@ from tests.support.map_data import (
     shuffle_key,
     write_file,
 )
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import gone, wait_until_async
 from tests.support.worker_world import HOLDER, World, failure_of, refused, run
 
 #: What `shared` is here.
@@ -232,7 +232,7 @@ def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
                 await client.request(FrameType.PING)
                 world.worker.kill(signal.SIGTERM)
                 answers = await asyncio.gather(*futures, return_exceptions=True)
-                await client.wait_closed()
+                await gone(client)
                 with pytest.raises(RetryError, match="ending"):
                     await client.request(FrameType.PING)
             sealed = [content for content, answer in zip(contents, answers, strict=True) if is_sealed(answer)]

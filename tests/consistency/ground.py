@@ -58,7 +58,7 @@ class Plain:
     @property
     def way(self) -> list[str]:
         """What client processes are given to find their way."""
-        return [self._network.client_host, ",".join(map(str, self._ports))]
+        return [self._network._hosts[CLIENT], ",".join(map(str, self._ports))]
 
     def cut(self, some: Iterable[str], others: Iterable[str], *, one_way: bool) -> None:
         """Let nothing pass between them; `one_way` is for real networks."""

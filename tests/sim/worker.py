@@ -111,7 +111,7 @@ class SimWorker:
             store: Any = self.store
             asking = self.asking = Asking()
             asking.learn(store.shuffles())
-            reduce = Reduce(self.standing.incarnation, self._limits, choose=store.choose)
+            reduce = Reduce(self.standing.incarnation, store.choose, self._limits)
             self.seals = SealService(store, counters, reduce)
             bounds = PushBounds(self._memory)
             self.pushes = PushService(store, self.standing, counters, Faults(), asking, self.seals, bounds)

@@ -136,7 +136,7 @@ class StoryWorld:
         self.store.mover._threads.append(_ended_thread())
         for directory in self.store._directories:
             directory.index._disk = IndexDisk(self.disk, directory.root)
-        self.core = Reduce(self.store.incarnation, LIMITS, choose=self.store.tiering.choose)
+        self.core = Reduce(self.store.incarnation, self.store.tiering.choose, LIMITS)
         self.core.closed_because = ""
         self.pending = PendingPushes(self.core)
         self.look()

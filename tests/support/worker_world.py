@@ -25,6 +25,7 @@ from holdfast.common.statuses import Status
 from tests.support.map_data import (
     shuffle_key,
 )
+from tests.support.waiting import gone
 
 HOLDER = bytes(range(16))
 
@@ -78,7 +79,7 @@ class World:
             yield client
         finally:
             client.abort()
-            await client.wait_closed()
+            await gone(client)
 
     def restart(self) -> None:
         """Kill -9 and start."""

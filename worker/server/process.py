@@ -155,7 +155,7 @@ class WorkerProcess:
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = IdentityKeeper(store, standing)
         limits = SplitLimits(int(config.worker.soft_split), int(config.worker.hard_split))
-        seals = SealService(store, counters, Reduce(standing.incarnation, limits, choose=store.tiering.choose))
+        seals = SealService(store, counters, Reduce(standing.incarnation, store.tiering.choose, limits))
         bounds = PushBounds(int(config.worker.memory), int(config.worker.disk_reserve), descriptors.peers)
         pushes = PushService(store, standing, counters, faults, asking, seals, bounds)
         streams = StreamService(store, standing, counters, faults)

@@ -31,7 +31,7 @@ class Door:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
-        self.budgets = Budgets()
+        self.budgets = Budgets(lambda _: None)
 
     async def http(self, request: web.BaseRequest) -> web.Response:
         """Answer over HTTP."""

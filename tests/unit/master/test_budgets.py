@@ -39,7 +39,7 @@ def test_one_user_takes_a_share_with_all_applications() -> None:
 
 def test_room_is_given_back_once() -> None:
     """What a call holds goes with it, however often it is closed, and as much as it gave up before is free at once."""
-    budgets = Budgets()
+    budgets = Budgets(lambda _: None)
     asker = budgets.asker(None, "host", COMMIT)
     with budgets.body(asker) as room:
         room.take(100)
@@ -54,7 +54,7 @@ def test_room_is_given_back_once() -> None:
 
 def test_without_security_hosts_share_and_workers_come_first() -> None:
     """Nobody says who he is: a host is one user, and what workers call has the part that is kept."""
-    budgets = Budgets()
+    budgets = Budgets(lambda _: None)
     assert budgets.asker(None, "h", COMMIT) == budgets.asker(None, "h", METHODS["Admin/Status"])
     assert budgets.asker(None, "h", COMMIT) != budgets.asker(None, "g", COMMIT)
     assert [budgets.asker(None, "h", each).vital for each in (COMMIT, HEARTBEAT)] == [False, True]

@@ -7,7 +7,6 @@ from holdfast.master.core import event_derivation as happened
 from holdfast.master.core.conditions import Conditions, ConnectedPeers, Spot
 from holdfast.master.core.events import REPEAT_MS, EventKind, Happened, LatestEvents, Level, level_of
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.state_machine.codec import encode_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 from tests.unit.master.build import (
     H1,
@@ -17,6 +16,7 @@ from tests.unit.master.build import (
     application,
     commit,
     commit_reduce,
+    encode_entry,
     key,
     reduce,
     shuffle,

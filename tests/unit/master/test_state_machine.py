@@ -8,7 +8,7 @@ from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.moves import EpochMove, pack_moves
 from holdfast.master.proto import commands_pb2 as pb
-from holdfast.master.state_machine.codec import VERSION, VersionError, decode_entry, encode_entry
+from holdfast.master.state_machine.codec import VERSION, VersionError, decode_entry
 from holdfast.master.state_machine.snapshot import SnapshotError
 from holdfast.master.state_machine.state_machine import StateMachine
 from tests.unit.master.build import (
@@ -19,6 +19,7 @@ from tests.unit.master.build import (
     application,
     commit,
     commit_reduce,
+    encode_entry,
     key,
     reduce,
     revive,

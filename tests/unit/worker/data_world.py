@@ -31,6 +31,7 @@ from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 from tests.support.registered import EverythingRegistered
+from tests.support.waiting import gone
 
 CLUSTER = "c"
 #: what its masters have said before the test begins
@@ -53,7 +54,7 @@ class DataWorld:
         counters, faults = Counters(), Faults()
         asking = EverythingRegistered()
         maps = MapService(self.store, standing, counters, faults, asking)
-        seals = SealService(self.store, counters, Reduce(standing.incarnation, choose=self.store.tiering.choose))
+        seals = SealService(self.store, counters, Reduce(standing.incarnation, self.store.tiering.choose))
         pushes = PushService(self.store, standing, counters, faults, asking, seals, PushBounds(64 * MIB))
         streams = StreamService(self.store, standing, counters, faults)
         self.server = DataServer(standing, maps, streams, pushes, seals, asking, security)
@@ -86,7 +87,7 @@ class DataWorld:
             yield client
         finally:
             client.abort()
-            await client.wait_closed()
+            await gone(client)
 
 
 @contextlib.asynccontextmanager

@@ -69,7 +69,7 @@ class World:
         )
         self.store = open_store(prepare(settings, disk or self.faults.disk()))
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
-        reduce = Reduce(standing.incarnation, choose=self.store.tiering.choose)
+        reduce = Reduce(standing.incarnation, self.store.tiering.choose)
         self.seals = SealService(self.store, Counters(), reduce)
         self.service = PushService(
             self.store, standing, Counters(), Faults(), EverythingRegistered(), self.seals, PushBounds(64 * MIB)

@@ -51,11 +51,6 @@ class ProxiedNetwork:
             name: {"faults": {"enabled": True, "detour": host}} for name, host in self._hosts.items() if name != CLIENT
         }
 
-    @property
-    def client_host(self) -> str:
-        """Where clients reach all servers: for those in other processes, which take the detour themselves."""
-        return self._hosts[CLIENT]
-
     @contextmanager
     def around(self, cluster: LocalCluster) -> Iterator[None]:
         """Listen while the cluster lives, and lead this process's clients through it."""

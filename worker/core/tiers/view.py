@@ -77,9 +77,6 @@ class DirectorySet:
         return " ".join(part for part in parts if part)
 
 
-ANYWHERE = DirectorySet()
-
-
 #: Directories of one tier.
 Tier = tuple[DirectoryView, ...]
 

@@ -79,14 +79,14 @@ class Reduce:
     """All REDUCE partitions that this incarnation writes."""
 
     incarnation: Incarnation
+    #: the number of the directory for a new epoch, by the hint of the masters (a number plus one, or 0) and the level;
+    #: None where none has room
+    choose: Callable[[int, Ack], int | None]
     limits: SplitLimits = SplitLimits()
     #: why nothing is accepted; "" if it is
     closed_because: str = "this worker is starting"
     #: for each directory whether it takes more
     rooms: list[bool] = field(default_factory=lambda: [True])
-    #: the number of the directory for a new epoch, by the hint of the masters (a number plus one, or 0) and the level;
-    #: None where none has room. Without it: as advised, else by turns.
-    choose: Callable[[int, Ack], int | None] | None = None
     draining: bool = False
     shuffles: dict[ShuffleKey, OpenShuffle] = field(default_factory=dict)
     #: epochs with a state, over all shuffles
@@ -215,7 +215,7 @@ class Reduce:
     def _open(
         self, shuffle: OpenShuffle, decision: PushDecision, partition: int, epoch: int, hint: int
     ) -> EpochState | None:
-        directory = self._directory(partition, hint, decision.push.ack)
+        directory = self._directory(hint, decision.push.ack)
         if directory is None or self.epochs >= EPOCHS_MAX:
             return None
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
@@ -226,17 +226,12 @@ class Reduce:
         decision.opened.append(state)
         return state
 
-    def _directory(self, partition: int, hint: int, ack: Ack) -> int | None:
+    def _directory(self, hint: int, ack: Ack) -> int | None:
         """The directory for a new epoch, among those that have room."""
-        count = len(self.rooms)
         if self.draining:
             return None
-        if self.choose is not None:
-            chosen = self.choose(hint if hint <= count else 0, ack)
-            return chosen if chosen is not None and self.rooms[chosen] else None
-        if 1 <= hint <= count and self.rooms[hint - 1]:
-            return hint - 1
-        return next((at % count for at in range(partition, partition + count) if self.rooms[at % count]), None)
+        chosen = self.choose(hint if hint <= len(self.rooms) else 0, ack)
+        return chosen if chosen is not None and self.rooms[chosen] else None
 
     def _look_at(self, state: EpochState) -> None:
         """An epoch has reached its mark: split it if it is due, and set the next mark."""

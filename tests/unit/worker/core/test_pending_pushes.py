@@ -10,7 +10,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
-from tests.support.reduce_data import shuffle_of
+from tests.support.reduce_data import by_turns, shuffle_of
 
 SHUFFLE = shuffle_of()
 REPLICA = ReplicaPlace(WorkerId(2), Incarnation(1), "127.0.0.1:1")
@@ -21,14 +21,14 @@ class World:
     """A core that accepts, over two directories taken by turns."""
 
     def __init__(self) -> None:
-        self.reduce = Reduce(Incarnation(5), SplitLimits(1 * MIB, 2 * MIB), rooms=[True, True])
+        self.reduce = Reduce(Incarnation(5), by_turns(2), SplitLimits(1 * MIB, 2 * MIB), rooms=[True, True])
         self.reduce.closed_because = ""
         self.pending = PendingPushes(self.reduce)
 
     def take(
         self, *batches: tuple[int, int], ack: Ack = Ack.WRITTEN, replica: ReplicaPlace | None = None
     ) -> PendingPush:
-        """A push of (partition, number); partition p goes to directory p % 2."""
+        """A push of (partition, number); new epochs go to the two directories by turns."""
         push = Push(
             shuffle=SHUFFLE,
             incarnation=Incarnation(5),

@@ -5,8 +5,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.worker.core.tiers.allocators import Allocator, MaxFree, RoundRobin, make_allocator
-from holdfast.worker.core.tiers.view import ANYWHERE, DirectorySet, DirectoryView, StoreView
-from tests.unit.worker.core.tiers.build import directory, filled_stores, store
+from holdfast.worker.core.tiers.view import DirectorySet, DirectoryView, StoreView
+from tests.unit.worker.core.tiers.build import ANYWHERE, directory, filled_stores, store
 
 NAMES = ("greedy", "maxfree", "roundrobin")
 

@@ -7,8 +7,18 @@ from hypothesis import strategies as st
 from holdfast.worker.core.tiers import space
 from holdfast.worker.core.tiers.allocators import MaxFree
 from holdfast.worker.core.tiers.space import moves_for, plan_space
-from holdfast.worker.core.tiers.view import ANYWHERE, DirectorySet, FileView, StoreView
-from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
+from holdfast.worker.core.tiers.view import DirectorySet, FileView, StoreView
+from tests.unit.worker.core.tiers.build import (
+    ANYWHERE,
+    dfs,
+    directory,
+    file,
+    filled_stores,
+    in_order,
+    replay,
+    steps,
+    store,
+)
 
 TOP = DirectorySet(tier=0)
 
