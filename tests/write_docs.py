@@ -3,12 +3,13 @@
 Tests compare each page with what would be written, so a page that was forgotten is found.
 """
 
-from tests.docs import api, configuration
+from tests.docs import api, configuration, metrics
 from tests.support.tree import ROOT
 
 PAGES = {
     ROOT / "docs" / "configuration.md": configuration.documentation,
     ROOT / "docs" / "api.md": api.documentation,
+    ROOT / "docs" / "metrics.md": metrics.documentation,
 }
 
 

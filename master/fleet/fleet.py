@@ -390,26 +390,22 @@ class Fleet:
 
     # What is shown.
 
-    def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Name, help and value of each."""
-        yield (
-            "placement_not_adhering",
-            "Partitions placed whose copies do not stand as wished",
-            self.counts.not_adhering,
-        )
-        yield "rack_unresolved", "Hosts nobody knows the place of, counted each time", self.counts.unresolved
+    def gauges(self) -> Iterator[tuple[str, float]]:
+        """Name and value of each."""
+        yield "placement_not_adhering", self.counts.not_adhering
+        yield "rack_unresolved", self.counts.unresolved
         workers = self._leader.node.local(
             lambda machine: [each for each in machine.state.workers.values() if each.alive]
         )
         default = self.policy.racks.default
         places = places_of(workers, default)
         on_default = sum(place == default for place in places.values())
-        yield "workers_on_default_rack", "Living workers of which nobody knows where they are", on_default
+        yield "workers_on_default_rack", on_default
         if self._leader.serving:
             now = self._leader.now_ns()
-            yield "workers_flapping", "Workers that start again and again", len(self._flapping.look(now))
+            yield "workers_flapping", len(self._flapping.look(now))
             held = self._quarantine.tick(now, fresh_draw())
-            yield "workers_in_quarantine", "Workers with many errors", len(held)
+            yield "workers_in_quarantine", len(held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,7 +1,7 @@
 """What a worker has done since it started, as plain numbers: cheap to count, shown by /metrics, /status and heartbeats.
 
 Rules: counters only grow; the names here are the names everywhere, with `holdfast_worker_` before and `_total` behind
-them in /metrics. metric_help.py says what each means, and docs/metrics.md repeats it.
+them in /metrics. metric_help.py says what each means, of which docs/metrics.md is made.
 """
 
 from __future__ import annotations

@@ -1,7 +1,14 @@
-"""What each number of a worker means: the help texts of /metrics, which docs/metrics.md has, too. Plain data."""
+"""What each number of a worker means: the help texts of /metrics, of which docs/metrics.md is made. Plain data."""
 
 from __future__ import annotations
 
+#: Of the process; `holdfast_worker_NAME`.
+PROCESS = {
+    "build_info": "1, with the version as a label",
+    "certificate_expires_seconds": "when this server's certificate ends, since 1970; 0 without security, and where its "
+    "CA does not vouch for it",
+    "faults_enabled": "1 while [faults] is on: never in production",
+}
 #: Grow only; `holdfast_worker_NAME_total`.
 COUNTERS = {
     "push_frames": "MAP_PUSH, PUSH and REPLICATE frames written",
