@@ -102,6 +102,7 @@ class SealRound:
         needed and had no room for very long, RetryError (BUSY) if it could not seal for another reason.
         """
         asked = self._asked[worker.id]
+        assert asked.patience.asked, f'worker "{worker.name}" fails what it was asked for'
         asked.was_full |= error.status is Status.DISK_FULL
         if error.status in _BUSY:
             asked.patience.was_busy(now)
@@ -136,6 +137,7 @@ class FinalWord:
         self._key, self._seen = shuffle.key, seen
         results = tuple(without_unwritten(seals.results(), seen.written))
         self.tally = tally(results, shuffle.copies_wanted)
+        assert self.tally.epochs == len(seals), "every epoch gets its word, and gets it once"
         self.manifest = ReduceManifest(seen.partitions, results).encode()
 
     def command(self, winners: bytes, upload: bytes) -> cmd.Commit:

@@ -150,6 +150,7 @@ class LatestEvents:
         event = Event(self.last, time_ms, index, happened.kind, happened.subject, happened.text)
         if happened.kind in _REPEATS:
             event = self._repeated(ring, event)
+        assert not ring or event.number > next(reversed(ring)), "numbers grow"
         ring[event.number] = event
         if len(ring) > self._kept:
             ring.popitem(last=False)

@@ -84,6 +84,7 @@ class Seals:
                 self._sizes[side].append(0)
                 if worker != NO_WORKER:
                     self._left.setdefault(worker, _Left()).add(row)
+        assert len(self._placed) == len(self._statuses[1]) == len(self._rows), "columns are as long as there are epochs"
 
     @property
     def copies(self) -> int:
@@ -116,6 +117,7 @@ class Seals:
             self._statuses[side][row] = status
             self._sizes[side][row] = size
             self._left[worker].count -= 1
+            assert self._left[worker].count >= 0, f"worker {worker} answers for each copy once"
 
     def heard(self, record: Worker, ack: int, wanted: Sequence[EpochKey], answers: Sequence[SealedEpoch]) -> None:
         """Take what a worker said when it was asked for these. Raises ProtocolError if that is about others."""
@@ -125,6 +127,7 @@ class Seals:
 
     def give_up(self, worker: int) -> None:
         """Do not wait for this worker any more."""
+        assert worker in self._left, f"worker {worker} was waited for"
         self._given_up.add(worker)
 
     def enough(self, away: Iterable[int] = ()) -> bool:

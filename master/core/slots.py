@@ -55,5 +55,6 @@ class Slots:
         rest = self.taken.pop(who, 0) - amount
         assert rest >= 0, who
         self.count -= amount
+        assert self.count >= 0, f"{who} gives back what was taken"
         if rest:
             self.taken[who] = rest

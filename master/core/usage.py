@@ -85,6 +85,7 @@ class Usage:
     def _add(self, row: Row, sign: int) -> None:
         found = self._applications.setdefault(row.instance, _Application())
         found.held = found.held.plus(row.held, sign)
+        assert min(found.held) >= 0, "no worker takes back more than it told"
         for shuffle, held in row.shuffles:
             left = found.shuffles.get(shuffle, UsageTotals()).plus(held, sign)
             if left == UsageTotals():

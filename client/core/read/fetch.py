@@ -341,6 +341,7 @@ class Fetch(Generic[K]):
         stream = self._next_stream
         self._next_stream += 1
         effect = OpenStream(stream, worker, tuple(sorted(files)[: self._files_max.get(worker, STREAM_FILES_MAX)]))
+        assert effect.files, "a stream is opened for something"
         self._streams[stream] = _Stream(worker, set(effect.files), rival_of)
         return effect
 

@@ -182,6 +182,7 @@ class MapWrite:
             return []
         state = self._copies[copy]
         state.unacked_bytes -= state.unacked.pop(frame)
+        assert state.unacked_bytes >= 0, "each frame is acknowledged once"
         self._failures = 0
         self._progress_ns = now_ns
         return self._advance(copy)
@@ -277,6 +278,7 @@ class MapWrite:
             state.next += 1
         if self._totals is not None and not state.unacked and state.next == len(self._sizes):
             state.phase = Phase.SEALING
+            assert not state.unacked_bytes, "all of it is acknowledged"
             effects.append(self._seal(copy))
         return effects
 

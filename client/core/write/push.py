@@ -360,6 +360,7 @@ class PushSession:
 
     def _asked(self, state: _Worker, size: int) -> None:
         self._asked_bytes += size - state.asked
+        assert self._asked_bytes >= 0, "what is asked for is counted once"
         state.asked = size
 
     def _fullest(self, state: _Worker) -> _Queue | None:
@@ -386,6 +387,7 @@ class PushSession:
             queue.batches.popleft()
             queue.size -= length
             self._queued_bytes -= length
+            assert self._queued_bytes >= queue.size >= 0, "each batch waits in one place"
             if not stays:
                 self._enqueue(batch)
                 continue
@@ -408,6 +410,7 @@ class PushSession:
             return None
         self._workers[sent.destination.primary].window.answered(sent.size, kept=kept)
         self._unanswered_bytes -= sent.size
+        assert self._unanswered_bytes >= 0, "each frame is answered once"
         return None if self.over else sent
 
     def _settle(self, batches: list[int], entries: list[PushEntry]) -> list[Effect]:

@@ -133,6 +133,7 @@ class State:
 
     def put_worker(self, worker: Worker) -> None:
         """Add or replace a worker; directories that it gave up are free again."""
+        assert 1 <= worker.id <= self.workers_made, f'worker "{worker.name}" has no number of ours: {worker.id}'
         before = self.workers.get(worker.id)
         if before is not None:
             del self.worker_by_name[before.name]
@@ -146,6 +147,7 @@ class State:
 
     def put_application(self, application: Application) -> None:
         """Add or replace an application."""
+        assert application.instance not in self.gone, f'"{application.name}" is over, and comes back'
         self.applications[application.instance] = application
         if application.instance not in self.below:
             self.below[application.instance] = Below()
@@ -158,6 +160,7 @@ class State:
         more = shuffle.array_bytes - (before.array_bytes if before else 0)
         self._own_more(shuffle.key.instance, int(before is None), more)
         self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
+        assert self.under_replicated >= 0, "what is replaced was counted"
         if shuffle.unsealed:
             self.unsealed[shuffle.key] = None
         else:
@@ -200,6 +203,7 @@ class State:
 
     def _forget(self, shuffle: Shuffle) -> None:
         self.under_replicated -= shuffle.under_replicated
+        assert self.under_replicated >= 0, "what goes was counted"
         self.unsealed.pop(shuffle.key, None)
         self.newest.pop(shuffle.key, None)
 
@@ -214,6 +218,7 @@ class State:
         before = self.uploads.pop(name, None)
         if before is not None:
             self.upload_bytes -= before.array_bytes
+            assert self.upload_bytes >= 0, "what goes was counted"
 
     def uploaded(self, name: bytes) -> bytes | None:
         """Return the array whose parts were sent, None while some are missing."""

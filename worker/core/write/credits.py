@@ -176,6 +176,8 @@ class Credits:
         self.held_bytes += window.held - before
         self._stands_bytes += standing - window.standing
         window.standing = standing
+        assert 0 <= standing <= size, f"what stays is a part of the window: {window}"
+        assert self._stands_bytes <= (self.standing_bytes or 0), "the largest window fits beside all that stays"
 
     def _share(self, window: _Window) -> int:
         """What may stay of a window: an equal part, as far as those who are idle left so much."""
@@ -204,6 +206,7 @@ class Credits:
             self._stand(window)
             window.used_at_ns = now_ns
             granted.append((connection, window.size))
+            assert self.held_bytes <= self.budget_bytes, "what is granted is there"
         return granted
 
     def check(self) -> None:

@@ -400,6 +400,7 @@ class MapFiles:
         file.become(FileLife.OPEN)
         self._files[file.key] = file
         self._shares.take(file.key.shuffle.instance, 1)
+        assert len(self._files) == self._shares.total <= self.most, "each file is counted, and there is room for it"
         self._handles.setdefault(event.connection, {})[file.handle] = file
         return Create(event.ticket, file.key, file.handle, request.partitions, file.ack)
 
@@ -443,6 +444,7 @@ class MapFiles:
 
     def _seal_ended(self, event: SealEnded) -> None:
         self.seals -= 1
+        assert self.seals >= 0, "each seal ends once"
         file = self._files.get(event.file)
         if event.sealed and file is not None and file.life == FileLife.SEALING:
             file.become(FileLife.SEALED)

@@ -166,6 +166,7 @@ class Reduce:
                 del self.shuffles[shuffle.key]  # nothing of it was taken: the next push introduces it again
         for state in marked:
             self._look_at(state)
+        assert len(decision.states) == len(push.entries), "every batch is decided"
         return decision
 
     def _odd(
@@ -218,6 +219,7 @@ class Reduce:
         directory = self._directory(hint, decision.push.ack)
         if directory is None or self.epochs >= EPOCHS_MAX:
             return None
+        assert epoch_key(partition, epoch) not in shuffle.closed, "what was closed never accepts again"
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
         shuffle.ack = ack = decision.push.ack
         state = EpochState(shuffle.key, PartitionId(partition), Epoch(epoch), ack, directory, mark)
@@ -321,6 +323,7 @@ class Reduce:
     def _drop_sealed_first(self, shuffle: ShuffleKey) -> set[int]:
         sealed = self._sealed_first.pop(shuffle, set())
         self.sealed_first -= len(sealed)
+        assert self.sealed_first >= 0, "each of them is counted once"
         return sealed
 
     def sealed_only(self) -> list[ShuffleKey]:
@@ -334,6 +337,7 @@ class Reduce:
             state.become(Life.SEALED)
         if found is not None and found.epochs.pop(epoch_key(state.partition, state.epoch), None) is not None:
             self.epochs -= 1
+            assert self.epochs >= 0, "each epoch is counted once"
             found.closed.add(epoch_key(state.partition, state.epoch))
             if not found.epochs and state.shuffle in self._committed:
                 del self.shuffles[state.shuffle]
@@ -356,6 +360,7 @@ class Reduce:
             return []
         states = list(found.epochs.values())
         self.epochs -= len(states)
+        assert self.epochs >= 0, "each epoch is counted once"
         for state in states:
             if state.life is not Life.SEALING:
                 state.become(Life.GONE)
@@ -364,6 +369,7 @@ class Reduce:
 
     def begin(self, incarnation: Incarnation) -> None:
         """This worker has a new incarnation: nothing is added to what an earlier one opened."""
+        assert incarnation > self.incarnation, f"{incarnation} comes behind {self.incarnation}"
         self.incarnation = incarnation
         for state in self._open_states():
             state.become(Life.HARD)

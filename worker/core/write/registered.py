@@ -155,6 +155,7 @@ class RegisteredShuffles:
 
     def _leave(self, one: _Waiting) -> Then:
         self.waiting -= 1
+        assert self.waiting >= 0, "who waits is told once"
         self._of[one.connection] -= 1
         if not self._of[one.connection]:
             del self._of[one.connection]

@@ -44,6 +44,7 @@ class BatchSequence:
 
     def take(self, number: int) -> None:
         """Note an unseen number as seen."""
+        assert not self.seen(number), f"batch {number} is taken once"
         if number >= self.next:
             if number - self.next + len(self.holes) <= HOLES_MAX:
                 self.holes.update(range(self.next, number))
@@ -110,12 +111,14 @@ class Attempts:
         while (self.lanes > LANES_MAX or len(self._attempts) > ATTEMPTS_MAX) and len(self._attempts) > 1:
             _, oldest = self._attempts.popitem(last=False)
             self.lanes -= len(oldest.lanes)
+            assert self.lanes >= 0, "each lane is counted once"
 
     def drop(self, shuffles: Iterable[ShuffleKey]) -> None:
         """Forget every attempt of these shuffles."""
         gone = set(shuffles)
         for key in [key for key in self._attempts if key[0] in gone]:
             self.lanes -= len(self._attempts.pop(key).lanes)
+        assert self.lanes >= 0, "each lane is counted once"
 
     def __len__(self) -> int:
         return len(self._attempts)
