@@ -24,7 +24,7 @@ from holdfast.master.leader.waiters import Waiters
 from holdfast.worker.core.forgetting import ForgetVerdict
 from holdfast.worker.core.write.credits import Credits
 from holdfast.worker.core.write.epochs import Life
-from holdfast.worker.core.write.pending_pushes import PendingPushes
+from holdfast.worker.core.write.pending_pushes import PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, epoch_key
 from holdfast.worker.core.write.seen_batches import Attempt
 from holdfast.worker.server.membership import registration as registration_module
@@ -192,7 +192,12 @@ def replica_acknowledged_alone() -> list[Swap]:
 @bug
 def every_level_is_memory() -> list[Swap]:
     """Every push is answered before it is written, whatever level it asked for."""
-    return [(PendingPushes, "promises", lambda self, push: self.owed is None and push.taken)]
+
+    def when(self: Any, push: Any, *, slow: bool) -> When:
+        return When.PROMISED if self.owed is None and push.taken else original(self, push, slow=slow)
+
+    original = PendingPushes.when
+    return [(PendingPushes, "when", when)]
 
 
 @bug

@@ -23,7 +23,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
-from holdfast.worker.core.write.pending_pushes import PendingPush, PendingPushes
+from holdfast.worker.core.write.pending_pushes import PendingPush, PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.storage import prepare as prepare_module
@@ -166,14 +166,16 @@ class StoryWorld:
         assert refusal is None, refusal
         push = PendingPush(self.core.decide(request))
         self._open(push)
-        rows, at_once = meta[-PUSH_ENTRY.size * len(batches) :], self.pending.promises(push)
+        rows = meta[-PUSH_ENTRY.size * len(batches) :]
+        when = self.pending.when(push, slow=False)
+        at_once = when is When.PROMISED
         if at_once:
             told(dict(self.pending.answer(push)))
         failures = self.store.reduce.append(push.decision, rows, memoryview(body))
         self.pending.written(push, failures, self.store.reduce.flush(push.decision.marked))
         if at_once:
             self._give_up_promised(push)
-        elif (steps := self.pending.begin(push, 0, slow=False)) is not None:
+        elif when is When.LATER and (steps := self.pending.begin(push, 0, slow=False)) is not None:
             self._sync(push, steps.directories)
         self.core.check()
         if not at_once:

@@ -91,9 +91,7 @@ class PartitionCopy:
         "path",
         "path_text",
         "pending",
-        "positions",
         "rows",
-        "sizes",
         "state",
         "sync_error",
         "syncing",
@@ -111,7 +109,6 @@ class PartitionCopy:
         self.path_text = str(self.path)
         #: batches that are in the log only
         self.pending = Pending()
-        self.positions, self.sizes = self.pending.positions, self.pending.sizes
         self.views = views
         #: length of the file; 0 while there is none
         self.file_bytes = 0

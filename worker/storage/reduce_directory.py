@@ -10,6 +10,7 @@ twice as fast as the log grows. Facts and steps only; reduce_store.py decides wh
 from __future__ import annotations
 
 import errno
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -123,8 +124,10 @@ class ReduceDirectory:
         self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
-        #: the same by what is decided on: no key has to be made for each batch
+        #: the same by what is decided on, and the arrays of what is pending: no batch costs more than one look
         self.copy_of: dict[EpochState, PartitionCopy] = {}
+        self.positions_of: dict[EpochState | None, array[int]] = {}
+        self.sizes_of: dict[EpochState | None, array[int]] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
         #: bytes of unsealed files whose epochs have their answer, and that nobody will read; they go with their shuffle
         self._aside = aside
@@ -165,12 +168,13 @@ class ReduceDirectory:
         copy = PartitionCopy(self.root, head, self.log.views)
         copy.state = state
         self.copies[key] = self.copy_of[state] = copy
+        self.positions_of[state], self.sizes_of[state] = copy.pending.positions, copy.pending.sizes
 
     def _close(self, key: EpochKey) -> None:
         """Let go of a copy that takes nothing more."""
         copy = self.copies.pop(key, None)
         if copy is not None and copy.state is not None:
-            del self.copy_of[copy.state]
+            del self.copy_of[copy.state], self.positions_of[copy.state], self.sizes_of[copy.state]
 
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""

@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import accumulate
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
@@ -47,7 +47,6 @@ DIRECT_BYTES = 32 * KIB
 #: What a byte in the log takes of a directory's room: it has to be written elsewhere in the end.
 LOG_TAKES = 2
 _SIZE = itemgetter(3)
-_POSITIONS, _SIZES = attrgetter("positions"), attrgetter("sizes")
 
 Failure = tuple[int, Status]
 
@@ -156,9 +155,8 @@ class ReduceStore:
         sizes = list(map(_SIZE, push.entries))
         starts = accumulate(sizes, initial=position + RECORD_BYTES)
         # Loops in C: the arrays of every copy take its position and size.
-        copies = list(map(reduce.copy_of.__getitem__, filter(None, decision.states)))
-        deque(map(array.append, map(_POSITIONS, copies), starts), maxlen=0)
-        deque(map(array.append, map(_SIZES, copies), sizes), maxlen=0)
+        deque(map(array.append, map(reduce.positions_of.__getitem__, decision.states), starts), maxlen=0)
+        deque(map(array.append, map(reduce.sizes_of.__getitem__, decision.states), sizes), maxlen=0)
         self.log_bytes += size
         return self._empty(0, size)
 

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from enum import Enum
 from typing import NamedTuple
 
 from holdfast.common.formats.messages import Ack
@@ -27,6 +28,14 @@ from holdfast.worker.core.write.seen_batches import PushDecision
 
 #: A push that its disk has not synced by then is answered.
 SYNC_SECONDS = 20.0
+
+
+class When(Enum):
+    """When a push is answered."""
+
+    PROMISED = "before it is written"
+    WRITTEN = "when it is written"
+    LATER = "when what it waits for is there"
 
 
 @dataclass(slots=True, eq=False)
@@ -86,12 +95,14 @@ class PendingPushes:
                 push.decision.states[index] = None
         push.decision.whole = False
 
-    def promises(self, push: PendingPush) -> bool:
-        """Whether this push is answered before it is written."""
+    def when(self, push: PendingPush, *, slow: bool) -> When:
+        """Say when a push is answered; `slow`: it is to wait for the time, too."""
         decision = push.decision
         request = decision.push
-        memory = request.ack is Ack.MEMORY and request.replica is None
-        return memory and not (decision.opened or decision.waits or self.owed) and push.taken
+        if slow or decision.waits or request.replica is not None or request.ack is Ack.SYNCED:
+            return When.LATER
+        promised = request.ack is Ack.MEMORY and not (decision.opened or self.owed) and push.taken
+        return When.PROMISED if promised else When.WRITTEN
 
     def written(
         self, push: PendingPush, failures: Iterable[tuple[int, Status]], flushed: Iterable[tuple[EpochState, Status]]
@@ -135,13 +146,13 @@ class PendingPushes:
     # What an answer waits for.
 
     def begin(self, push: PendingPush, now_ns: int, *, slow: bool) -> Steps | None:
-        """Say what a push waits for that was written, beside the time if it is `slow`; None: it is answered now."""
+        """Say what a push waits for that was written; None: nothing of it was taken, and it is answered now."""
         decision, steps = push.decision, Steps([], [])
         states = decision.states
-        if push.taken and decision.push.ack is Ack.SYNCED:
+        if decision.push.ack is Ack.SYNCED:
             steps.directories.extend(dict.fromkeys([state.directory for state in states if state is not None]))
             push.syncing.update(steps.directories)
-        if push.taken and decision.push.replica is not None:
+        if decision.push.replica is not None:
             wanted = (index for index, state in enumerate(states) if state is not None and index not in push.failures)
             steps.chosen.extend(wanted)
         push.waits = len(steps.directories) + bool(steps.chosen) + slow

@@ -127,15 +127,16 @@ class Reduce:
     def refuse(self, push: Push) -> Refusal | None:
         """The questions about the frame, in their order."""
         key = push.shuffle
+        shuffle = self.shuffles.get(key)
         if self.closed_because:
             return Refusal(Status.UNAVAILABLE, self.closed_because)
-        if key in self._forgotten:
+        if shuffle is None and key in self._forgotten:  # what is known was not forgotten
             return Refusal(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
         if key in self._committed:
             return Refusal(Status.COMMITTED, f"{key} is committed")
         if push.incarnation != self.incarnation:
             return Refusal(Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}")
-        shuffle = self.shuffles[key]
+        assert shuffle is not None, f"{key} was introduced"
         if shuffle.ack is not None and push.ack != shuffle.ack:
             return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
         return None

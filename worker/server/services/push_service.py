@@ -31,7 +31,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.worker.core.write.credits import Credits, split_memory
-from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes
+from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes, When
 from holdfast.worker.core.write.reduce import EPOCHS_MAX
 from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.server.membership.asking import Asking
@@ -208,13 +208,13 @@ class PushService:
             return
         push = PendingPush(decision, came.header.type is FrameType.REPLICATE)
         self._came[push] = came
-        self._guarded(push, lambda: self._take(push, came))
+        self._guarded(push, self._take, came)
 
-    def _guarded(self, push: PendingPush, act: Callable[[], object], _: object = None) -> None:
+    def _guarded(self, push: PendingPush, act: Callable[..., object], *given: object) -> None:
         """Do something for a push. Whatever comes of it, the push is answered once, and what it holds is given back: a
         mistake of ours costs the copies that it touched, and nobody else."""
         try:
-            act()
+            act(push, *given)
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
             _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
             lost, answered = self._pending.abandon(push)
@@ -244,7 +244,8 @@ class PushService:
         slow = self._faults.wait_for(size)
         self._counters.push_frames += 1
         self._counters.push_bytes += size
-        if not slow and self._pending.promises(push):
+        when = self._pending.when(push, slow=slow > 0)
+        if when is When.PROMISED:
             self._answer(push, release=False)
             self._write_promised(push, rows, came.body)
             if self.owed_bytes:
@@ -255,18 +256,18 @@ class PushService:
             return
         if push.taken:
             self._write(push, rows, body)
-        steps = self._pending.begin(push, time.monotonic_ns(), slow=slow > 0)
+        later = when is When.LATER
+        steps = self._pending.begin(push, time.monotonic_ns(), slow=slow > 0) if later else None
         if steps is None:
             self._answer(push)
             return
         if steps.directories:
             for directory, future in zip(steps.directories, self._store.reduce.sync(decision), strict=True):
-                future.add_done_callback(partial(self._guarded, push, partial(self._synced, push, directory, future)))
+                future.add_done_callback(partial(self._guarded, push, self._synced, directory))
         if steps.chosen:
             self._forward(push, steps.chosen, body)
         if slow:
-            waited = partial(self._pending.waited, push)
-            self._loop.call_later(slow, self._guarded, push, lambda: self._answer_all(waited()))
+            self._loop.call_later(slow, self._guarded, push, self._waited)
 
     def _open(self, push: PendingPush) -> None:
         """Begin the copies of new epochs. On a disk that fails a copy is given up before it held anything."""
@@ -310,6 +311,9 @@ class PushService:
 
     # What an answer waits for.
 
+    def _waited(self, push: PendingPush) -> None:
+        self._answer_all(self._pending.waited(push))
+
     def _synced(self, push: PendingPush, directory: int, done: Future[Missing]) -> None:
         missing, states = done.result(), filter(None, push.decision.states)
         lost = [one for one in states if EpochKey(one.shuffle, one.partition, one.epoch) in missing] if missing else []
@@ -333,7 +337,7 @@ class PushService:
         """Repeat what was taken to the replica."""
         task = awaited(self.forwarder.forward(push.decision.push, chosen, body))
         self._counters.forwards += 1
-        task.add_done_callback(lambda done: self._guarded(push, lambda: self._forwarded(push, chosen, done)))
+        task.add_done_callback(partial(self._guarded, push, self._forwarded, chosen))
 
     def _forwarded(self, push: PendingPush, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         error = None if done.cancelled() else done.exception()
@@ -348,7 +352,7 @@ class PushService:
 
     def _answer_all(self, answered: Sequence[PendingPush]) -> None:
         for push in answered:
-            self._guarded(push, partial(self._answer, push))
+            self._guarded(push, self._answer)
 
     def _answer(self, push: PendingPush, *, release: bool = True) -> None:
         connection, header, _, request, body, account = self._came.pop(push)
@@ -364,7 +368,8 @@ class PushService:
         else:
             connection.reply(header, answer)
             self._counters.push_batches += len(request.entries)
-            self._counters.batches_refused(status for _, status in statuses)
+            if statuses:
+                self._counters.batches_refused(status for _, status in statuses)
         if granted:
             self._grant(granted)
 

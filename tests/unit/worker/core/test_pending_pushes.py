@@ -8,7 +8,7 @@ from holdfast.common.ids import AttemptId, Incarnation, MapId, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
-from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes
+from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from tests.support.reduce_data import by_turns, shuffle_of
 
@@ -44,6 +44,15 @@ class World:
         assert self.reduce.refuse(push) is None
         return PendingPush(self.reduce.decide(push))
 
+    def when(self, push: PendingPush) -> When:
+        return self.pending.when(push, slow=False)
+
+    def at_once(self, push: PendingPush) -> bool:
+        """Whether a push that was written is answered then."""
+        if self.when(push) is When.WRITTEN:
+            return True
+        return self.pending.begin(push, 0, slow=False) is None
+
     def state(self, partition: int) -> EpochState:
         return self.reduce.shuffles[SHUFFLE].epochs[partition << 32]
 
@@ -59,9 +68,9 @@ def test_written_is_answered_when_it_is_written() -> None:
     """Nothing is waited for; a batch that could not be written has its status, and may come again."""
     world = World()
     push = world.take((0, 0), (1, 0))
-    assert not world.pending.promises(push)
+    assert world.when(push) is not When.PROMISED
     world.pending.written(push, [(1, Status.NO_ROOM)], [])
-    assert world.pending.begin(push, 0, slow=False) is None
+    assert world.at_once(push)
     assert world.statuses(push) == {1: Status.NO_ROOM}
     assert (world.state(0).life, world.state(1).life) == (Life.OPEN, Life.HARD)
 
@@ -71,19 +80,19 @@ def test_memory_is_promised_but_for_first_writes() -> None:
     With a second copy, or behind a batch that is on its way, nothing is promised."""
     world = World()
     first = world.take((0, 0), ack=Ack.MEMORY)
-    assert not world.pending.promises(first)
-    assert world.pending.begin(first, 0, slow=False) is None
-    assert world.pending.promises(world.take((0, 1), ack=Ack.MEMORY))
+    assert world.when(first) is not When.PROMISED
+    assert world.at_once(first)
+    assert world.when(world.take((0, 1), ack=Ack.MEMORY)) is When.PROMISED
     copied = world.take((0, 2), ack=Ack.MEMORY, replica=REPLICA)
-    assert not world.pending.promises(copied)
+    assert world.when(copied) is not When.PROMISED
     assert world.pending.begin(copied, 0, slow=False) is not None
-    assert not world.pending.promises(world.take((0, 2), (0, 3), ack=Ack.MEMORY))
+    assert world.when(world.take((0, 2), (0, 3), ack=Ack.MEMORY)) is not When.PROMISED
 
 
 def promised(world: World, *batches: tuple[int, int]) -> PendingPush:
     """A push at level MEMORY that is answered before it is written."""
     push = world.take(*batches, ack=Ack.MEMORY)
-    assert world.pending.promises(push)
+    assert world.when(push) is When.PROMISED
     assert world.statuses(push) == {}
     return push
 
@@ -91,7 +100,7 @@ def promised(world: World, *batches: tuple[int, int]) -> PendingPush:
 def memory_world() -> World:
     """Partitions 0 and 1 are open at level MEMORY."""
     world = World()
-    assert world.pending.begin(world.take((0, 0), (1, 0), ack=Ack.MEMORY), 0, slow=False) is None
+    assert world.at_once(world.take((0, 0), (1, 0), ack=Ack.MEMORY))
     return world
 
 
@@ -105,7 +114,7 @@ def test_what_was_promised_and_finds_no_room_is_owed() -> None:
     assert world.pending.owed is push
     assert world.state(0).owed
     assert world.state(0).life is Life.HARD
-    assert not world.pending.promises(world.take((2, 0), ack=Ack.MEMORY))
+    assert world.when(world.take((2, 0), ack=Ack.MEMORY)) is not When.PROMISED
     world.reduce.broke(world.state(1))
     again = world.pending.retried()
     assert again is push
@@ -155,7 +164,7 @@ def test_a_second_copy_is_waited_for() -> None:
     assert world.statuses(push) == {1: Status.FAILED_COPY, 2: Status.REPLICA_FAILED}
     failed = world.take((4, 0), replica=REPLICA)
     world.pending.written(failed, [(0, Status.NO_ROOM)], [])
-    assert world.pending.begin(failed, 0, slow=False) is None
+    assert world.at_once(failed)
 
 
 def test_a_batch_that_comes_again_gets_the_outcome_of_its_first_arrival() -> None:
@@ -182,7 +191,7 @@ def test_two_workers_never_wait_for_one_another() -> None:
     assert world.pending.begin(first, 0, slow=False) is not None
     again = world.take((0, 0))
     again.replicated = True
-    assert world.pending.begin(again, 0, slow=False) is None
+    assert world.at_once(again)
     assert dict(world.pending.answer(again)) == {0: Status.BAD_ORDER}
 
 
@@ -236,7 +245,7 @@ def test_a_new_epoch_whose_note_cannot_be_written_takes_nothing() -> None:
     world.pending.not_opened(push, world.state(0), Status.NO_ROOM)
     assert push.decision.states == [None, world.state(1), None]
     assert push.taken
-    assert world.pending.begin(push, 0, slow=False) is None
+    assert world.at_once(push)
     assert world.statuses(push) == {0: Status.NO_ROOM, 2: Status.NO_ROOM}
 
 
@@ -246,7 +255,7 @@ def test_an_epoch_that_cannot_be_flushed_takes_nothing_more() -> None:
     world = World()
     push = world.take((0, 0), (1, 0), (0, 1))
     world.pending.written(push, [], [(world.state(0), Status.FAILED_COPY), (world.state(1), Status.NO_ROOM)])
-    assert world.pending.begin(push, 0, slow=False) is None
+    assert world.at_once(push)
     assert world.statuses(push) == {0: Status.FAILED_COPY, 2: Status.FAILED_COPY}
     assert (world.state(0).life, world.state(1).life) == (Life.FAILED, Life.HARD)
 
@@ -255,6 +264,7 @@ def test_a_slow_worker_answers_when_it_is_told_to() -> None:
     """The fault port's delay is one more thing that is waited for."""
     world = World()
     push = world.take((0, 0))
+    assert world.pending.when(push, slow=True) is When.LATER
     assert world.pending.begin(push, 0, slow=True) is not None
     assert world.pending.waited(push) == [push]
     assert world.statuses(push) == {}
