@@ -18,9 +18,9 @@ from holdfast.common.formats.reduce_layouts import ReduceWinners
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
-from holdfast.master.api.turns import Line
 from holdfast.master.core.commit import Seen
 from holdfast.master.core.state.records import KIND_MAP, Shuffle
+from holdfast.master.leader.turns import Line
 
 #: Winners larger than this inflated are checked in a thread, so that other calls go on.
 _INLINE_BYTES = 64 * KIB

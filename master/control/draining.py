@@ -19,13 +19,13 @@ from holdfast.common.errors import ConflictError, NoRoomError, ProtocolError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from holdfast.master.api.turns import turn
 from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.turns import turn
 from holdfast.master.placement.members import Member
 
 log = logging.getLogger(__name__)

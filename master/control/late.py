@@ -30,13 +30,13 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import background
-from holdfast.master.api.uploads import submit, upload_name
 from holdfast.master.control.locations import Locations, epochs_of, off_loop
 from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tally, unsealed, with_late
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Shuffle, Worker
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.uploads import submit, upload_name
 
 log = logging.getLogger(__name__)
 

@@ -26,7 +26,6 @@ from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
-from holdfast.master.api.turns import turn
 from holdfast.master.core.events import EventKind
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle, Worker
@@ -35,6 +34,7 @@ from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.turns import turn
 from holdfast.master.placement.assign import Assigned, CopyPlace, assign
 from holdfast.master.placement.members import Draw, Member
 from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy

@@ -21,7 +21,6 @@ from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
-from holdfast.master.api.turns import turn
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.retention import Retention
 from holdfast.master.core.state.moves import moved_count
@@ -29,6 +28,7 @@ from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Applicatio
 from holdfast.master.core.state.state import Below, State
 from holdfast.master.fleet.fleet import Fleet, places_of
 from holdfast.master.leader.leader import Leader, WorkerReport
+from holdfast.master.leader.turns import turn
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft import RaftStatus
 from holdfast.master.web.pace import PaceKeeper
