@@ -28,10 +28,7 @@ from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.messages import NO_INDEX, Ack
-from holdfast.common.formats.reduce_layouts import (
-    NO_ATTEMPT,
-    ReduceLocations,
-)
+from holdfast.common.formats.reduce_layouts import NO_ATTEMPT, ReduceLocations
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import MAPS_MAX
 from holdfast.common.proto import holdfast_pb2 as pb

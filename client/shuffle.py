@@ -24,9 +24,7 @@ from holdfast.client.read.stream_reader import Record
 from holdfast.client.write.spool import SPOOL_BYTES
 from holdfast.client.write.status import MapStatus, winners_of
 from holdfast.client.write.writer import MapWriter
-from holdfast.common.errors import (
-    ConflictError,
-)
+from holdfast.common.errors import ConflictError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import Ack

@@ -17,6 +17,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 
 from holdfast.common.agreement import secret_digest
@@ -96,7 +97,8 @@ def main(arguments: list[str] | None = None) -> int:
     calm_collector()
     tame_allocator()
     try:
-        asyncio.run(_run(config, own, secrets, security, store, lambda: _load(options.config)))
+        load = partial(_load, options.config)
+        asyncio.run(_run(partial(MasterServer, config, own, secrets, security, store, load)))
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
@@ -408,15 +410,8 @@ async def _give_back() -> None:
         idle.tick()
 
 
-async def _run(
-    config: Config,
-    own: configuration.MasterPeer,
-    secrets: tuple[bytes, bytes],
-    security: ServerSecurity | None,
-    store: DfsStore | None,
-    load: Callable[[], Config],
-) -> None:
-    server = MasterServer(config, own, secrets, security, store, load)
+async def _run(make: Callable[[], MasterServer]) -> None:
+    server = make()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

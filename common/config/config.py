@@ -19,17 +19,7 @@ from typing import Literal
 from holdfast.common.config import settings
 from holdfast.common.config.faults import FaultsSection
 from holdfast.common.config.placement import PlacementSection
-from holdfast.common.config.settings import (
-    Address,
-    Duration,
-    Port,
-    Ratio,
-    Size,
-    duration,
-    required,
-    setting,
-    size,
-)
+from holdfast.common.config.settings import Address, Duration, Port, Ratio, Size, duration, required, setting, size
 from holdfast.common.dfs.urls import StoreKind, harmless, parse_url
 from holdfast.common.errors import ConfigError
 

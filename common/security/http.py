@@ -10,13 +10,13 @@ from aiohttp import web
 from holdfast.common.errors import UnauthenticatedError
 from holdfast.common.net.http_server import KNOWN
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import TokenIdentity
+from holdfast.common.security.tokens import Bearer
 
 #: WWW-Authenticate of an answer that refuses: browsers then ask for a name, which does not matter, and a password.
 CHALLENGE = 'Basic realm="Holdfast: the password is a token"'
 
 
-def identify(security: ServerSecurity | None, request: web.BaseRequest) -> TokenIdentity | None:
+def identify(security: ServerSecurity | None, request: web.BaseRequest) -> Bearer | None:
     """Return who makes a request, which is known from then on; None without security. Raises UnauthenticatedError,
     TokenExpiredError."""
     identity = None if security is None else security.identify(token_of(request.headers.get("Authorization", "")))

@@ -17,7 +17,7 @@ from types import TracebackType
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB, MIB
 from holdfast.common.net.methods import Method
-from holdfast.common.security.tokens import TokenIdentity, TokenKind
+from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.access import user_of
 from holdfast.master.core.slots import Slots
@@ -100,7 +100,7 @@ class Budgets:
         self.bodies = Slots(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX, BODY_BYTES_RESERVED)
         self.answers = Slots(ANSWER_BYTES_MAX, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_RESERVED)
 
-    def asker(self, caller: TokenIdentity | None, host: str, method: Method) -> BudgetOwner:
+    def asker(self, caller: Bearer | None, host: str, method: Method) -> BudgetOwner:
         """Return whose share a call takes of: a user's, with all its applications, or a host's without security."""
         if caller is None:
             return BudgetOwner(host, method.name.startswith(_OF_WORKERS))

@@ -25,7 +25,7 @@ from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, MET
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.http import token_of
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import TokenIdentity
+from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
 from holdfast.master.api.budgets import SMALL_BYTES, BudgetRoom
@@ -99,7 +99,7 @@ async def _add_health(server: aio.Server, names: list[str]) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
 
 
-def _identify(security: ServerSecurity | None, context: Any) -> TokenIdentity | None:
+def _identify(security: ServerSecurity | None, context: Any) -> Bearer | None:
     if security is None:
         return None
     shown = dict(context.invocation_metadata() or ()).get("authorization", "")

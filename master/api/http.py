@@ -24,7 +24,7 @@ from holdfast.common.net.http_server import CONNECTIONS_MAX, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
 from holdfast.common.security.http import CHALLENGE, identify
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import TokenIdentity
+from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
 from holdfast.master.api.access import check_page
@@ -134,10 +134,9 @@ class MasterHttp:
         try:
             return web.Response(body=await self._pages.page(request.query), headers=_PAGE_HEADERS)
         except HoldfastError as error:
-            code = code_of(error.status)
-            return _refused(error, code, http_status_of(code))
+            return _refused(error)
 
-    async def _call(self, method: Method, request: web.BaseRequest, caller: TokenIdentity | None) -> web.Response:
+    async def _call(self, method: Method, request: web.BaseRequest, caller: Bearer | None) -> web.Response:
         content_type = request.content_type
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
@@ -160,8 +159,7 @@ class MasterHttp:
             late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
             return _refused(late, "deadline_exceeded", 408)
         except HoldfastError as error:
-            code = code_of(error.status)
-            return _refused(error, code, http_status_of(code))
+            return _refused(error)
 
     async def _message(self, method: Method, content_type: str, body: bytearray, asker: BudgetOwner) -> Message:
         """Return the request that is in the body, of which nothing is left."""
@@ -267,13 +265,15 @@ async def _read(request: web.BaseRequest, method: Method, content_type: str, roo
 
 def _denied(error: HoldfastError) -> web.Response:
     """Refuse who has shown no token that does; browsers ask people for one then."""
-    code = code_of(error.status)
-    answer = _refused(error, code, http_status_of(code))
+    answer = _refused(error)
     answer.headers["WWW-Authenticate"] = CHALLENGE
     return answer
 
 
-def _refused(error: HoldfastError, code: str, status: int) -> web.Response:
+def _refused(error: HoldfastError, code: str = "", status: int = 0) -> web.Response:
+    code = code or code_of(error.status)
     headers = {name.title(): value for name, value in metadata_of(error).items()}
     body = json.dumps({"code": code, "message": str(error)})
-    return web.Response(text=body, status=status, headers=headers, content_type="application/json")
+    return web.Response(
+        text=body, status=status or http_status_of(code), headers=headers, content_type="application/json"
+    )

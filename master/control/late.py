@@ -194,20 +194,12 @@ class LateCopies:
     async def _propose(self, shuffle: Shuffle, manifest: bytes, told: Tally) -> Answer:
         version = shuffle.manifest_version.to_bytes(4, "little")
         upload = upload_name(len(manifest), repr(shuffle.key).encode(), version, manifest)
-        command = cmd.Command(
-            cmd.AddCopies(
-                key=shuffle.key,
-                manifest_version=shuffle.manifest_version,
-                manifest=b"" if upload else manifest,
-                upload=upload,
-                data_bytes=told.data_bytes,
-                lost=told.lost,
-                under_replicated=told.under_replicated,
-                awaited=told.awaited,
-                unsealed=told.unsealed,
-            )
+        numbers = {name: number for name, number in told._asdict().items() if name != "epochs"}
+        within = b"" if upload else manifest
+        body = cmd.AddCopies(
+            key=shuffle.key, manifest_version=shuffle.manifest_version, manifest=within, upload=upload, **numbers
         )
-        return await submit(self._leader, command, upload, manifest)
+        return await submit(self._leader, cmd.Command(body), upload, manifest)
 
 
 async def unsealed_copies(shuffle: Shuffle) -> dict[int, set[EpochKey]]:

@@ -2,11 +2,9 @@
 when enough was said, and the final word.
 
 Rules
-* How long a worker is waited for is decided by patience.py. A second copy is waited for `worker.copy_grace`: its worker
-  may only have been started again. An only copy is waited for `worker.return_grace` while its worker cannot be
-  reached; five times as long while it answers that it is busy or its disk full. Then the commit fails with NO_ROOM and
-  nothing is said, so it can be asked for again.
-* A worker that gave no answer is asked again after a pause that grows.
+* How long a worker is waited for is decided by patience.py: `worker.copy_grace` where there is another copy,
+  `worker.return_grace` for an only one, five times as long while it is busy or full. Then the commit fails, and nothing
+  is said, so it can be asked for again.
 * A copy that was not sealed in time stands in the manifest as UNAVAILABLE.
 
 Pure; times are monotonic nanoseconds. Driven by master/control/sealing.py.
@@ -27,8 +25,6 @@ from holdfast.master.core.seals import EpochKey, Seals, tally, without_unwritten
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle, Worker
 
-#: A worker that gave no answer is asked again after the first, and later and later up to the second.
-PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 1.0
 #: What a worker says that has the data and cannot seal it now.
 _BUSY = frozenset({Status.DISK_FULL, Status.BUSY})
 
@@ -59,16 +55,6 @@ def is_committed(shuffle: Shuffle, seen: Seen) -> bool:
     return False
 
 
-@dataclass(slots=True)
-class _Asked:
-    """One worker of a commit."""
-
-    patience: Patience
-    pause_s: float = PAUSE_MIN_S
-    #: it said once that its disk is full
-    was_full: bool = False
-
-
 class SealRound:
     """Asking all workers of one shuffle, until enough of them answered or are given up."""
 
@@ -76,7 +62,7 @@ class SealRound:
         self._shuffle = shuffle
         self._seals = seals
         self.workers = seals.unanswered
-        self._asked = {number: _Asked(Patience(copy_grace_ns, return_grace_ns)) for number in self.workers}
+        self._patience = {number: Patience(copy_grace_ns, return_grace_ns) for number in self.workers}
 
     @property
     def unanswered(self) -> list[int]:
@@ -87,13 +73,13 @@ class SealRound:
         """Return what to ask this worker for now; nothing once it has said everything."""
         missing = self._seals.missing(number, SEAL_EPOCHS_MAX)
         if missing:
-            self._asked[number].patience.asks(now)
+            self._patience[number].asks(now)
         return missing
 
     def answered(self, worker: Worker, wanted: Sequence[EpochKey], answers: Sequence[SealedEpoch]) -> None:
         """Take what this start of a worker said. Raises ProtocolError if it is about nothing that was wanted."""
         self._seals.heard(worker, self._shuffle.ack, wanted, answers)
-        self._asked[worker.id].patience.answered()
+        self._patience[worker.id].answered()
 
     def failed(self, worker: Worker, error: HoldfastError, silence: int | None, now: int) -> float | None:
         """Return after how many seconds a worker that gave no answer is asked again; None: the commit goes without it.
@@ -101,30 +87,29 @@ class SealRound:
         `silence` is how long it sent no heartbeat; None of one that the masters call alive. Raises NoRoomError if it is
         needed and had no room for very long, RetryError (BUSY) if it could not seal for another reason.
         """
-        asked = self._asked[worker.id]
-        assert asked.patience.asked, f'worker "{worker.name}" fails what it was asked for'
-        asked.was_full |= error.status is Status.DISK_FULL
+        patience = self._patience[worker.id]
+        assert patience.asked, f'worker "{worker.name}" fails what it was asked for'
+        patience.was_full |= error.status is Status.DISK_FULL
         if error.status in _BUSY:
-            asked.patience.was_busy(now)
+            patience.was_busy(now)
         else:
-            asked.patience.failed(now)
-        if asked.patience.gone(silence, now) or (asked.patience.spent(now) and self._seals.covered(worker.id)):
+            patience.failed(now)
+        if patience.gone(silence, now) or (patience.spent(now) and self._seals.covered(worker.id)):
             self._seals.give_up(worker.id)
             return None
-        if asked.patience.spent(now):
+        if patience.spent(now):
             text = (
                 f'{self._shuffle.key} is not committed: worker "{worker.name}" has data of it that it could not seal '
-                f"for {BUSY_GRACES * asked.patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: mend that "
+                f"for {BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: mend that "
                 "there, and commit again."
             )
-            raise NoRoomError(text) if asked.was_full else RetryError(text, status=Status.BUSY)
-        pause_s, asked.pause_s = asked.pause_s, min(asked.pause_s * 1.5, PAUSE_MAX_S)
-        return pause_s
+            raise NoRoomError(text) if patience.was_full else RetryError(text, status=Status.BUSY)
+        return patience.pause()
 
     def left_s(self, silences: Mapping[int, int], now: int) -> float | None:
         """Return the seconds until a worker is not waited for any more where there are other copies; 0 if enough was
         said, None if nothing but an answer changes anything. `silences` are those of the unanswered workers."""
-        left_at = {number: self._asked[number].patience.left_at(silence, now) for number, silence in silences.items()}
+        left_at = {number: self._patience[number].left_at(silence, now) for number, silence in silences.items()}
         if self._seals.enough([number for number, at in left_at.items() if at <= now]):
             return 0.0
         return min([(at - now) / 1e9 for at in left_at.values() if at > now], default=None)
@@ -149,12 +134,7 @@ class FinalWord:
             winners_digest=self._seen.digest,
             maps=self._seen.maps,
             partitions=self._seen.partitions,
-            data_bytes=self.tally.data_bytes,
             manifest=b"" if upload else self.manifest,
             manifest_bytes=len(self.manifest),
-            epochs=self.tally.epochs,
-            lost=self.tally.lost,
-            under_replicated=self.tally.under_replicated,
-            awaited=self.tally.awaited,
-            unsealed=self.tally.unsealed,
+            **self.tally._asdict(),
         )

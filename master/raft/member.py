@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -73,7 +73,7 @@ class MemberSettings:
     """Identity, timing in seconds, and bounds of a member."""
 
     node_id: str
-    peers: tuple[str, ...]
+    peers: Collection[str]
     election_min: float = 0.4
     election_max: float = 0.9
     heartbeat: float = 0.12

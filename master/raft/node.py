@@ -19,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -46,8 +46,8 @@ SLOW_TURN_SECONDS = 0.05
 ROLES = {library.FOLLOWER: "follower", library.CANDIDATE: "candidate", library.LEADER: "leader"}
 
 
-@dataclass(frozen=True, slots=True)
-class RaftSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSettings(MemberSettings):
     """Everything a node is told.
 
     `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A
@@ -56,20 +56,11 @@ class RaftSettings:
     faults are for drills only.
     """
 
-    node_id: str
     address: str
     peers: Mapping[str, str]
     cluster_id: str
     secret: bytes = field(repr=False)
     directory: Path
-    election_min: float = 0.4
-    election_max: float = 0.9
-    heartbeat: float = 0.12
-    leader_fallback: float = 0.9
-    compact_entries: int = 20_000
-    compact_bytes: int = 64 << 20
-    queue_commands: int = 20_000
-    queue_bytes: int = 64 << 20
     faults_disk_delay: float = 0.0
     faults_clock_offset: float = 0.0
     tls: TlsContexts | None = field(default=None, repr=False)
@@ -182,18 +173,7 @@ class RaftNode(Generic[M]):
         self._transport = Transport(identity, s.address, self._peers, self._clock, tls=s.tls)
         undo.callback(self._transport.close)
         self._member = RaftMember(
-            MemberSettings(
-                s.node_id,
-                tuple(self._peers),
-                s.election_min,
-                s.election_max,
-                s.heartbeat,
-                s.leader_fallback,
-                s.compact_entries,
-                s.compact_bytes,
-                s.queue_commands,
-                s.queue_bytes,
-            ),
+            replace(s, peers=self._peers),
             self._machine,
             journal,
             snapshots,

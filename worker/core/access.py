@@ -12,7 +12,7 @@ from holdfast.common.errors import ForbiddenError, ProtocolError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import PROTOCOL_VERSION, Hello, Role
 from holdfast.common.ids import INSTANCE_BYTES
-from holdfast.common.security.tokens import TokenIdentity, TokenKind, must_be
+from holdfast.common.security.tokens import Bearer, TokenKind, must_be
 from holdfast.common.statuses import Status
 
 #: Frames whose meta begins with the key of a shuffle, so with an instance.
@@ -63,12 +63,12 @@ def check_hello(hello: Hello, cluster_id: str) -> None:
         )
 
 
-def check_role(identity: TokenIdentity, role: Role) -> None:
+def check_role(identity: Bearer, role: Role) -> None:
     """Raise ForbiddenError unless the bearer may open a connection in this role."""
     must_be(identity, TokenKind.APPLICATION if role is Role.CLIENT else TokenKind.SERVER)
 
 
-def check_frame(identity: TokenIdentity, frame_type: FrameType, meta: bytes) -> None:
+def check_frame(identity: Bearer, frame_type: FrameType, meta: bytes) -> None:
     """Raise ForbiddenError unless the bearer may send this frame."""
     if identity.kind is TokenKind.SERVER or frame_type not in NAMING:
         return

@@ -43,14 +43,7 @@ from holdfast.worker.storage.index import Reader
 from holdfast.worker.storage.map_range_index import MapRangeIndexes
 from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.moving import FileMover, settle
-from holdfast.worker.storage.opening import (
-    decide_all,
-    examine,
-    new_identity,
-    next_start,
-    open_directory,
-    record_start,
-)
+from holdfast.worker.storage.opening import decide_all, examine, new_identity, next_start, open_directory, record_start
 from holdfast.worker.storage.owner import Owner, Threads
 from holdfast.worker.storage.prepare import Pending, prepare
 from holdfast.worker.storage.push_log import is_full

@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.errors import RetryError
 from holdfast.common.net.methods import METHODS
-from holdfast.common.security.tokens import TokenIdentity, TokenKind
+from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, BODY_BYTES_RESERVED, Budgets
 
@@ -19,7 +19,7 @@ def test_one_user_takes_a_share_with_all_applications() -> None:
     budgets = Budgets(lambda instance: instance[:1].decode())
 
     def room(kind: TokenKind, subject: bytes, amount: int) -> None:
-        budgets.body(budgets.asker(TokenIdentity(kind, subject, 0), "host", COMMIT)).take(amount)
+        budgets.body(budgets.asker(Bearer(kind, subject, 0), "host", COMMIT)).take(amount)
 
     room(TokenKind.APPLICATION, b"a1", BODY_BYTES_EACH_MAX - 1)
     for kind, subject in ((TokenKind.APPLICATION, b"a2"), (TokenKind.USER, b"a")):

@@ -6,8 +6,8 @@ from holdfast.common.errors import ConflictError, HoldfastError, NoRoomError, Pr
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId
 from holdfast.common.statuses import Status
-from holdfast.master.core.commit import PAUSE_MAX_S, PAUSE_MIN_S, FinalWord, SealRound, Seen, is_committed
-from holdfast.master.core.patience import BUSY_GRACES
+from holdfast.master.core.commit import FinalWord, SealRound, Seen, is_committed
+from holdfast.master.core.patience import BUSY_GRACES, PAUSE_MAX_S, PAUSE_MIN_S
 from holdfast.master.core.seals import PlacedEpoch, Seals
 from holdfast.master.core.slots import Slots
 from holdfast.master.core.state.records import Shuffle, Worker

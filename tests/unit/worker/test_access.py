@@ -5,12 +5,12 @@ import pytest
 from holdfast.common.errors import ForbiddenError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Role
-from holdfast.common.security.tokens import TokenIdentity, TokenKind
+from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.worker.core.access import NAMING, check_frame, check_role
 
 OWN, OTHER = bytes(16), bytes(15) + b"x"
-APPLICATION = TokenIdentity(TokenKind.APPLICATION, OWN, 1 << 40)
-SERVER = TokenIdentity(TokenKind.SERVER, b"w1", 1 << 40)
+APPLICATION = Bearer(TokenKind.APPLICATION, OWN, 1 << 40)
+SERVER = Bearer(TokenKind.SERVER, b"w1", 1 << 40)
 
 
 @pytest.mark.parametrize("frame_type", sorted(NAMING))
@@ -31,8 +31,8 @@ def test_roles_go_with_kinds() -> None:
         for kind in TokenKind:
             if kind is not TokenKind.SERVER:
                 with pytest.raises(ForbiddenError):
-                    check_role(TokenIdentity(kind, OWN, 1 << 40), role)
+                    check_role(Bearer(kind, OWN, 1 << 40), role)
     for kind in TokenKind:
         if kind is not TokenKind.APPLICATION:
             with pytest.raises(ForbiddenError):
-                check_role(TokenIdentity(kind, OWN, 1 << 40), Role.CLIENT)
+                check_role(Bearer(kind, OWN, 1 << 40), Role.CLIENT)

@@ -103,7 +103,7 @@ _KNOWN = frozenset(code for group in CODES.values() for code in group)
 
 
 @dataclass(frozen=True, slots=True)
-class DoctorFinding:
+class Symptom:
     """One thing that is wrong."""
 
     code: str
@@ -117,11 +117,11 @@ class DoctorFinding:
         assert self.code in _KNOWN, self.code
 
 
-def problem(code: str, where: str, what: str, remedy: str) -> DoctorFinding:
+def problem(code: str, where: str, what: str, remedy: str) -> Symptom:
     """What has to be mended."""
-    return DoctorFinding(code, ProblemLevel.PROBLEM, where, what, remedy)
+    return Symptom(code, ProblemLevel.PROBLEM, where, what, remedy)
 
 
-def advice(code: str, where: str, what: str, remedy: str) -> DoctorFinding:
+def advice(code: str, where: str, what: str, remedy: str) -> Symptom:
     """What is worth a look."""
-    return DoctorFinding(code, ProblemLevel.ADVICE, where, what, remedy)
+    return Symptom(code, ProblemLevel.ADVICE, where, what, remedy)

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from enum import Enum
+from itertools import takewhile
 from typing import NamedTuple
 
 from holdfast.common.formats.messages import Ack
@@ -208,16 +209,14 @@ class PendingPushes:
     def stuck(self, now_ns: int, seconds: float) -> tuple[int, set[int]] | None:
         """Return for how many nanoseconds the first push waits for a disk that waits for so long, and for which
         directories; None if there is none."""
-        for push in self._until(now_ns, seconds):
-            if push.syncing:
-                return now_ns - push.since_ns, push.syncing
-        return None
+        push = next((one for one in self._late(now_ns, seconds) if one.syncing), None)
+        return (now_ns - push.since_ns, push.syncing) if push is not None else None
 
     def leave_disks(self, now_ns: int) -> list[PendingPush]:
         """Return pushes that are answered now though their disks have not synced them. What they wrote stays, and is
         sealed if the disks go on: readers drop what comes twice. Their epochs there take nothing more."""
         answered = []
-        for push in self._until(now_ns, SYNC_SECONDS):
+        for push in self._late(now_ns, SYNC_SECONDS):
             if push.answered or push.waits != len(push.syncing):
                 continue
             for index, state in enumerate(push.decision.states):
@@ -227,14 +226,9 @@ class PendingPushes:
             answered += self._end(push)
         return answered
 
-    def _until(self, now_ns: int, seconds: float) -> list[PendingPush]:
+    def _late(self, now_ns: int, seconds: float) -> list[PendingPush]:
         """Those that have waited for so long."""
-        pushes = []
-        for push in self._pushes.values():
-            if now_ns - push.since_ns < seconds * 1e9:
-                break
-            pushes.append(push)
-        return pushes
+        return list(takewhile(lambda push: now_ns - push.since_ns >= seconds * 1e9, self._pushes.values()))
 
     # Answers.
 
