@@ -7,7 +7,6 @@ two kinds.
 from __future__ import annotations
 
 import asyncio
-import logging
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,13 +15,12 @@ from holdfast.client.connection.ticket import Ticket, explain
 from holdfast.common.errors import ApplicationGoneError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import LONG_POLL_MS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import fewer_copies
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.waiting import said
-
-_log = logging.getLogger(__name__)
 
 #: How long reader() waits for the commit.
 COMMIT_WAIT_SECONDS = 60.0
@@ -91,9 +89,13 @@ class ClientShuffle:
         reply: pb.CommitReply = self._call("Shuffles/Commit", request, deadline_s, waiting)
         self.under_replicated = reply.under_replicated
         if reply.under_replicated:
-            told = fewer_copies(reply.under_replicated, reply.awaited)
-            away = f" (waits for {', '.join(reply.waits_for)})" if reply.waits_for else ""
-            _log.warning("shuffle %s was committed; %s%s", self.key, told, away)
+            log_event(
+                LogEvent.SHUFFLE_UNDER_REPLICATED,
+                shuffle=self.key,
+                epochs=reply.under_replicated,
+                awaited=reply.awaited,
+                waits_for=list(reply.waits_for),
+            )
 
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
         """`waiting` is what the log says that a long call waits for."""

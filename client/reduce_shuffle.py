@@ -6,7 +6,6 @@ process and shared by its attempts. Called by users, drills and benchmarks.
 
 from __future__ import annotations
 
-import logging
 import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
@@ -31,11 +30,11 @@ from holdfast.common.formats.messages import NO_INDEX, Ack
 from holdfast.common.formats.reduce_layouts import NO_ATTEMPT, ReduceLocations
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import MAPS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
-
-_log = logging.getLogger(__name__)
+from holdfast.common.system.log import log_event
 
 #: The masters answer when all workers have sealed: they may wait the return grace for one, and then move on.
 COMMIT_SECONDS = 180.0
@@ -109,15 +108,8 @@ class ReduceShuffle(ClientShuffle):
         self._winners = winners
         lost = self.lost()
         if lost:
-            named = ", ".join(f"partition {partition} epoch {epoch}" for partition, epoch in lost[:_NAMED_MAX])
-            _log.warning(
-                "shuffle %s was committed with %d epochs lost: %s%s. Readers of these partitions get DataLostError "
-                "unless all that won is elsewhere; if so run the maps again in a new generation or shuffle",
-                self.key,
-                len(lost),
-                named,
-                " and more" if len(lost) > _NAMED_MAX else "",
-            )
+            named = [f"partition {partition} epoch {epoch}" for partition, epoch in lost[:_NAMED_MAX]]
+            log_event(LogEvent.SHUFFLE_DATA_LOST, shuffle=self.key, epochs=len(lost), first=named)
 
     def offer(self, statuses: Iterable[PushStatus]) -> None:
         """Remember the winners without saying so: whoever reads through this object commits them if nobody has."""

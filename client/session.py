@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import getpass
 import itertools
-import logging
 import os
 import secrets
 import time
@@ -41,13 +40,13 @@ from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Loop
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
-
-_log = logging.getLogger(__name__)
 
 #: Shuffle numbers from here on are drawn at random by sessions that attached.
 ATTACHED_SHUFFLES_FROM = 1 << 31
@@ -202,11 +201,12 @@ class Session:
         )
         reply = self._place(key, request)
         if reply.copies < copies:
-            away = f"; lost: {', '.join(reply.lost_workers)}" if reply.lost_workers else ""
-            _log.warning(
-                "shuffle %s was placed with %d of %d copies, for want of workers on other hosts%s. This stays so, also "
-                "when there are more",
-                *(key, reply.copies, copies, away),
+            log_event(
+                LogEvent.SHUFFLE_FEWER_COPIES,
+                shuffle=key,
+                copies=reply.copies,
+                wanted=copies,
+                lost_workers=list(reply.lost_workers),
             )
         return replace(key, state=StateId(reply.state)), reply
 
@@ -220,7 +220,7 @@ class Session:
                 if time.monotonic() >= end:
                     raise
                 if failures == 1:
-                    _log.warning("shuffle %s waits for at most %g s: %s", key, self._no_room_grace, error)
+                    log_event(LogEvent.SHUFFLE_WAITING, shuffle=key, seconds_max=self._no_room_grace, why=error)
                 time.sleep(min(pause_ns(failures, 1) / 1e9, max(end - time.monotonic(), 0.0)))
             else:
                 return reply
@@ -295,7 +295,7 @@ class Session:
         except ApplicationGoneError:
             pass  # the lease had ended already
         except RetryError as error:
-            _log.warning("the masters do not answer; the lease ends by itself", extra={"error": str(error)})
+            log_event(LogEvent.LEASE_RELEASE_FAILED, instance=self.instance.hex(), why=error)
         finally:
             self.closed = True
             runtime().run(runtime().release(self._ticket))
@@ -386,11 +386,11 @@ class Session:
             except HoldfastError as error:
                 if ends(error, Loop.LEASE):
                     self._gone = error
-                    _log.error("the application is gone", extra={"error": str(error), "instance": self.instance.hex()})
+                    log_event(LogEvent.APPLICATION_GONE, instance=self.instance.hex(), why=error)
                     return
-                _log.warning("the lease could not be renewed; trying again", extra={"error": str(error)})
-            except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the lease is renewed the next time
-                _log.exception("the lease could not be renewed; trying again")
+                log_event(LogEvent.LEASE_RENEWAL_FAILED, instance=self.instance.hex(), why=error)
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the lease is renewed next time
+                log_event(LogEvent.LEASE_INTERNAL_ERROR, instance=self.instance.hex(), trace=error)
 
     async def _renew_within(self, seconds: float) -> None:
         request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)
@@ -405,7 +405,7 @@ class Session:
         request = pb.AttachRequest(instance=self.instance, holder=self._holder, lease_ms=self._lease_ms)
         shown = None if user is None else user.read_again()
         _, reply = await self._as_user("Shuffles/Attach", request, shown, self.cluster_id, seconds)
-        _log.info("the token had ended; there is a new one", extra={"instance": self.instance.hex()})
+        log_event(LogEvent.TOKEN_REPLACED, instance=self.instance.hex())
         return str(reply.token)
 
 

@@ -7,7 +7,6 @@ Spark API, the demo, drills and benchmarks.
 
 from __future__ import annotations
 
-import logging
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -31,8 +30,6 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import AttemptId, MapId, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.limits import KIB
 from holdfast.common.steady import Steady
-
-_log = logging.getLogger(__name__)
 
 #: Manifests up to this size travel with the shuffle to its tasks; larger ones are fetched once per process.
 MANIFEST_CARRIED_BYTES_MAX = 256 * KIB

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import json
-import logging
 import os
 import signal
 import socket
@@ -25,12 +24,13 @@ from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net import detour
 from holdfast.common.security.server import ServerSecurity, read_other_secret, read_secret
 from holdfast.common.system.descriptors import raise_descriptor_limit
 from holdfast.common.system.files import read_small_text
 from holdfast.common.system.idle import Idle, calm_collector, tame_allocator
-from holdfast.common.system.log import set_up_logging
+from holdfast.common.system.log import log_event, set_up_logging
 from holdfast.common.system.loop_turns import LoopTurns
 from holdfast.common.system.modes import close_to_others, keep_private
 from holdfast.common.system.notify import Notifier
@@ -56,6 +56,7 @@ from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.waiters import WAITERS_MAX
+from holdfast.master.observe.events import log_all
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.observe.metrics import Metrics
@@ -63,8 +64,6 @@ from holdfast.master.observe.state_metrics import StateMetrics
 from holdfast.master.raft import STRANGERS_MAX, TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
-
-log = logging.getLogger(__name__)
 
 #: A stopping leader hands over before it goes, if that is quick.
 _HAND_OVER_SECONDS = 1.0
@@ -86,14 +85,14 @@ def main(arguments: list[str] | None = None) -> int:
     except ConfigError as error:
         return _refuse(str(error))
     set_up_logging(config.log.level, config.log.format)
-    if security is not None and (sentence := security.ending(time.time())):
-        log.warning(sentence)
+    if security is not None:
+        security.warn_of_end(time.time())
     detour.take_configured(config.faults)
     raise_descriptor_limit()
     keep_private()
     directory = Path(config.master.directory)
-    for sentence in close_to_others(directory) if directory.is_dir() else ():
-        log.warning(sentence)
+    if directory.is_dir():
+        close_to_others(directory)
     calm_collector()
     tame_allocator()
     try:
@@ -102,7 +101,7 @@ def main(arguments: list[str] | None = None) -> int:
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
-        log.error("cannot serve", extra={"why": str(error)})
+        log_event(LogEvent.MASTER_FAILED, why=error)
         return 1
     return 0
 
@@ -229,6 +228,7 @@ class MasterServer:
         idle = background(_give_back(), self._leader.fail)
         try:
             await self._stopping.wait()
+            log_event(LogEvent.MASTER_STOPPING, master=self._own.name)
             self._notifier.stopping()
             await self._hand_over()
         finally:
@@ -249,7 +249,7 @@ class MasterServer:
     def _state(self) -> str:
         """How this master is, for whoever looks at the service: a few words."""
         status = self._node.status()
-        doing = "leads" if self._leader.serving else f"follows {status.leader}" if status.leader else "knows no leader"
+        doing = "leader" if self._leader.serving else f"follows {status.leader}" if status.leader else "no leader"
         return f"{doing}, term {status.term}"
 
     async def _raft_turns(self) -> None:
@@ -276,7 +276,7 @@ class MasterServer:
                 await asyncio.wrap_future(self._node.transfer_leadership())
                 await self._leader.followed.wait()
         except (TimeoutError, RaftError) as error:
-            log.info("stops without handing over", extra={"why": str(error)})
+            log_event(LogEvent.LEADER_HANDOVER_FAILED, why=error)
 
     def _changed(self, subjects: Iterable[Subject]) -> None:
         """Runs in Raft's thread."""
@@ -286,11 +286,16 @@ class MasterServer:
     def _happened(self, time_ms: int, index: int, what: list[Happened]) -> None:
         """Runs in Raft's thread."""
         self._leader.events.applied(time_ms, index, what)
+        if self._leader.serving:
+            self._to_loop(partial(log_all, what))
 
     def _led(self, leads: bool, term: int) -> None:
         """Runs in Raft's thread."""
+        self._to_loop(partial(self._leader.leadership, leads, term))
+
+    def _to_loop(self, act: Callable[[], object]) -> None:
         try:
-            self._loop.call_soon_threadsafe(self._leader.leadership, leads, term)
+            self._loop.call_soon_threadsafe(act)
         except RuntimeError:
             return  # the loop is closed: the process ends
 

@@ -1,4 +1,5 @@
-"""Writes the tables that both languages have, from common/wire.toml: `python -m tests.write_tables`.
+"""Writes the tables that both languages have, from common/wire.toml and common/log_events.py:
+`python -m tests.write_tables`.
 
 Tests compare each file with what would be written, so one that was forgotten, or changed by hand, is found.
 """
@@ -10,6 +11,8 @@ import tomllib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from holdfast.common.log_events import Level, LogEvent
+from tests.docs import log_events
 from tests.support.tree import ROOT
 
 SOURCE = ROOT / "common" / "wire.toml"
@@ -236,6 +239,88 @@ def java_limits(said: dict[str, Any]) -> str:
     return "\n".join([*lines, "", "    private Limits() {}", "}", ""])
 
 
+def java_events() -> str:
+    """wire/LogEvent.java, with the events that the plug-in logs."""
+    used = {call.event for call in log_events.calls() if call.part == "plug-in"}
+    lines = [_JAVA_EVENTS.format(made=_MADE_EVENTS.replace("`", ""))]
+    for event in LogEvent:
+        if event.name in used:
+            level = "WARN" if event.level is Level.WARNING else event.level.name
+            lines.append(f'    {event.name}("{event}", Level.{level}, "{event.sentence}"),')
+    lines[-1] = lines[-1].removesuffix(",") + ";"
+    return "\n".join([*lines, _JAVA_EVENT_METHODS])
+
+
+_MADE_EVENTS = "Made from common/log_events.py by `python -m tests.write_tables`; change it there."
+_JAVA_EVENTS = """package org.apache.spark.shuffle.holdfast.wire;
+
+import java.util.Collection;
+import java.util.regex.Pattern;
+import java.util.stream.Collectors;
+import org.slf4j.Logger;
+import org.slf4j.LoggerFactory;
+import org.slf4j.event.Level;
+
+/**
+ * What the plug-in logs: name, level and sentence; docs/log_events.md says what to do.
+ * {made}
+ */
+public enum LogEvent {{"""
+_JAVA_EVENT_METHODS = r"""
+    private static final Logger LOG = LoggerFactory.getLogger("org.apache.spark.shuffle.holdfast");
+    private static final Pattern PLAIN = Pattern.compile("[^\\s\"=]+");
+
+    private final String dotted;
+    private final Level level;
+    private final String sentence;
+
+    LogEvent(String dotted, Level level, String sentence) {
+        this.dotted = dotted;
+        this.level = level;
+        this.sentence = sentence;
+    }
+
+    /** Logs this. @param facts a name and a value by turns */
+    public void log(Object... facts) {
+        log((Throwable) null, facts);
+    }
+
+    /** Logs this, with a traceback. */
+    public void log(Throwable trace, Object... facts) {
+        if (LOG.isEnabledForLevel(level)) {
+            LOG.atLevel(level).setCause(trace).log(line(facts));
+        }
+    }
+
+    /** The line: name, {@code key=value}, and the sentence. */
+    String line(Object... facts) {
+        StringBuilder line = new StringBuilder(dotted);
+        for (int i = 0; i < facts.length; i += 2) {
+            line.append(' ').append(facts[i]).append('=').append(quoted(text(facts[i + 1])));
+        }
+        return line.append(" — ").append(sentence).toString();
+    }
+
+    private static String text(Object fact) {
+        if (fact instanceof Throwable error) {
+            return error.getMessage() == null ? error.toString() : error.getMessage();
+        }
+        if (fact instanceof Collection<?> all) {
+            return all.stream().map(String::valueOf).collect(Collectors.joining(","));
+        }
+        return String.valueOf(fact);
+    }
+
+    private static String quoted(String text) {
+        if (PLAIN.matcher(text).matches()) {
+            return text;
+        }
+        return '"' + text.replace("\\", "\\\\").replace("\"", "\\\"").replace("\n", "\\n").replace("\r", "\\r") + '"';
+    }
+}
+"""
+
+
 def _meanings(meanings: dict[str, str]) -> Iterator[tuple[str, str]]:
     return ((name, text) for name, text in meanings.items() if name != "says")
 
@@ -253,8 +338,10 @@ FILES = {
     _JAVA / "Status.java": java_statuses,
     _JAVA / "Limits.java": java_limits,
 }
+JAVA_EVENTS = _JAVA / "LogEvent.java"
 
 
 if __name__ == "__main__":
     for path, made in FILES.items():
         path.write_text(made(source()), "utf-8")
+    JAVA_EVENTS.write_text(java_events(), "utf-8")

@@ -82,7 +82,7 @@ class LocalCluster:
             return bool(found)
 
         if not wait_until(look, seconds):
-            raise RetryError(f"no master leads after {seconds:g} s; look into {self.directory / 'logs'}")
+            raise RetryError(f"there is no leader after {seconds:g} s; look into {self.directory / 'logs'}")
         return found[0]
 
     def wait_ready(self, seconds: float = START_SECONDS_MAX) -> None:
@@ -102,7 +102,7 @@ class LocalCluster:
         if not wait_until(all_there, seconds):
             names = ", ".join(worker.name for worker in missing)
             raise RetryError(
-                f"after {seconds:g} s " + (f"the masters have not accepted {names}" if names else "no master leads")
+                f"after {seconds:g} s " + (f"the masters have not accepted {names}" if names else "there is no leader")
             )
 
     def _leads(self, master: Server) -> bool:
@@ -115,7 +115,7 @@ class LocalCluster:
         return reply.role == "leader"
 
     def alive_workers(self) -> set[str] | None:
-        """Names of the workers that the leader does not call lost; None if no master leads."""
+        """Names of the workers that the leader does not call lost; None if there is no leader."""
         for master in filter(lambda server: server.running, self.masters):
             try:
                 request, answer = pb.ListWorkersRequest(), pb.ListWorkersReply

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING
@@ -18,8 +17,10 @@ from holdfast.client.connection.push_credit import WorkerLink
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.ids import NO_WORKER
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import said
 
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
     from holdfast.common.net.control import ControlClient
     from holdfast.common.security.credentials import Credentials
-
-_log = logging.getLogger(__name__)
 
 #: A local worker answers in under a millisecond; one that swaps or restarts gets this long.
 CONNECT_SECONDS = 5.0
@@ -126,7 +125,7 @@ class Peers:
         except (TokenExpiredError, UnauthenticatedError):
             await self.show_anew(old, CONNECT_SECONDS)
         except HoldfastError as error:
-            _log.warning("a token could not be renewed; the old one is used", extra={"error": str(error)})
+            log_event(LogEvent.TOKEN_RENEWAL_FAILED, why=error)
 
     async def show_anew(self, refused: str, seconds: float) -> bool:
         """Have a session get another token than the one that was refused, within so many seconds for all of them;
@@ -139,7 +138,7 @@ class Peers:
                     try:
                         self.shown.renew(await renewer(seconds))
                     except HoldfastError as error:
-                        _log.warning("no other token for this application", extra={"error": str(error)})
+                        log_event(LogEvent.TOKEN_REPLACEMENT_FAILED, why=error)
         return self.shown.token != refused
 
     async def close_idle(self) -> None:

@@ -7,7 +7,6 @@ process. Called by peers.py and push_writer.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from holdfast.client.compress import Buffer
@@ -15,11 +14,11 @@ from holdfast.client.core.write.credit import AskWorker, CreditLine, Effect
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.statuses import MEANINGS, PushDisposition, Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
-
-_log = logging.getLogger(__name__)
 
 #: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
 ACK_SECONDS = 30.0
@@ -56,8 +55,8 @@ class PushLine:
                 if future.done():
                     break
                 if pings % SAY_PINGS == 0:
-                    told = {"peer": self._client.peer, "seconds": int((pings + 1) * PING_SECONDS)}
-                    _log.warning("a worker has no room for a push", extra=told)
+                    seconds = int((pings + 1) * PING_SECONDS)
+                    log_event(LogEvent.PUSH_WAITING, peer=self._client.peer, seconds=seconds)
                 await self._ping()
             if not future.done():
                 text = f"{self._client.peer} has no room for a push since {ROOM_SECONDS:.0f} s"

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import concurrent.futures
 import contextlib
-import logging
 import os
 import queue
 import time
@@ -44,8 +43,10 @@ from holdfast.common.formats.messages import DataFlag, StreamOpened
 from holdfast.common.formats.reduce_messages import ChunksOpened
 from holdfast.common.ids import MapId, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.client import ClientStream, FrameClient
+from holdfast.common.system.log import log_event
 
 if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
@@ -61,8 +62,6 @@ SWITCH_SECONDS = 3.0
 _LOOK_SECONDS = 1.0
 #: A reader to which nothing came for so long says what it waits for, and again as often.
 _SAY_SECONDS = 10.0
-
-_log = logging.getLogger(__name__)
 
 
 class Record(NamedTuple):
@@ -326,7 +325,7 @@ class StreamReader(Generic[K, P]):
         self._quiet_ns = self._quiet_ns or now_ns
         if now_ns - self._quiet_ns >= _SAY_SECONDS * 1e9:
             self._quiet_ns = now_ns
-            _log.warning("shuffle %s: a reader waits for %s", self._shuffle.key, self._core.waits_for())
+            log_event(LogEvent.READ_WAITING, shuffle=self._shuffle.key, what=self._core.waits_for())
 
     def _on_event(self, event: _Event) -> None:
         match event:

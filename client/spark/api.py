@@ -8,7 +8,6 @@ it can be evaluated any number of times, retried and speculated without a map be
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -28,8 +27,8 @@ from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB, PARTITIONS_MAX
-
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 _NUMBER = "holdfast_partition"
 _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
@@ -206,9 +205,7 @@ def _forget(target: MapShuffle) -> None:
     try:
         target.unregister()
     except HoldfastError as error:
-        _log.warning(
-            "a failed shuffle could not be unregistered", extra={"shuffle": str(target.key), "error": str(error)}
-        )
+        log_event(LogEvent.SHUFFLE_UNREGISTER_FAILED, shuffle=target.key, why=error)
 
 
 def _any_type(kind: DataType, test: Callable[[DataType], bool]) -> bool:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
-import logging
 import os
 import re
 import shutil
@@ -22,8 +21,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from holdfast.common.errors import ConfigError
-
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 #: Where the sources are in the installed package, and jars that were built before it was packed.
 _JVM = Path(__file__).resolve().parent.parent / "jvm"
@@ -139,7 +138,7 @@ def prebuild(spark: Spark, directory: Path) -> Path:
 def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str = "") -> None:
     """Compile `files` against a Spark and leave the classes as the jar `place`, whole or not at all."""
     javac = _javac()
-    _log.warning("the plug-in for Spark %s is compiled, once, in about ten seconds: %s", spark.version, place)
+    log_event(LogEvent.PLUGIN_COMPILING, spark=spark.version, jar=place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".building-", dir=place.parent) as directory:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import os
 import threading
 from collections.abc import Callable, Coroutine
@@ -47,13 +46,13 @@ from holdfast.common.ids import (
     WorkerId,
 )
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 
 if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
-
-_log = logging.getLogger(__name__)
 
 #: Batches made and not acknowledged.
 BUFFER_BYTES = 64 * MIB
@@ -212,7 +211,7 @@ class PushWriter:
         """Raise what ended the attempt, if it is over."""
         if self._lost is not None:
             where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
-            raise GiveUpError(f"{where} was given up: {self._lost!r}; nothing more can be written") from self._lost
+            raise GiveUpError(f"{where} has failed: {self._lost!r}; nothing more can be written") from self._lost
         if self._pusher.outcome.done():
             self._raise_over()
 
@@ -323,7 +322,7 @@ class _Pusher:
         elif seconds > self._patience:
             self._broke(RetryError(told))
         else:
-            _log.warning("a push takes long", extra={"why": told})
+            log_event(LogEvent.PUSH_SLOW, task=self._where, seconds=int(seconds), why=self._core.waits_for())
 
     # Effects.
 

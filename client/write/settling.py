@@ -8,7 +8,6 @@ push_writer.py and writer.py.
 from __future__ import annotations
 
 import concurrent.futures
-import logging
 import threading
 import time
 from collections.abc import Callable
@@ -16,8 +15,8 @@ from typing import Any, Protocol
 
 from holdfast.client.connection.runtime import Runtime
 from holdfast.common.errors import RetryError
-
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 #: Who waits for acknowledgements says so after this time without one, and again as often.
 SAY_SECONDS = 10.0
@@ -72,7 +71,7 @@ def turn(runtime: Runtime) -> None:
     try:
         runtime.run(_nothing())
     except RetryError as error:
-        _log.warning("a writer is left as it is", extra={"why": str(error)})
+        log_event(LogEvent.WRITER_ABANDONED, why=error)
 
 
 async def _nothing() -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import os
 import threading
 import time
@@ -44,13 +43,13 @@ from holdfast.common.formats.layouts import MapAssignment, MapWinner
 from holdfast.common.formats.messages import Ack, FileTotals, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey, WorkerId
 from holdfast.common.limits import MAPS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.client import FrameClient, Reply
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 
 if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
-
-_log = logging.getLogger(__name__)
 
 #: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
 ACK_SECONDS = 30.0
@@ -236,9 +235,15 @@ class _Sender:
     def takes_long(self, seconds: float) -> None:
         """Nothing was acknowledged for so long while the caller waited: opens, pushes and seals have their bounds."""
         if not self._core.over:
-            frames = f"{self._settled_frames} of {len(self._sizes)} frames are acknowledged by all copies"
-            where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
-            _log.warning("a map file takes long", extra={"why": f"{where}: {frames}, none for {seconds:.0f} s"})
+            log_event(
+                LogEvent.MAP_FILE_SLOW,
+                shuffle=self._shuffle.key,
+                map=self._map,
+                attempt=self._attempt,
+                frames=len(self._sizes),
+                acknowledged=self._settled_frames,
+                seconds=int(seconds),
+            )
 
     # Effects.
 

@@ -58,7 +58,7 @@ class MasterPeer:
 
     name: str = required("The master's name, as in its own [master] section.")
     raft: Address = required("Where it listens for the other masters.")
-    http: Address = required("Where clients are sent when it leads.")
+    http: Address = required("Where clients are sent when it is the leader.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,7 +96,7 @@ class RaftSection:
     """How masters elect a leader and keep their log; the same on all masters."""
 
     election_timeout_min: Duration = duration(
-        "400ms", "A follower that hears nothing this long stands for election; the median failover is close to it."
+        "400ms", "A follower without a heartbeat for so long starts an election; the median failover is close to it."
     )
     election_timeout_max: Duration = duration(
         "900ms", "Timeouts are drawn between min and max; the spread keeps masters from standing at once."
@@ -181,7 +181,7 @@ class WorkerSection:
     drain_timeout: Duration = duration(
         "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
     )
-    memory: Size = size("256MiB", "What buffers may hold in all; past it pushes are told to wait.")
+    memory: Size = size("256MiB", "What buffers may hold in all; past it pushes have to wait.")
     soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
     hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
     disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
@@ -202,8 +202,8 @@ class DfsSection:
     region: str = setting("", "S3: the region. Empty: as the AWS environment says.")
     access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
     secret_key_file: str = setting("", "S3: file with the secret of access_key, so that it is in no configuration.")
-    connect_timeout: Duration = duration("5s", "S3: a connection that takes longer is given up.")
-    call_timeout: Duration = duration("30s", "A request that takes longer is given up; uploads 1 s for each MiB more.")
+    connect_timeout: Duration = duration("5s", "S3: a connection that takes longer fails.")
+    call_timeout: Duration = duration("30s", "A request that takes longer fails; uploads 1 s for each MiB more.")
     retry_window: Duration = duration("30s", "What failed is tried again, with back-off, this long after it failed.")
     part_bytes: Size = size("8MiB", "Uploads go in parts of this size; each holds so much memory, or twice as much.")
     verify: Literal["ends", "whole"] = setting(
@@ -316,7 +316,7 @@ class DiskCheckSection:
         3, "Good checks, one after the other, before anything goes to an isolated directory again: half a minute."
     )
     average_window: Duration = duration(
-        "10s", "Window of the mean times of writes and reads that masters are told: some heartbeats long."
+        "10s", "Window of the mean times of writes and reads in heartbeats: some heartbeats long."
     )
 
     def __post_init__(self) -> None:
@@ -378,7 +378,7 @@ class SecuritySection:
 class LogSection:
     """What servers write to standard error."""
 
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "One line for each change of state at INFO.")
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "What each means: log_events.md.")
     format: Literal["text", "json"] = setting("text", "text for people, json (an object a line) for collectors.")
 
 

@@ -25,7 +25,7 @@ class FaultsSection:
         "EIO", "How they fail; ENOSPC spares syncs, EROFS spares nothing that changes the disk."
     )
     disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
-    disk_error_count: int = setting(0, "Failures after which the disk is well again; 0: it stays as it is.")
+    disk_error_count: int = setting(0, "Failures after which the disk works again; 0: it never does.")
     clock_offset: SignedDuration = setting(
         SignedDuration(Duration(0)),
         "Added to a master's clocks; may be negative, by less than its machine has been up. Workers read none.",

@@ -8,16 +8,15 @@ the store is torn down under the interpreter's lock. Used by store.py and upload
 
 from __future__ import annotations
 
-import logging
 import queue
 import threading
 import time
 from collections.abc import Callable
 from typing import Generic, TypeVar, cast
 
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.common.system.waiting import SAY_SECONDS
-
-_log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 
@@ -100,7 +99,7 @@ class Calls:
             return done(seconds)
         if done(SAY_SECONDS):
             return True
-        _log.warning("DFS store %s: has waited for %.0f s for %s", self._store, SAY_SECONDS, what)
+        log_event(LogEvent.DFS_SLOW, dfs=self._store, seconds=round(SAY_SECONDS), what=what)
         return done(seconds - SAY_SECONDS)
 
     @property

@@ -20,7 +20,6 @@ Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP 
 from __future__ import annotations
 
 import asyncio
-import logging
 import os
 import random
 import re
@@ -45,16 +44,16 @@ from holdfast.common.errors import (
     error_for,
     worth_another_try,
 )
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.answers import not_master
 from holdfast.common.net.methods import GRPC_MESSAGE_BYTES_MAX, METHODS, Method
 from holdfast.common.net.transports import ControlTransport, GrpcTransport, HttpTransport, UnknownHostError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited, background
 from holdfast.common.system.waiting import said
-
-_log = logging.getLogger(__name__)
 
 #: How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client.
 COMMANDS_AT_ONCE_MAX = 64
@@ -326,13 +325,13 @@ class ControlClient:
                 raise RetryError(self._no_leader())
             if loop.time() >= max(begun + _SAY_S, self._say_at):
                 self._say_at = loop.time() + _SAY_AGAIN_S
-                _log.warning("%s; asked again for at most %.0f s", self._no_leader(), end - loop.time())
+                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), why=self._no_leader())
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
 
     def _no_leader(self) -> str:
         causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
-        return f"no master leads: {'; '.join(causes)}"
+        return f"there is no leader: {'; '.join(causes)}"
 
     def _refused(self) -> HoldfastError | None:
         """What a master says of our token, unless another one takes it: they have one secret, so neither asking again

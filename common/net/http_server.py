@@ -23,7 +23,9 @@ from aiohttp import http_exceptions, web
 from aiohttp.web_protocol import RequestHandler
 
 from holdfast.common.limits import KIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.tls_protocol import RECEIVED_BYTES, TlsProtocol
+from holdfast.common.system.log import log_event
 
 #: From connecting to the end of the first request's headers.
 FIRST_SECONDS = 15.0
@@ -40,7 +42,6 @@ _STOP_SECONDS = 1.0
 #: Set in a request once it is known who makes it.
 KNOWN = web.RequestKey("known", bool)
 _BACKLOG = 1024
-_log = logging.getLogger(__name__)
 #: Of a body that nobody has read yet, of each connection; the system keeps the rest.
 _READ_BYTES = 32 * KIB
 
@@ -146,7 +147,7 @@ class HttpServer:
         except web.RequestPayloadError:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
         except OSError as error:
-            _log.warning("a request was cut off before its end", extra={"why": str(error)})
+            log_event(LogEvent.REQUEST_CUT_OFF, why=error)
             return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
         finally:
             if KNOWN in request:
@@ -227,5 +228,5 @@ class _Short(logging.Filter):
         if isinstance(error, http_exceptions.BadHttpMessage | web.RequestPayloadError):
             record.exc_info = None
             record.levelno, record.levelname = logging.WARNING, "WARNING"
-            record.msg, record.args = "what came in is not HTTP, and was refused", ()
+            record.msg, record.args = "A request that is not HTTP was refused.", ()
         return True

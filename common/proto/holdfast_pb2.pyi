@@ -967,13 +967,13 @@ class ListEventsRequest(_message.Message):
     def __init__(self, after: _Optional[int] = ..., limit: _Optional[int] = ..., least: _Optional[str] = ...) -> None: ...
 
 class Event(_message.Message):
-    __slots__ = ("number", "time_ms", "raft_index", "master", "level", "kind", "subject", "text", "times")
+    __slots__ = ("number", "time_ms", "raft_index", "master", "level", "event", "subject", "text", "times")
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     MASTER_FIELD_NUMBER: _ClassVar[int]
     LEVEL_FIELD_NUMBER: _ClassVar[int]
-    KIND_FIELD_NUMBER: _ClassVar[int]
+    EVENT_FIELD_NUMBER: _ClassVar[int]
     SUBJECT_FIELD_NUMBER: _ClassVar[int]
     TEXT_FIELD_NUMBER: _ClassVar[int]
     TIMES_FIELD_NUMBER: _ClassVar[int]
@@ -982,11 +982,11 @@ class Event(_message.Message):
     raft_index: int
     master: str
     level: str
-    kind: str
+    event: str
     subject: str
     text: str
     times: int
-    def __init__(self, number: _Optional[int] = ..., time_ms: _Optional[int] = ..., raft_index: _Optional[int] = ..., master: _Optional[str] = ..., level: _Optional[str] = ..., kind: _Optional[str] = ..., subject: _Optional[str] = ..., text: _Optional[str] = ..., times: _Optional[int] = ...) -> None: ...
+    def __init__(self, number: _Optional[int] = ..., time_ms: _Optional[int] = ..., raft_index: _Optional[int] = ..., master: _Optional[str] = ..., level: _Optional[str] = ..., event: _Optional[str] = ..., subject: _Optional[str] = ..., text: _Optional[str] = ..., times: _Optional[int] = ...) -> None: ...
 
 class ListEventsReply(_message.Message):
     __slots__ = ("name", "last", "events")

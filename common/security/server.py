@@ -17,10 +17,12 @@ from pathlib import Path
 
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.security.credentials import TLS_LEAST, CredentialsProvider, calling_context
 from holdfast.common.security.expiry import meet
 from holdfast.common.security.tokens import SECRET_BYTES_MIN, Bearer, Keeper, TokenKind, must_be_at, subject_only_at
 from holdfast.common.system.files import read_small, read_small_text
+from holdfast.common.system.log import log_event
 
 #: Life of a server's own token; a new one is made when half of it is over.
 _OWN_LIFE_S = 600
@@ -85,15 +87,12 @@ class ServerSecurity:
                 "so they would not believe it: get one that does, or correct the address"
             )
 
-    def ending(self, now_s: float) -> str:
-        """A sentence if the certificate ends soon, else ""."""
-        days = (self.certificate_ends_s - now_s) / 86_400
-        if not self.certificate_ends_s or days * 86_400 > _SOON_S:
-            return ""
-        return (
-            f"security.certificate {self._certificate} ends in {max(days, 0):.1f} days: put a new one in its place and "
-            "restart this server"
-        )
+    def warn_of_end(self, now_s: float) -> None:
+        """Log it if the certificate expires soon."""
+        left_s = self.certificate_ends_s - now_s
+        if self.certificate_ends_s and left_s <= _SOON_S:
+            days = round(max(left_s, 0) / 86_400, 1)
+            log_event(LogEvent.CERTIFICATE_EXPIRING, certificate=self._certificate, days=days)
 
     @property
     def token(self) -> str:

@@ -1,10 +1,9 @@
-"""One set-up of stdlib logging for all servers: to standard error, as text for people or as JSON lines.
+"""How everything logs: one call, one catalogue, one line; servers write it to standard error as text or as JSON.
 
-Rules: modules log through `logging.getLogger(__name__)`; facts go into `extra={"worker": 3}`, which both formats show,
-so that a message is a fixed sentence that can be searched for. Cores do not log; they return decisions. A record is one
-line, whatever names it holds; of a traceback every line is indented. What says the same again and again, or too much in
-all, is left out for a while and counted: no flood from outside fills a disk or hides what matters.
-Called by the mains and the CLI.
+Rules: what is logged is an event of common/log_events.py and facts about it. Without a set-up, as in a user's program,
+the line is the message of a record of the logger "holdfast". Cores do not log; they return decisions. A record is one
+line, whatever names it holds; of a traceback every line is indented. What comes again and again, or too much in all, is
+left out for a while and counted: no flood from outside fills a disk or hides what matters. Called by all roles.
 """
 
 from __future__ import annotations
@@ -14,24 +13,67 @@ import logging
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from textwrap import indent
 from types import TracebackType
 
+from holdfast.common.log_events import LogEvent, facts_text, line_of, plain
 from holdfast.common.visible import visible, visible_json, visible_lines
 
-#: What a record carries without being asked; everything beyond came through `extra`.
-_STANDARD = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_log = logging.getLogger("holdfast")
+
+
+class _Message:
+    """What a record of ours has as its message."""
+
+    __slots__ = ("event", "facts")
+
+    def __init__(self, event: LogEvent, facts: Mapping[str, object]) -> None:
+        self.event, self.facts = event, facts
+
+    def __str__(self) -> str:
+        return line_of(self.event, self.facts)
+
+
+def log_event(event: LogEvent, /, *, trace: BaseException | None = None, **facts: object) -> None:
+    """Log an event at its level; any thread. `trace` is an error to be shown with its traceback."""
+    log_facts(event, facts, trace, stacklevel=3)
+
+
+def log_facts(
+    event: LogEvent, facts: Mapping[str, object], trace: BaseException | None = None, stacklevel: int = 2
+) -> None:
+    """The same with facts that were put together before."""
+    if _log.isEnabledFor(event.level):
+        _log.log(event.level, _Message(event, facts), exc_info=trace, stacklevel=stacklevel)
+
+
+def event_of(record: logging.LogRecord) -> LogEvent:
+    """What a record is about; what libraries log is LIBRARY_MESSAGE."""
+    return record.msg.event if isinstance(record.msg, _Message) else LogEvent.LIBRARY_MESSAGE
+
+
+def facts_of(record: logging.LogRecord) -> dict[str, object]:
+    """The facts of a record."""
+    facts: dict[str, object] = {"logger": record.name}
+    if isinstance(record.msg, _Message):
+        facts = dict(record.msg.facts)
+    return {**facts, "left_out": record.left_out} if hasattr(record, "left_out") else facts
+
+
+def _sentence(record: logging.LogRecord) -> str:
+    return record.msg.event.sentence if isinstance(record.msg, _Message) else record.getMessage()
 
 
 class TextFormatter(logging.Formatter):
-    """`2026-01-31T12:00:00.000Z INFO holdfast.worker.main: sealed file=7 bytes=1024`."""
+    """`2026-01-31T12:00:00.000Z ERROR worker.lost worker=w3 — A worker is lost: it sends no heartbeats.`"""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the line, with the traceback below it if there is one."""
-        facts = "".join(f" {key}={value}" for key, value in _facts(record).items())
-        line = visible(f"{_moment(record)} {record.levelname} {record.name}: {record.getMessage()}{facts}")
+        parts = (event_of(record).dotted, facts_text(facts_of(record)), "—", _sentence(record))
+        line = visible(" ".join(filter(None, (_moment(record), record.levelname, *parts))))
         if not record.exc_info:
             return line
         return f"{line}\n{indent(visible_lines(self.formatException(record.exc_info)), '  ')}"
@@ -45,35 +87,35 @@ class JsonFormatter(logging.Formatter):
         entry: dict[str, object] = {
             "time": _moment(record),
             "level": record.levelname,
-            "logger": record.name,
-            "message": record.getMessage(),
-            **_facts(record),
+            "event": event_of(record).dotted,
+            "message": _sentence(record),
+            **{key: plain(fact) for key, fact in facts_of(record).items()},
         }
         if record.exc_info:
             entry["exception"] = self.formatException(record.exc_info)
-        return visible_json(json.dumps(entry, default=str, ensure_ascii=False))
+        return visible_json(json.dumps(entry, ensure_ascii=False))
 
 
-#: Of records with the same sentence: so many in a window are written, the first with its traceback.
+#: Of one event so many are written in a window, the first with its traceback.
 SAME_MAX, INFO_SAME_MAX = 10, 100
-#: Of all warnings and errors together, so that no sentence that is new each time gets around that.
+#: Of all warnings and errors together.
 ALL_MAX = 600
 WINDOW_SECONDS = 60.0
-#: Sentences that are told apart; all beyond count as one.
-_KINDS_MAX = 1_024
-#: Facts are cut to this.
-_FACT_CHARS_MAX = 2_048
 
 
 class Floods(logging.Filter):
-    """Lets through what is new, and says where it begins to leave out. Any thread: its handler's lock is held."""
+    """Lets through what is new, and says where it begins to leave out. Any thread: its handler's lock is held.
+
+    Rules: counted is by event, and by the type of error, so that the traceback of another mistake is written. There are
+    as many of these as the sources have.
+    """
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
         self._clock = clock
         self._began = clock()
         self._all = 0
-        self._seen: dict[tuple[str, str, str], int] = {}
+        self._seen: Counter[tuple[LogEvent, str, str]] = Counter()
         #: records that were left out since the start
         self.left_out = 0
 
@@ -87,15 +129,14 @@ class Floods(logging.Filter):
         if now - self._began >= WINDOW_SECONDS:
             self._began, self._all = now, 0
             self._seen.clear()
-        error = record.exc_info[1] if record.exc_info else None
-        kind = (record.name, str(record.msg), type(error).__name__)
-        if kind not in self._seen and len(self._seen) >= _KINDS_MAX:
-            kind = ("", "", "")
-        count = self._seen[kind] = self._seen.get(kind, 0) + 1
-        self._all += loud
-        if count > most or (loud and self._all > ALL_MAX):
+        error = record.exc_info[0] if record.exc_info else None
+        kind = (event_of(record), record.name, error.__name__ if error else "")
+        self._seen[kind] += 1
+        count = self._seen[kind]
+        if count > most or (loud and self._all == ALL_MAX):
             self.left_out += 1
             return False
+        self._all += loud
         if count > 1 and record.exc_info:
             record.exc_info = record.exc_text = None
         if count == most or (loud and self._all == ALL_MAX):
@@ -122,16 +163,7 @@ def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackT
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     elif not issubclass(kind, SystemExit):
-        logging.getLogger(__name__).critical("nobody caught this", exc_info=(kind, error, trace))
-
-
-def _facts(record: logging.LogRecord) -> dict[str, object]:
-    return {key: _cut(value) for key, value in vars(record).items() if key not in _STANDARD}
-
-
-def _cut(value: object) -> object:
-    text = value if isinstance(value, str) else None
-    return value if text is None or len(text) <= _FACT_CHARS_MAX else f"{text[:_FACT_CHARS_MAX]}…"
+        log_event(LogEvent.PROCESS_CRASHED, trace=error)
 
 
 def _moment(record: logging.LogRecord) -> str:

@@ -12,6 +12,9 @@ import os
 import stat
 from pathlib import Path
 
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
+
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 _OTHERS = 0o077
@@ -22,20 +25,18 @@ def keep_private() -> None:
     os.umask(_OTHERS)
 
 
-def close_to_others(root: Path) -> list[str]:
-    """Take from everybody else what they may do with `root` and what is in it. Returns sentences for the log; what
-    belongs to somebody else cannot be changed, and is told of."""
-    told: list[str] = []
+def close_to_others(root: Path) -> None:
+    """Take from everybody else what they may do with `root` and what is in it. What belongs to somebody else cannot be
+    changed; both are logged."""
     try:
         was_open = bool(root.stat().st_mode & _OTHERS)
         count = int(_close(root, root.stat().st_mode))
         count += _close_below(root, deep=was_open)
     except OSError as error:
-        told.append(f"{root} is open to other users of this host, and cannot be closed: {error}")
+        log_event(LogEvent.DIRECTORY_PERMISSIONS, directory=root, closed=False, why=error)
     else:
         if count:
-            told.append(f"{root}: {count} files or folders were open to other users of this host, and are closed now")
-    return told
+            log_event(LogEvent.DIRECTORY_PERMISSIONS, directory=root, closed=True, count=count)
 
 
 def _close_below(folder: Path, *, deep: bool) -> int:

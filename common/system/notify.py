@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import asyncio
 import faulthandler
-import logging
 import os
 import socket
 import sys
 from collections.abc import Awaitable, Callable, Mapping
 
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 #: How often the state is looked at; it is told when it has changed.
 LOOK_SECONDS = 1.0
@@ -86,7 +86,7 @@ class Notifier:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                _log.warning("the service manager cannot be told", extra={"what": text, "why": str(error)})
+                log_event(LogEvent.SYSTEMD_UNREACHABLE, what=text, why=error)
 
 
 def _address(path: str) -> str:

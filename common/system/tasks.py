@@ -8,11 +8,11 @@ maker awaits is `awaited`; all other work is `background`, and says who is told 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Coroutine
 from typing import Any, TypeVar
 
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 T = TypeVar("T")
 
@@ -33,12 +33,12 @@ def background(work: Coroutine[Any, Any, T], failed: Failed | None = None) -> as
         if error is None:
             return
         if failed is None:
-            _log.error("a task ended unexpectedly", extra={"task": name}, exc_info=error)
+            log_event(LogEvent.TASK_INTERNAL_ERROR, task=name, trace=error)
             return
         try:
             failed(error)
-        except Exception:  # noqa: BLE001 - whatever it is, it is told of
-            _log.exception("what handles the end of a task failed", extra={"task": name, "why": str(error)})
+        except Exception as failure:  # noqa: BLE001 - whatever it is, it is logged
+            log_event(LogEvent.TASK_INTERNAL_ERROR, task=name, why=error, trace=failure)
 
     task.add_done_callback(ended)
     return task

@@ -9,14 +9,14 @@ docs/waits.md lists the places.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from types import TracebackType
 from typing import TypeVar
 
-T = TypeVar("T")
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
-_log = logging.getLogger(__name__)
+T = TypeVar("T")
 
 #: From when on a wait is told, and how often after that.
 SAY_SECONDS = 10.0
@@ -47,7 +47,7 @@ class said:  # noqa: N801 - a context manager, read as a verb where it is used
         """Do what is due; return when something is due again."""
         if self._due <= now:
             what = self._what if isinstance(self._what, str) else self._what()
-            _log.warning("has waited for %.0f s for %s", now - self._since, what)
+            log_event(LogEvent.WAIT_LONG, seconds=round(now - self._since), what=what)
             self._due = now + SAY_AGAIN_SECONDS
         return self._due
 

@@ -12,6 +12,7 @@ from holdfast.common.agreement import settings_digests
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.urls import parse_url
 from holdfast.common.errors import ConfigError, ProtocolError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import UsageTotals
@@ -21,7 +22,7 @@ from holdfast.common.version import VERSION
 from holdfast.master.api.access import CALLER, check_owner, is_owner
 from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
-from holdfast.master.core.events import EventKind, Level
+from holdfast.master.core.events import LEVELS
 from holdfast.master.core.retention import Retention, why_kept
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.moves import moved_count
@@ -131,7 +132,7 @@ class Admin:
         try:
             changed = await self._fleet.reload(self._load)
         except ConfigError as error:
-            self._leader.events.tell(EventKind.RELOAD_FAILED, "placement", f"[placement] was not read again: {error}")
+            self._leader.events.tell(LogEvent.CONFIGURATION_REFUSED, section="placement", why=error)
             raise ProtocolError(f"nothing has changed: {error}", status=Status.BAD_REQUEST) from error
         return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
@@ -205,8 +206,9 @@ class Admin:
 
     async def list_events(self, request: pb.ListEventsRequest) -> pb.ListEventsReply:
         """Return what happened lately; every master answers for itself."""
-        if request.least not in ("", *Level):
-            raise ProtocolError(f"least is one of {', '.join(Level)}", status=Status.BAD_REQUEST)
+        words = [level.word for level in LEVELS]
+        if request.least not in ("", *words):
+            raise ProtocolError(f"least is one of {', '.join(words)}", status=Status.BAD_REQUEST)
         return self._leader.events.reply(request)
 
     def why(self, application: Application) -> Retention:

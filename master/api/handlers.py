@@ -7,7 +7,6 @@ and answers by their bytes (budgets.py); long polls have a bound of their own (w
 
 from __future__ import annotations
 
-import logging
 import re
 import time
 from collections.abc import Awaitable, Callable
@@ -16,15 +15,15 @@ from typing import Any
 from google.protobuf.message import Message
 
 from holdfast.common.errors import HoldfastError, ProtocolError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.methods import METHODS, Method
 from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.master.api import proto_bodies
 from holdfast.master.api.access import CALLER, check_call, check_method
 from holdfast.master.api.budgets import BudgetOwner, Budgets
 from holdfast.master.observe.metrics import Metrics
-
-log = logging.getLogger(__name__)
 
 _LONG_POLLS = frozenset({"Shuffles/GetManifest"})
 
@@ -72,9 +71,9 @@ class Handlers:
         except HoldfastError as error:
             status = error.status
             raise without_frames(error) from None
-        except Exception as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the caller hears of it
             status = Status.INTERNAL
-            log.exception("a call failed in a way that was not foreseen", extra={"method": method.name})
+            log_event(LogEvent.CALL_INTERNAL_ERROR, method=method.name, trace=error)
             raise HoldfastError(f"{type(error).__name__}: {error}") from None
         finally:
             self._metrics.answered(method.name, status, time.perf_counter() - started)

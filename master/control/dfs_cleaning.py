@@ -14,7 +14,6 @@ Runs in the event loop. Made by main.py if there is a `[dfs] url`.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -24,11 +23,12 @@ from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError, NotLeaderError
 from holdfast.common.ids import Instance
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.master.core.leftovers import Grace, dropped_shuffles, sort_instances
 from holdfast.master.leader.leader import Leader
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 #: A folder is what one worker stored of one generation of a shuffle.
@@ -142,7 +142,7 @@ class DfsCleaner:
             self._room -= 1
             await self._ask(lambda: self._store.remove_folder(folder))
             self.counts.removed += 1
-            log.info("removed from the DFS store", extra={"folder": folder})
+            log_event(LogEvent.DFS_FOLDER_REMOVED, folder=folder)
 
     async def _ask(self, act: Callable[[], T]) -> T:
         return await asyncio.get_running_loop().run_in_executor(self._thread, act)
@@ -150,11 +150,8 @@ class DfsCleaner:
     def _tell(self, problem: str, unheard: tuple[Instance, ...]) -> None:
         """Log what is new; the same every few minutes would be noise."""
         if problem and problem != self._told[0]:
-            log.warning("cannot clean the DFS store", extra={"why": problem})
+            log_event(LogEvent.DFS_CLEANING_FAILED, why=problem)
         if unheard and unheard != self._told[1]:
-            shown = ", ".join(each.hex() for each in unheard[:_NAMED_MAX])
-            log.warning(
-                "the DFS store holds instances that were never heard of; they stay until `holdfast forget INSTANCE`",
-                extra={"count": len(unheard), "instances": shown},
-            )
+            shown = [each.hex() for each in unheard[:_NAMED_MAX]]
+            log_event(LogEvent.DFS_UNKNOWN_APPLICATIONS, count=len(unheard), instances=shown)
         self._told = (problem, unheard)

@@ -7,12 +7,11 @@ another master led. Runs in the event loop. Made by main.py if there is no `[dfs
 from __future__ import annotations
 
 import asyncio
-import logging
 
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.master.leader.leader import Leader
-
-log = logging.getLogger(__name__)
 
 
 class DfsMissing:
@@ -46,9 +45,5 @@ class DfsMissing:
         beats = [report.heartbeat for report in self._leader.reports.values()]
         urls = sorted({beat.dfs.url for beat in beats if beat.HasField("dfs")})
         if urls and not self._told:
-            log.warning(
-                "workers have a DFS, and this master has no [dfs] url: what dead workers leave there is not removed;"
-                " set the same [dfs] on all masters",
-                extra={"dfs": ", ".join(urls)},
-            )
+            log_event(LogEvent.DFS_NOT_CONFIGURED, dfs=urls)
         self._told = bool(urls)

@@ -12,7 +12,6 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 
 from holdfast.common.errors import ConflictError, NoRoomError, ProtocolError
@@ -27,9 +26,6 @@ from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
 from holdfast.master.placement.members import Member
-
-log = logging.getLogger(__name__)
-
 
 #: How long an answer to who takes data stands.
 _TAKING_NS = 200_000_000
@@ -135,6 +131,5 @@ class Draining:
             if report is not None:
                 report.heartbeat.ClearField("emptying")
         answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs)))
-        changed = self._leader.expect(answer).value
-        log.info("drains" if draining else "drain cancelled", extra={"workers": len(refs), "changed": changed})
+        self._leader.expect(answer)
         self._leader.workers_changed.set()

@@ -6,20 +6,19 @@ logged: the commit seals it, too. Runs in the event loop. Called by reviving.py 
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.master.control.locations import Locations
 from holdfast.master.core.seals import PlacedEpoch, left_behind
 from holdfast.master.core.state.records import KIND_REDUCE, Shuffle
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
-
-log = logging.getLogger(__name__)
 
 #: Epochs remembered that were asked for.
 _ASKED_MAX = 65_536
@@ -100,7 +99,7 @@ class EarlySeals:
                 return False
             await self._asker.ask(worker, key, epochs, 0)
         except HoldfastError as error:
-            log.info("not sealed early", extra={"shuffle": str(key), "worker": number, "why": str(error)})
+            log_event(LogEvent.SEAL_EARLY_FAILED, shuffle=key, worker=number, why=error)
             return False
         self.sealed += len(epochs)
         return True

@@ -18,7 +18,6 @@ Runs in the event loop, while this master leads.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -28,7 +27,9 @@ from holdfast.common.formats.reduce_layouts import ReduceManifest
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.master.control.locations import Locations, epochs_of, off_loop
 from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tally, unsealed, with_late
@@ -37,8 +38,6 @@ from holdfast.master.core.state.records import Answer, Shuffle, Worker
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.uploads import submit, upload_name
-
-log = logging.getLogger(__name__)
 
 _PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
 #: How often a manifest is made anew because another copy was added meanwhile.
@@ -88,7 +87,7 @@ class LateCopies:
             try:
                 await self._look()
             except HoldfastError as error:
-                log.info("late copies are left for now", extra={"status": error.status.name, "why": str(error)})
+                log_event(LogEvent.SEAL_LATE_FAILED, status=error.status.name, why=error)
 
     async def _look(self) -> None:
         """Hand on what workers can seal that are here."""
@@ -136,7 +135,7 @@ class LateCopies:
             try:
                 await self._seal(key, worker.id)
             except HoldfastError as error:
-                log.info("not sealed late", extra={"shuffle": str(key), "worker": worker.name, "why": str(error)})
+                log_event(LogEvent.SEAL_LATE_FAILED, shuffle=key, worker=worker.name, why=error)
                 failed = True
                 if (keys := self._of.get(worker.id)) is not None and key in keys:
                     del keys[key]
@@ -188,7 +187,6 @@ class LateCopies:
                 continue
             self._leader.expect(answer)
             self.added += added
-            log.info("sealed late", extra={"shuffle": str(key), "copies": added, "left": told.unsealed})
             return
 
     async def _propose(self, shuffle: Shuffle, manifest: bytes, told: Tally) -> Answer:

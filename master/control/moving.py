@@ -17,7 +17,6 @@ Runs in the event loop.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -25,6 +24,8 @@ from functools import partial
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER, ShuffleKey
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.locations import Locations, off_loop
@@ -41,8 +42,6 @@ from holdfast.master.fleet.fleet import Fleet, Replacing
 from holdfast.master.leader.leader import Leader
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving
-
-log = logging.getLogger(__name__)
 
 
 @dataclass(slots=True)
@@ -87,7 +86,7 @@ class EpochMover:
                 done = await self._move()
                 self._early.seal_left()
             except HoldfastError as error:
-                log.warning("epochs were not moved", extra={"status": error.status.name, "why": str(error)})
+                log_event(LogEvent.EPOCHS_MOVE_FAILED, status=error.status.name, why=error)
                 done = False
             if not done:
                 await asyncio.sleep(self._leader.config.lease.tick.seconds)
@@ -144,7 +143,7 @@ class EpochMover:
                 moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
             except NotEnoughError as error:
                 if shuffle.key not in self._stuck:  # it is tried again with every tick
-                    log.warning("epochs stay where they are", extra={"shuffle": str(shuffle.key), "why": str(error)})
+                    log_event(LogEvent.EPOCHS_MOVE_FAILED, shuffle=shuffle.key, why=error)
                 stuck.add(shuffle.key)
                 done = False
                 continue
@@ -167,7 +166,6 @@ class EpochMover:
         answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
         self.counts.commands += 1
         self.counts.made += answer.value
-        log.info("moved epochs", extra={"epochs": answer.value, "shuffles": len(revives)})
 
 
 def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:

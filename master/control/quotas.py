@@ -7,25 +7,20 @@ Registry hears the workers.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable
 from typing import NoReturn
 
 from holdfast.common.errors import QuotaExceededError
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import UsageTotals, counted, in_bytes
-from holdfast.master.core.events import EventKind
 from holdfast.master.core.state.records import Application
 from holdfast.master.core.state.state import State
 from holdfast.master.core.usage import Owned, QuotaLimits, Row, exceeded
 from holdfast.master.leader.leader import Leader
 
-log = logging.getLogger(__name__)
-
 #: Refusals of an application are logged so often at most; of so many applications it is remembered.
-TELL_NS = 60 * 10**9
-TOLD_MAX = 1_000
 
 
 class Quotas:
@@ -40,7 +35,6 @@ class Quotas:
         #: shuffles refused since this master started; read by its metrics
         self.refused = 0
         #: when refusals of an application were logged last
-        self._told: dict[bytes, int] = {}
 
     def of_application(self) -> QuotaLimits:
         """What each application may hold."""
@@ -117,19 +111,9 @@ class Quotas:
 
     def _refuse(self, application: Application, why: str) -> NoReturn:
         self.refused += 1
-        self._leader.events.tell(EventKind.QUOTA_REFUSED, application.name, f"a shuffle was refused: {why}")
-        self._tell(application, why)
+        instance = application.instance.hex()
+        self._leader.events.tell(LogEvent.QUOTA_EXCEEDED, application=application.name, instance=instance, why=why)
         raise QuotaExceededError(why)
-
-    def _tell(self, application: Application, why: str) -> None:
-        """Log it: of each application once a minute, since who is refused may ask again at once."""
-        now = self._leader.now_ns()
-        if now - self._told.get(application.instance, -TELL_NS) < TELL_NS:
-            return
-        if len(self._told) >= TOLD_MAX:
-            self._told.clear()
-        self._told[application.instance] = now
-        log.warning("a shuffle is refused", extra={"instance": application.instance.hex(), "why": why})
 
     def _look(self, state: State, key: ShuffleKey) -> tuple[Application | None, list[Owned], list[int]]:
         """Return the application if the shuffle is new, what its user owns, and who was heard and is lost now."""

@@ -18,12 +18,12 @@ from weakref import WeakValueDictionary
 from holdfast.common.errors import GiveUpError, ProtocolError, RetryError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.sealing import Sealing
-from holdfast.master.core.events import EventKind
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
@@ -148,7 +148,7 @@ class Reviver:
             places, room = [], str(error)
             self.counts.without_room += 1
         if room:
-            self._leader.events.tell(EventKind.NO_ROOM, "partitions", f"partitions found no new place: {room}")
+            self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", why=room)
         moves = [
             EpochMove(each.partition, each.epoch, place.primary, place.replica)
             for each, place in zip(failed, places, strict=not room)

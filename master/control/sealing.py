@@ -17,7 +17,6 @@ Runs in the event loop. Called by shuffles.py, reviving.py and moving.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,7 +26,9 @@ from holdfast.common.errors import GiveUpError, HoldfastError, NotLeaderError, R
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import said
 from holdfast.master.control.locations import Locations, off_loop
@@ -41,8 +42,6 @@ from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.scopes import Scope
 from holdfast.master.leader.uploads import submit, upload_name
-
-log = logging.getLogger(__name__)
 
 #: Commits under way at once, in all, of one application, and of those that wait for one worker.
 COMMITS_MAX = 1_024
@@ -176,7 +175,7 @@ class Sealing:
                 del self._commits[key]
                 self._sealing.pop(key, None)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log.warning("a commit failed", extra={"shuffle": str(key), "why": str(error)})
+                log_event(LogEvent.COMMIT_FAILED, shuffle=key, why=error)
             self._leader.waiters.wake((key,))
 
         task.add_done_callback(end)
@@ -206,8 +205,6 @@ class Sealing:
         counted = word.tally
         self.counts.lost_epochs += counted.lost
         self.counts.under_replicated += counted.under_replicated
-        told = {"shuffle": str(key), "epochs": counted.epochs, "lost": counted.lost, "seconds": round(took, 4)}
-        log.info("committed", extra=told | {"under_replicated": counted.under_replicated})
 
     async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: FinalWord) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
@@ -286,7 +283,7 @@ class Sealing:
                 alive = self._asker.worker(key, number).alive
                 pause_s = asked.failed(worker, error, None if alive else self._silence(key, number, now), now)
                 if pause_s is None:
-                    log.warning("sealed without a worker", extra={"worker": worker.name, "why": str(error)})
+                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, why=error)
                     self.counts.given_up += 1
                     return
                 changed.set()

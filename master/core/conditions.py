@@ -1,4 +1,4 @@
-"""What changes between two looks: directories and DFS of workers that fail, fill up and are well again; masters away.
+"""What changes between two looks: directories and DFS of workers that fail, fill up and recover; masters away.
 
 Rules: pure; in the leader's memory, so a new leader tells anew of what fails when it begins. The common case, a worker
 that is well and was, costs a look at each directory. Called by api/registry.py with every heartbeat.
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
-from holdfast.master.core.events import EventKind, Happened
+from holdfast.common.log_events import LogEvent
+from holdfast.master.core.events import Happened
 
 
 class Spot(NamedTuple):
@@ -43,20 +44,22 @@ class Conditions:
 def _changes(name: str, before: dict[str, Spot], now: dict[str, Spot]) -> Iterator[Happened]:
     for path, spot in now.items():
         was = before.get(path)
-        what, subject = (f"the DFS {path}" if spot.is_dfs else f"directory {path}"), f"{name} {path}"
         if spot.problem and not (was is not None and was.problem):
-            kind = EventKind.DFS_FAILING if spot.is_dfs else EventKind.DIRECTORY_FAILING
-            yield Happened(kind, subject, f"worker {name} cannot use {what}: {spot.problem}")
+            failing = LogEvent.DFS_FAILING if spot.is_dfs else LogEvent.DIRECTORY_FAILING
+            yield Happened(failing, worker=name, **_place(spot), why=spot.problem)
         if spot.full and not (was is not None and was.full):
-            yield Happened(EventKind.DIRECTORY_FULL, subject, f"worker {name} has no room in {what}: {spot.full}")
+            yield Happened(LogEvent.DIRECTORY_FULL, worker=name, **_place(spot), why=spot.full)
     for path, spot in before.items():
         left = now.get(path)
-        what, subject = (f"the DFS {path}" if spot.is_dfs else f"directory {path}"), f"{name} {path}"
         if spot.problem and not (left is not None and left.problem):
-            kind = EventKind.DFS_WELL if spot.is_dfs else EventKind.DIRECTORY_WELL
-            yield Happened(kind, subject, f"worker {name} can use {what} again")
+            recovered = LogEvent.DFS_RECOVERED if spot.is_dfs else LogEvent.DIRECTORY_RECOVERED
+            yield Happened(recovered, worker=name, **_place(spot), was=spot.problem)
         elif spot.full and not (left is not None and left.full):
-            yield Happened(EventKind.DIRECTORY_WELL, subject, f"worker {name} has room in {what} again")
+            yield Happened(LogEvent.DIRECTORY_RECOVERED, worker=name, **_place(spot), was=spot.full)
+
+
+def _place(spot: Spot) -> dict[str, str]:
+    return {"dfs": spot.path} if spot.is_dfs else {"directory": spot.path}
 
 
 class ConnectedPeers:
@@ -72,9 +75,9 @@ class ConnectedPeers:
             was = self._connected.get(name)
             if is_now:
                 if was is False:
-                    found.append(Happened(EventKind.MASTER_BACK, name, f"master {name} is connected again"))
+                    found.append(Happened(LogEvent.MASTER_CONNECTED, master=name))
                 self._connected[name] = True
             elif was or (was is None and settled):
-                found.append(Happened(EventKind.MASTER_AWAY, name, f"master {name} is not connected"))
+                found.append(Happened(LogEvent.MASTER_DISCONNECTED, master=name))
                 self._connected[name] = False
         return found

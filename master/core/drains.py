@@ -91,7 +91,7 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
         partitions = counted(placed.epochs, "open partition")
         waits = f"{partitions} of {counted(placed.shuffles, 'shuffle')} take their batches there"
     elif kept is None:
-        waits = "the worker has not heard of it yet"
+        waits = "the worker does not know of it yet"
     elif kept.writing:
         waits = f"epochs and map files that are not sealed there: {kept.writing}"
     if waits:

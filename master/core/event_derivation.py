@@ -1,4 +1,4 @@
-"""What commands of the log did, told as events: the same on every master, since all of them apply the same.
+"""What commands of the log did, as events: the same on every master, since all of them apply the same.
 
 Rules: `before` notes what a command may change, `after` compares; so a command that did nothing, was refused or was
 answered from memory tells nothing. Cheap: both run for every command, in Raft's thread. Called by
@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
 from holdfast.common.ids import NO_STATE, ShuffleId, ShuffleKey, StateId
-from holdfast.common.sizes import counted, fewer_copies, in_bytes
-from holdfast.master.core.events import EventKind, Happened
+from holdfast.common.log_events import LogEvent
+from holdfast.master.core.events import Happened
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Application, Shuffle, Worker
 from holdfast.master.core.state.state import State
@@ -42,8 +42,7 @@ def _state_before(state: State, _: cmd.BeginState) -> StateId:
 
 def _began(state: State, _: cmd.BeginState, __: Answer, known: StateId) -> Iterator[Happened]:
     if known not in (NO_STATE, state.state_id):
-        text = "the masters go on from a backup: what was registered after it is unknown to them, and workers keep it"
-        yield Happened(EventKind.RESTORED, "masters", text)
+        yield Happened(LogEvent.MASTERS_RESTORED, state=state.state_id)
 
 
 # Workers.
@@ -59,15 +58,14 @@ def _registered(state: State, _: cmd.RegisterWorker, answer: Answer, known: Work
     if now is None or now is known:
         return
     if known is None:
-        yield Happened(EventKind.WORKER_REGISTERED, now.name, f"worker {now.name} registered for the first time")
-    elif known.incarnation != now.incarnation:
-        if known.alive and not known.draining_ms:
-            text = f"worker {now.name} started again (start {now.incarnation}) and had not been drained"
-            yield Happened(EventKind.WORKER_RESTARTED, now.name, text)
-        else:
-            yield Happened(EventKind.WORKER_BACK, now.name, f"worker {now.name} is back (start {now.incarnation})")
-    elif not known.alive:
-        yield Happened(EventKind.WORKER_BACK, now.name, f"worker {now.name} is back")
+        event = LogEvent.WORKER_REGISTERED
+    elif known.incarnation != now.incarnation and known.alive and not known.draining_ms:
+        event = LogEvent.WORKER_RESTARTED
+    elif known.incarnation != now.incarnation or not known.alive:
+        event = LogEvent.WORKER_RETURNED
+    else:
+        return
+    yield Happened(event, worker=now.name, host=now.host, incarnation=now.incarnation)
 
 
 def _named_workers(state: State, body: cmd.SetWorkersAlive | cmd.SetWorkersDraining) -> list[Worker]:
@@ -78,31 +76,23 @@ def _alive(state: State, body: cmd.SetWorkersAlive, _: Answer, known: Iterable[W
     for worker in known:
         if state.workers[worker.id].alive == worker.alive:
             continue
-        if body.alive:
-            yield Happened(EventKind.WORKER_BACK, worker.name, f"worker {worker.name} is back")
-        elif worker.draining_ms:
-            text = f"worker {worker.name} is gone, after it was drained"
-            yield Happened(EventKind.WORKER_DRAINS, worker.name, text)
-        else:
-            text = f"worker {worker.name} on {worker.host} is lost: it sends no heartbeats"
-            yield Happened(EventKind.WORKER_LOST, worker.name, text)
+        event = LogEvent.WORKER_RETURNED
+        if not body.alive:
+            event = LogEvent.WORKER_LEFT if worker.draining_ms else LogEvent.WORKER_LOST
+        yield Happened(event, worker=worker.name, host=worker.host, incarnation=worker.incarnation)
 
 
 def _draining(state: State, body: cmd.SetWorkersDraining, _: Answer, known: Iterable[Worker]) -> Iterator[Happened]:
     for worker in known:
         if bool(state.workers[worker.id].draining_ms) == bool(worker.draining_ms):
             continue
-        if body.draining:
-            yield Happened(EventKind.WORKER_DRAINS, worker.name, f"worker {worker.name} drains: it takes nothing new")
-        else:
-            yield Happened(EventKind.DRAIN_CANCELLED, worker.name, f"worker {worker.name} takes new data again")
+        event = LogEvent.WORKER_DRAINING if body.draining else LogEvent.WORKER_DRAIN_CANCELLED
+        yield Happened(event, worker=worker.name, host=worker.host)
 
 
 def _moved(_: State, body: cmd.MoveEpochs, answer: Answer, __: None) -> Iterator[Happened]:
     if answer.value:
-        shuffles = counted(len({revive.key for revive in body.revives}), "shuffle")
-        text = f"{counted(answer.value, 'open epoch')} of {shuffles} moved from workers lost, restarted or draining"
-        yield Happened(EventKind.EPOCHS_MOVED, shuffles, text)
+        yield Happened(LogEvent.EPOCHS_MOVED, shuffles=len({each.key for each in body.revives}), epochs=answer.value)
 
 
 # Applications.
@@ -115,8 +105,15 @@ def _new_application(state: State, body: cmd.RegisterApplication) -> bool:
 def _application(state: State, body: cmd.RegisterApplication, _: Answer, new: bool) -> Iterator[Happened]:
     found = state.applications.get(body.instance)
     if new and found is not None:
-        of_user = f" of {found.user}" if found.user else ""
-        yield Happened(EventKind.APPLICATION_REGISTERED, found.name, f"application {found.name}{of_user} registered")
+        yield Happened(LogEvent.APPLICATION_REGISTERED, **_names(found))
+
+
+def _names(application: Application) -> dict[str, object]:
+    return {
+        "application": application.name,
+        **({"user": application.user} if application.user else {}),
+        "instance": application.instance.hex(),
+    }
 
 
 def _leased(state: State, body: cmd.MarkLeases | cmd.EndLeases) -> list[tuple[Application, int]]:
@@ -135,18 +132,16 @@ def _marked(
         now = state.applications[application.instance]
         were, are = [all(lease.marked_ms for lease in each.leases) for each in (application, now)]
         if are and not were:
-            text = f"application {now.name} is silent: every lease of it is over, and after the grace it ends"
-            yield Happened(EventKind.APPLICATION_SILENT, now.name, text)
+            yield Happened(LogEvent.APPLICATION_SILENT, **_names(now))
         elif were and not are:
-            yield Happened(EventKind.APPLICATION_HEARD, now.name, f"application {now.name} was heard again in time")
+            yield Happened(LogEvent.APPLICATION_HEARD, **_names(now))
 
 
 def _ended(why: str) -> Callable[..., Iterator[Happened]]:
     def tell(state: State, _: cmd.Body, __: Answer, known: Iterable[tuple[Application, int]]) -> Iterator[Happened]:
         for application, shuffles in known:
             if application.instance not in state.applications:
-                text = f"application {application.name} ended with {counted(shuffles, 'shuffle')}: {why}"
-                yield Happened(EventKind.APPLICATION_ENDED, application.name, text)
+                yield Happened(LogEvent.APPLICATION_ENDED, **_names(application), shuffles=shuffles, why=why)
 
     return tell
 
@@ -168,20 +163,14 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
     if not was_open or shuffle is None or not shuffle.committed_ms:
         return
     name = key_text(body.key, state.applications[body.key.instance].name)
-    size = f"{counted(shuffle.maps, 'map')}, {counted(shuffle.partitions, 'partition')}, {in_bytes(shuffle.data_bytes)}"
+    size = {"maps": shuffle.maps, "partitions": shuffle.partitions, "bytes": shuffle.data_bytes}
     if shuffle.lost:
-        epochs = counted(shuffle.lost, "epoch")
-        text = f"shuffle {name} was committed without {epochs} that no worker sealed; readers of them fail ({size})"
-        yield Happened(EventKind.SHUFFLE_LOST_DATA, name, text)
+        yield Happened(LogEvent.SHUFFLE_DATA_LOST, shuffle=name, epochs=shuffle.lost, **size)
     else:
-        yield Happened(EventKind.SHUFFLE_COMMITTED, name, f"shuffle {name} committed: {size}")
+        yield Happened(LogEvent.SHUFFLE_COMMITTED, shuffle=name, **size)
     if shuffle.under_replicated:
-        text = f"shuffle {name} was committed; {fewer_copies(shuffle.under_replicated, shuffle.awaited)}"
-        yield Happened(EventKind.SHUFFLE_UNDER_REPLICATED, name, text)
-
-
-def _copies(count: int) -> str:
-    return "1 copy" if count == 1 else f"{count} copies"
+        fewer = {"epochs": shuffle.under_replicated, "awaited": shuffle.awaited}
+        yield Happened(LogEvent.SHUFFLE_UNDER_REPLICATED, shuffle=name, **fewer)
 
 
 def _with_copies(state: State, body: cmd.AddCopies) -> Shuffle | None:
@@ -193,11 +182,8 @@ def _copies_added(state: State, body: cmd.AddCopies, _: Answer, known: Shuffle |
     if known is None or now is None or now is known:
         return
     name = key_text(body.key, state.applications[body.key.instance].name)
-    lost = f"{counted(now.lost, 'epoch')} lost" if now.lost else ""
-    fewer = fewer_copies(now.under_replicated, now.awaited) if now.under_replicated else ""
-    left = " and ".join(each for each in (lost, fewer) if each) or "nothing"
-    text = f"{_copies(known.unsealed - now.unsealed)} of shuffle {name} sealed after its commit; left: {left}"
-    yield Happened(EventKind.SHUFFLE_COPIES_ADDED, name, text)
+    left = {"lost": now.lost, "under_replicated": now.under_replicated, "awaited": now.awaited}
+    yield Happened(LogEvent.SHUFFLE_COPIES_ADDED, shuffle=name, copies=known.unsealed - now.unsealed, **left)
 
 
 def _doomed(state: State, body: cmd.Unregister) -> list[Shuffle]:
@@ -209,8 +195,8 @@ def _dropped(state: State, _: cmd.Unregister, __: Answer, known: Iterable[Shuffl
     for shuffle in known:
         if state.shuffle(shuffle.key) is None:
             name = key_text(shuffle.key, state.applications[shuffle.key.instance].name)
-            size = in_bytes(shuffle.data_bytes) if shuffle.committed_ms else "not committed"
-            yield Happened(EventKind.SHUFFLE_DROPPED, name, f"shuffle {name} dropped by its application: {size}")
+            committed = bool(shuffle.committed_ms)
+            yield Happened(LogEvent.SHUFFLE_DROPPED, shuffle=name, committed=committed, bytes=shuffle.data_bytes)
 
 
 def _named(state: State, body: cmd.Forget) -> list[tuple[Application, int]]:
@@ -221,12 +207,12 @@ def _forgotten(
     state: State, body: cmd.Forget, _: Answer, known: Iterable[tuple[Application, int]]
 ) -> Iterator[Happened]:
     if not body.one_shuffle:
-        yield from _ended("an operator had it forgotten")(state, body, _, known)
+        yield from _ended("holdfast forget")(state, body, _, known)
         return
     for application, shuffles in known:
         if len(state.below[application.instance].shuffles) < shuffles:
             name = f"{application.name}/{ShuffleId(body.shuffle)}"
-            yield Happened(EventKind.SHUFFLE_DROPPED, name, f"shuffle {name} dropped: an operator had it forgotten")
+            yield Happened(LogEvent.SHUFFLE_DROPPED, shuffle=name, why="holdfast forget")
 
 
 _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {
@@ -251,8 +237,8 @@ _AFTER: dict[type[Any], Callable[[State, Any, Answer, Any], Iterable[Happened]]]
     cmd.MoveEpochs: _moved,
     cmd.RegisterApplication: _application,
     cmd.MarkLeases: _marked,
-    cmd.EndLeases: _ended("its last lease was over, and the grace too"),
-    cmd.Detach: _ended("its last holder left"),
+    cmd.EndLeases: _ended("its last lease and the grace expired"),
+    cmd.Detach: _ended("its last session was closed"),
     cmd.Commit: _committed,
     cmd.AddCopies: _copies_added,
     cmd.Unregister: _dropped,

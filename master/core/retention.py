@@ -36,7 +36,7 @@ def why_kept(application: Application, silence_ms: Callable[[Lease], int], grace
         deletes = f"Deleted {in_time(grace_ms)} after that, or when its application drops it or leaves"
     else:
         sentence = f"{leases}, expired {in_time(-left)} ago; deleted after the grace"
-        deletes = f"Deleted in {in_time(max(left + grace_ms, 0))} unless its application is heard again before"
+        deletes = f"Deleted in {in_time(max(left + grace_ms, 0))} unless its application renews a lease before"
     told = [_lease(lease, silence) for lease, silence in silent[:TOLD_MAX]]
     if len(silent) > TOLD_MAX:
         told.append(f"and {len(silent) - TOLD_MAX} more leases")

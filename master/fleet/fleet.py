@@ -12,7 +12,6 @@ Runs in the event loop, on the leader. Called by registry, shuffles, reviving an
 from __future__ import annotations
 
 import asyncio
-import logging
 import random
 import secrets
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
@@ -23,10 +22,11 @@ from typing import TypeVar
 from holdfast.common.config.config import Config
 from holdfast.common.config.placement import PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
-from holdfast.master.core.events import EventKind
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.fleet.capacity import CapacityReport, no_room, takes, why_not
@@ -43,8 +43,6 @@ from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.replace import Moving, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
-
-log = logging.getLogger(__name__)
 
 #: Several workers of one rack that were lost within this time: the rack cannot be reached.
 _RACK_LOST_MS = 60_000
@@ -162,9 +160,7 @@ class Fleet:
             changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
             self._section, self.policy, self.places = section, policy, places
             self._adopt()
-        told = ", ".join(changed) or "nothing"
-        log.info("read [placement] again", extra={"changed": told})
-        self._leader.events.tell(EventKind.RELOADED, "placement", f"[placement] was read again; changed: {told}")
+        self._leader.events.tell(LogEvent.CONFIGURATION_RELOADED, section="placement", changed=changed)
         self._hurry.set()
         return changed
 
@@ -210,7 +206,7 @@ class Fleet:
             try:
                 await self._place_all()
             except HoldfastError as error:
-                log.warning("places were not recorded", extra={"status": error.status.name, "why": str(error)})
+                log_event(LogEvent.PLACE_RECORD_FAILED, status=error.status.name, why=error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), self._section.refresh.seconds)
             self._hurry.clear()
@@ -232,7 +228,7 @@ class Fleet:
         ]
         if moved:
             self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
-            log.info("workers are elsewhere", extra={"workers": len(moved)})
+            log_event(LogEvent.PLACE_CHANGED, workers=len(moved))
 
     def places_now(self) -> dict[int, str]:
         """Where every worker is, those that are lost included."""
@@ -370,7 +366,7 @@ class Fleet:
     def nowhere(self) -> NoRoomError:
         """The error of a shuffle that nobody takes."""
         why = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
-        self._leader.events.tell(EventKind.NO_ROOM, "shuffles", f"a shuffle was refused: {why}")
+        self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="shuffles", why=why)
         return NoRoomError(why)
 
     def no_room(self) -> str:

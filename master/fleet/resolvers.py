@@ -9,7 +9,6 @@ Source: the DNS-to-switch mappings of Hadoop and Apache BookKeeper; the host nam
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import selectors
@@ -26,9 +25,9 @@ from typing import Protocol
 
 from holdfast.common.config.placement import PlacementSection
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.master.placement.topology import DEFAULT_PLACE, check_place
-
-_log = logging.getLogger(__name__)
 
 #: Hosts in one call of a script, and its time.
 SCRIPT_HOSTS_MAX = 100
@@ -129,7 +128,7 @@ class ScriptResolver:
             if not isinstance(answer, str) and len(answer) != len(some):
                 answer = f"printed {len(answer)} places for {len(some)} hosts"
             if isinstance(answer, str):
-                _log.warning("the script of places failed", extra={"script": self._path, "why": answer})
+                log_event(LogEvent.PLACE_LOOKUP_FAILED, script=self._path, why=answer)
                 found += [None] * len(some)
             else:
                 found += answer
@@ -288,13 +287,11 @@ class Places:
             try:
                 place = check_place(answer) if answer else ""
             except ConfigError as error:
-                _log.warning("a resolver says what is no place", extra={"host": host, "why": str(error)})
+                log_event(LogEvent.PLACE_INVALID, host=host, why=error)
                 place = ""
             if place and place.count("/") != depth:
-                _log.warning(
-                    "a place has another depth than the default one",
-                    extra={"host": host, "place": place, "default": self.default},
-                )
+                why = f"{place} has another depth than the default, {self.default}"
+                log_event(LogEvent.PLACE_INVALID, host=host, why=why)
                 place = ""
             if place:
                 yield host, place
@@ -303,8 +300,8 @@ class Places:
         """What the resolver says, None if that is of no use."""
         try:
             answers = list(self._resolver.resolve(hosts))
-        except Exception:  # noqa: BLE001 - it is a user's
-            _log.exception("a resolver failed")
+        except Exception as error:  # noqa: BLE001 - it is a user's
+            log_event(LogEvent.PLACE_LOOKUP_FAILED, trace=error)
             return None
         return answers if len(answers) == len(hosts) else None
 

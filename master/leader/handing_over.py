@@ -32,15 +32,15 @@ async def hand_over(leader: Leader, request: pb.HandOverRequest) -> pb.HandOverR
     if request.to == own or (request.away_from and request.away_from != own):
         return pb.HandOverReply(leader=own, before=own)
     if len(names) == 1:
-        raise ProtocolError("this cluster has one master, which leads or nobody does", status=Status.BAD_REQUEST)
+        raise ProtocolError("this cluster has one master: there is none to hand over to", status=Status.BAD_REQUEST)
     try:
         over = await asyncio.wrap_future(leader.node.transfer_leadership(request.to or None))
     except RaftError as error:
         raise RetryError(f"{own} is ending: {error}") from error
     if not over:
         raise RetryError(
-            f"{request.to or 'no other master'} has not the whole log yet, or is not connected: {own} leads on; look at"
-            " `holdfast status` and ask again"
+            f"{request.to or 'no other master'} has not the whole log yet, or is not connected: {own} stays "
+            "the leader; look at `holdfast status` and ask again"
         )
     return pb.HandOverReply(leader=await _elected(leader), before=own)
 
@@ -54,7 +54,7 @@ async def _elected(leader: Leader) -> str:
             while (now := leader.node.status().leader) in (None, own) and not leader.serving:  # noqa: ASYNC110
                 await asyncio.sleep(_LOOK_SECONDS)
     except TimeoutError:
-        raise RetryError("this master leads no more, and knows of no other that does; ask again") from None
+        raise RetryError("this master is no longer the leader, and does not know who is; ask again") from None
     if now in (None, own):
         raise RetryError(f"{own} was elected again; ask again")
     return str(now)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import logging
 import secrets
 import time
 from collections.abc import Callable, Iterator
@@ -30,15 +29,16 @@ from holdfast.common.errors import (
     error_for,
 )
 from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, StateId
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.master.api.access import CALLER, user_of
 from holdfast.master.api.callers import Callers
 from holdfast.master.core.conditions import Conditions, Spot
 from holdfast.master.core.drains import Drains
-from holdfast.master.core.events import EventKind
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.state import commands as cmd
@@ -51,7 +51,6 @@ from holdfast.master.observe.events import Events
 from holdfast.master.raft import RaftNode
 from holdfast.master.state_machine.state_machine import StateMachine
 
-log = logging.getLogger(__name__)
 T = TypeVar("T")
 
 
@@ -144,12 +143,8 @@ class Leader:
         if leads == self.serving:
             return
         self.serving = leads
-        log.info("leads" if leads else "does not lead", extra={"term": term})
-        name = self.config.master.name
-        if leads:
-            self.events.tell(EventKind.LEADS, name, f"master {name} leads in term {term}")
-        else:
-            self.events.tell(EventKind.FOLLOWS, name, f"master {name} does not lead any more")
+        changed = LogEvent.LEADER_ELECTED if leads else LogEvent.LEADER_STEPPED_DOWN
+        self.events.tell(changed, master=self.config.master.name, term=term)
         if leads:
             self.term = term
             self.followed.clear()
@@ -181,9 +176,7 @@ class Leader:
                 await self._judge()
             except HoldfastError as error:
                 # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
-                log.warning(
-                    "a tick's commands were not applied", extra={"status": error.status.name, "why": str(error)}
-                )
+                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, why=error)
 
     async def _judge(self) -> None:
         workers, applications = self.node.local(
@@ -191,11 +184,7 @@ class Leader:
         )
         decisions = self.liveness.tick(self.now_ns(), workers, applications)
         if decisions.late:
-            log.warning("this master stood still; everybody gets a full lease")
-            name = self.config.master.name
-            self.events.tell(
-                EventKind.STOOD_STILL, name, f"master {name} stood still: workers and leases get full time"
-            )
+            self.events.tell(LogEvent.MASTER_STALLED, master=self.config.master.name)
         bodies: list[cmd.Body] = []
         if decisions.lost:
             bodies.append(cmd.SetWorkersAlive(False, decisions.lost))
@@ -209,7 +198,6 @@ class Leader:
             bodies.append(cmd.EndLeases(decisions.end))
         for body in bodies:
             await self.proposer.submit(cmd.Command(body))
-            log.info("told the masters", extra={"what": str(body)[:200]})
             if isinstance(body, cmd.SetWorkersAlive):
                 self.lives_changed += 1
                 self.workers_changed.set()
@@ -221,7 +209,7 @@ class Leader:
         if before is not None and before.incarnation == beat.incarnation:
             rates = rates_between(before.heartbeat.counters, beat.counters, now - before.at_ns, before.rates)
         self.reports[beat.worker] = WorkerReport(beat.incarnation, beat, now, rates)
-        self.events.told(self.conditions.heard(beat.worker, worker, _spots(beat)))
+        self.events.tell_all(self.conditions.heard(beat.worker, worker, _spots(beat)))
 
     # Commands and reads.
 

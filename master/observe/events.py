@@ -1,30 +1,30 @@
 """The events of this master: what the log tells on every master, and what only this one sees.
 
 Rules: the log's events come from Raft's thread, all others from the event loop; a lock held for microseconds keeps them
-apart. After a start the log is applied from the last snapshot on, and tells what happened then, with the times of
-then. Called by main.py and by whoever has something to tell; read by admin.py, web and metrics.
+apart. Everything is logged where it is seen; what commands of the log did, by the leader alone. After a start the log
+is applied from the last snapshot on, and tells what happened then, with the times of then. Called by main.py and by
+whoever has something to tell; read by admin.py, web and metrics.
 """
 
 from __future__ import annotations
 
 import asyncio
-import logging
 import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 
+from holdfast.common.log_events import Level, LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.system.log import log_facts
 from holdfast.master.core.conditions import ConnectedPeers
-from holdfast.master.core.events import Event, EventKind, Happened, LatestEvents, Level, level_of
+from holdfast.master.core.events import LEVELS, Event, Happened, LatestEvents
 from holdfast.master.raft import RaftStatus
-
-log = logging.getLogger(__name__)
 
 _LIMIT_DEFAULT, LIMIT_MAX = 100, 3_000
 _LOOK_SECONDS = 1.0
 #: Masters that start together find each other within this; before, who is not there is no news.
 _SETTLE_SECONDS = 10.0
-_LEVELS = {Level.WARNING: logging.WARNING, Level.ERROR: logging.ERROR}
+_LEVELS = {level.word: level for level in LEVELS}
 
 
 class Events:
@@ -43,32 +43,30 @@ class Events:
             for each in happened:
                 self._ring.add(time_ms, each, index)
 
-    def tell(self, kind: EventKind, subject: str, text: str) -> None:
-        """Take in what this master saw or did; whoever tells it logs it."""
-        with self._lock:
-            self._ring.add(self._now_ms(), Happened(kind, subject, text))
+    def tell(self, event: LogEvent, /, **facts: object) -> None:
+        """Take in what this master saw or did, and log it."""
+        self.tell_all((Happened(event, **facts),))
 
-    def told(self, happened: Iterable[Happened]) -> None:
-        """Take in what was found by comparing, and log what matters of it."""
+    def tell_all(self, happened: Collection[Happened]) -> None:
+        """Take in several of them, and log them."""
         for each in happened:
-            self.tell(each.kind, each.subject, each.text)
-            level = _LEVELS.get(level_of(each.kind))
-            if level is not None:
-                log.log(level, "event", extra={"event": each.kind.value, "subject": each.subject, "text": each.text})
+            with self._lock:
+                self._ring.add(self._now_ms(), each)
+        log_all(happened)
 
     def latest(self, limit: int, after: int = 0, least: Level = Level.INFO) -> list[Event]:
         """The latest events, newest first."""
         with self._lock:
             return self._ring.latest(limit, after, least)
 
-    def counts(self) -> Mapping[EventKind, int]:
-        """How often each kind of thing happened, since this master started or as far as its log tells."""
+    def counts(self) -> Mapping[LogEvent, int]:
+        """How often each of them happened, since this master started or as far as its log tells."""
         with self._lock:
             return dict(self._ring.counts)
 
     def reply(self, request: pb.ListEventsRequest) -> pb.ListEventsReply:
         """Answer Admin/ListEvents."""
-        least = Level(request.least) if request.least in list(Level) else Level.INFO
+        least = _LEVELS.get(request.least, Level.INFO)
         with self._lock:
             found = self._ring.latest(min(request.limit or _LIMIT_DEFAULT, LIMIT_MAX), request.after, least)
             last = self._ring.last
@@ -76,12 +74,18 @@ class Events:
 
     async def watch(self, status: Callable[[], RaftStatus]) -> None:
         """Look every second at which other masters are connected, until cancelled."""
-        self.tell(EventKind.STARTED, self._name, f"master {self._name} started")
+        self.tell(LogEvent.MASTER_STARTED, master=self._name)
         began = time.monotonic()
         while True:
             connected = {name: peer.connected for name, peer in status().peers.items()}
-            self.told(self._peers.look(connected, time.monotonic() - began > _SETTLE_SECONDS))
+            self.tell_all(self._peers.look(connected, time.monotonic() - began > _SETTLE_SECONDS))
             await asyncio.sleep(_LOOK_SECONDS)
+
+
+def log_all(happened: Iterable[Happened]) -> None:
+    """Log what happened."""
+    for each in happened:
+        log_facts(each.event, each.facts)
 
 
 def event_of(event: Event, master: str) -> pb.Event:
@@ -91,9 +95,9 @@ def event_of(event: Event, master: str) -> pb.Event:
         time_ms=event.time_ms,
         raft_index=event.index,
         master="" if event.index else master,
-        level=event.level.value,
-        kind=event.kind.value,
-        subject=event.subject,
-        text=event.text,
+        level=event.level.word,
+        event=event.happened.event.dotted,
+        subject=event.happened.subject,
+        text=event.happened.text,
         times=event.times,
     )

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 #: `holdfast_master_NAME`; "those" and "it" are what the line before is about.
 GAUGES = {
-    "serving": "1 on the master that leads and serves",
+    "serving": "1 on the leader, once it serves",
     "term": "Raft term",
     "commit_index": "Raft commit index",
     "applied_index": "Raft applied index",
@@ -18,13 +18,13 @@ GAUGES = {
     "commands_waiting": "commands that wait to be proposed",
     "calls_under_way": "calls under way, long polls not counted",
     "calls_under_way_max": "bound of those",
-    "calls_refused": "calls told to come again because so many were under way, or of one user",
+    "calls_refused": "calls refused because so many were under way, or of one user",
     "body_bytes": "bodies of calls that are read or worked on; one that is on its way counts whole",
     "body_bytes_max": "bound of those",
-    "body_bytes_refused": "calls told to come again because there was no room for their bodies",
+    "body_bytes_refused": "calls refused because there was no room for their bodies",
     "answer_bytes": "answers that clients have not taken yet",
     "answer_bytes_max": "bound of those",
-    "answer_bytes_refused": "calls told to come again because there was no room for their answers",
+    "answer_bytes_refused": "calls refused because there was no room for their answers",
     "winners_bytes": "winners of commits of REDUCE partitions under way",
     "winners_bytes_max": "bound of those",
     "http_connections": "connections at the HTTP port",
@@ -58,7 +58,7 @@ GAUGES = {
     "workers_in_quarantine": "on the leader: workers with many errors",
     "commits": "generations of REDUCE partitions committed by this master",
     "commit_seconds": "time that those took in all",
-    "commits_without_worker": "workers given up by commits",
+    "commits_without_worker": "workers that commits did not wait for",
     "lost_epochs": "epochs that commits found lost",
     "commits_under_replicated_epochs": "epochs that commits found with fewer copies than were asked for",
     "under_replicated_epochs": "epochs of committed shuffles that have fewer copies than were asked for, now, of MAP "
@@ -68,7 +68,7 @@ GAUGES = {
     "dfs_rounds": "with [dfs]: times that this master looked through the store",
     "dfs_removed": "folders that it removed from there",
     "dfs_failures": "times that it could not",
-    "dfs_unheard": "instances there that it never heard of",
+    "dfs_unheard": "instances there that it never knew",
     "peers": "other masters in the configuration",
     "leader_known": "1 while this master knows of a leader",
     "snapshot_index": "Raft index of the last snapshot",
@@ -102,7 +102,10 @@ LABELLED = {
     "tier_free_bytes": ("tier", "on the leader: bytes free there"),
 }
 #: By `kind`.
-EVENTS = "things that happened (docs/sight.md, Events), as far back as the log of this master goes"
+EVENTS = (
+    "things that happened, by the names of docs/log_events.md with a star, as far back as the log of this "
+    "master goes; one that never happened is not there"
+)
 #: By `method` and `status`, and by `method`.
 CALLS = "calls answered"
 CALL_SECONDS = "time to answer"

@@ -41,9 +41,9 @@ class StateMetrics(Collector):
         ends = security.certificate_ends_s if security is not None else 0
         yield gauge("certificate_expires_seconds", ends)
         yield gauge("faults_enabled", self._leader.config.faults.enabled)
-        events = CounterMetricFamily("holdfast_master_events", EVENTS, labels=["kind"])
-        for kind, count in self._leader.events.counts().items():
-            events.add_metric([kind.value], count)
+        events = CounterMetricFamily("holdfast_master_events", EVENTS, labels=["event"])
+        for event, count in self._leader.events.counts().items():
+            events.add_metric([event.dotted], count)
         yield events
         yield from self._heard()
 

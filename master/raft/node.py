@@ -9,7 +9,6 @@ Called by the master's service.
 from __future__ import annotations
 
 import fcntl
-import logging
 import os
 import random
 import sys
@@ -23,8 +22,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system.files import make_folders
 from holdfast.common.system.links import NO_LINK, first_link, sentence
+from holdfast.common.system.log import log_event
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
@@ -34,8 +35,6 @@ from holdfast.master.raft.journal_store import LmdbStore
 from holdfast.master.raft.member import PREFIX, Applied, MemberSettings, RaftMember, RaftStateMachine, Surroundings
 from holdfast.master.raft.snapshot import FileSnapshots
 from holdfast.master.raft.transport import TlsContexts, Transport
-
-log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 M = TypeVar("M", bound=RaftStateMachine)
@@ -122,7 +121,7 @@ class Pacer:
 
 def die(error: BaseException) -> None:
     """Say what happened and end the process without any cleaning up."""
-    log.critical("fatal error in the Raft thread; the process ends", exc_info=error)
+    log_event(LogEvent.RAFT_FAILED, trace=error)
     sys.stderr.flush()
     os._exit(EXIT_FATAL)
 

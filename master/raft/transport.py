@@ -12,7 +12,6 @@ secret as they do without. `poll` waits for sockets or a `wake` and calls the ha
 
 from __future__ import annotations
 
-import logging
 import os
 import selectors
 import socket
@@ -22,8 +21,10 @@ from collections.abc import Callable, Mapping
 from itertools import chain, islice, takewhile
 from typing import NamedTuple, Protocol
 
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net import detour
 from holdfast.common.net.tls import TlsPipe
+from holdfast.common.system.log import log_event
 from holdfast.master.raft.errors import TAKEN, PeerRefused, RaftError, SettingsRefused, WireError
 from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Initiator, MemberIdentity, refusal
 from holdfast.master.raft.link import Link
@@ -43,8 +44,6 @@ _ACCEPTS_PER_POLL, _BACKLOG = 4, 512
 _STRANGERS_SAID_SECONDS = 10.0
 RETRY_MIN, RETRY_MAX = 0.05, 1.0
 _DEAD_AFTER_MS = 4_000
-
-log = logging.getLogger(__name__)
 
 
 class TransportHandler(Protocol):
@@ -112,7 +111,7 @@ class Names:
             family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
             self._known[host] = family, str(address[0])
         except OSError as error:
-            log.warning("raft peer address %s cannot be looked up: %s", host, error)
+            log_event(LogEvent.RAFT_ADDRESS_UNRESOLVED, host=host, why=error)
         finally:
             self._asked.discard(host)
 
@@ -344,7 +343,7 @@ class Transport:
             self._note_stranger(text)
         elif self.errors.get(peer) != text:
             self.errors[peer] = text
-            log.warning("raft peer %s: %s", peer, text)
+            log_event(LogEvent.RAFT_PEER_UNREACHABLE, peer=peer, why=text)
 
     def _note_stranger(self, text: str) -> None:
         """Whoever it is may do this as often as he likes: the log has one line in a while."""
@@ -352,7 +351,7 @@ class Transport:
         self._unsaid += 1
         now = self._clock()
         if now - self._said >= _STRANGERS_SAID_SECONDS:
-            log.warning("raft peer a stranger: %s (%d since the last such line)", text, self._unsaid)
+            log_event(LogEvent.RAFT_PEER_REFUSED, count=self._unsaid, why=text)
             self._said, self._unsaid = now, 0
 
     def _close(self, link: Link, why: str) -> None:

@@ -11,8 +11,9 @@ import hashlib
 from datetime import UTC, datetime
 from importlib.resources import files
 
+from holdfast.common.log_events import Level
 from holdfast.common.sizes import counted, in_bytes
-from holdfast.master.core.events import Event, Level
+from holdfast.master.core.events import Event
 from holdfast.master.web.html_parts import ago, bar, curve, pill, rate, tile
 from holdfast.master.web.markup import Markup, join, shortened, tag, text, trusted
 from holdfast.master.web.picture import MasterRow, Own, Picture, Problem, ShuffleCounts
@@ -99,7 +100,7 @@ def _problems(picture: Picture) -> list[Problem]:
     own, fleet = picture.own, picture.fleet
     found = []
     if not own.leader:
-        found.append(Problem("no master leads, as far as this one knows: nothing is registered or committed now"))
+        found.append(Problem("there is no leader, as far as this one knows: nothing is registered or committed now"))
     found += [
         Problem(f"master {each.name} is not connected{_because(each)}") for each in own.masters if not each.connected
     ]
@@ -116,7 +117,7 @@ def _problems(picture: Picture) -> list[Problem]:
         found.append(Problem(_fewer(picture.counts), False))
     if picture.silent:
         silent = counted(picture.silent, "application")
-        found.append(Problem(f"{silent} silent: every lease is over, and after the grace all data of it goes", False))
+        found.append(Problem(f"{silent} silent: every lease has expired; after the grace its data is deleted", False))
     return found
 
 
@@ -149,7 +150,7 @@ def shortened_problem(told: str) -> Markup:
 def _elsewhere(own: Own) -> Markup:
     if own.leader_http:
         where = tag("a", f"{own.leader} at {own.leader_http}", href=f"//{own.leader_http}/")
-        told = join("This master follows. Workers and shuffles are told by the leader: ", where, ".")
+        told = join("This master is a follower. The leader shows workers and shuffles: ", where, ".")
     else:
         told = text("This master knows of no leader. It asks for votes, or waits for another master that does.")
     counts = f"Here, as of entry {own.applied_index:,}: {counted(own.workers, 'worker')} ({own.workers_alive} alive), "
@@ -247,8 +248,8 @@ def _event(event: Event, now_ms: int) -> Markup:
         tag(
             "time", ago(now_ms - event.time_ms), datetime=moment.isoformat(timespec="seconds"), title=f"{moment:%c} UTC"
         ),
-        tag("span", event.level.value, class_=f"level {words[event.level]}"),
-        tag("span", shortened_problem(event.text), times, class_="what"),
+        tag("span", event.level.word, class_=f"level {words[event.level]}"),
+        tag("span", shortened_problem(f"{event.happened.event} {event.happened.text}"), times, class_="what"),
     )
 
 

@@ -14,10 +14,12 @@ from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.cluster.server import Server
 from holdfast.client.connection.direct import ask, worker_status
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system import process
 from holdfast.worker.storage.layout import shuffle_folder
+from tests.support.logged import lines_of
 from tests.support.spark_conf import conf as conf_of
 from tests.support.waiting import wait_until
 
@@ -146,7 +148,7 @@ class World:
 
     def ran_again(self) -> bool:
         """Whether a reader gave data up in this test."""
-        return "FetchFailed" in self.log() or "is given up" in self.log()
+        return "FetchFailed" in self.log() or bool(lines_of(self.log(), LogEvent.GENERATION_FAILED))
 
     def _listed(self) -> dict[tuple[bytes, int, int], Any]:
         request = pb.ListShufflesRequest(limit=100_000)

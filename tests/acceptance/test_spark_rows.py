@@ -15,10 +15,12 @@ from holdfast.client import QuotaExceededError, Session
 from holdfast.client.cluster.local import local_cluster
 from holdfast.client.connection.direct import ask
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf, key_of
 from tests.acceptance.test_push_rows import bytes_in
+from tests.support.logged import lines_of
 from tests.support.reduce_client import push
 from tests.support.waiting import wait_until
 
@@ -276,7 +278,7 @@ def test_row_28_without_workers_it_is_sparks_own_shuffle(tmp_path: Path, spark: 
         spark.begin({**conf(cluster.endpoints), "spark.holdfast.register.timeout": "2s"}, MASTER)
         spark.ask("prepare", "basic")
         assert spark.ask("finish", "basic") == own["basic"]
-        assert "falls back to Spark's own" in world.log()
+        assert lines_of(world.log(), LogEvent.SHUFFLE_FALLBACK)
         assert not world.shuffles()
 
 
@@ -308,8 +310,7 @@ def test_row_42_over_its_quota_it_is_sparks_own_shuffle(tmp_path: Path, spark: S
         world = World(cluster, spark, tmp_path)
         spark.begin(conf(cluster.endpoints), MASTER)
         assert job() == own["basic"]
-        assert "falls back to Spark's own" in world.log()
-        assert reason in world.log()
+        assert reason in lines_of(world.log(), LogEvent.SHUFFLE_FALLBACK)[0].replace("\\", "")
         assert not world.shuffles()
         world.begin()
         with pytest.raises(AssertionError, match=reason):
@@ -411,7 +412,7 @@ def test_a_job_waits_for_workers_that_come_back(world: World, own: dict[str, Any
 
     wait_until(lambda: not alive(), "the leases of the workers to end", 60.0)
     world.spark.send("counted", *HUGE)
-    wait_until(lambda: "waiting for at most" in world.log(), "the job to wait", 120.0)
+    wait_until(lambda: lines_of(world.log(), LogEvent.SHUFFLE_WAITING), "the job to wait", 120.0)
     for worker in world.cluster.workers:
         worker.start()
     assert world.spark.answer() == own["counted"]

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from itertools import cycle
 
 from holdfast.client import Session
-from holdfast.common.errors import QuotaExceededError
+from holdfast.common.errors import QuotaExceededError, RetryError
 from holdfast.common.limits import MIB
 from tests.attack.target import Target
 
@@ -32,7 +32,15 @@ async def fill(target: Target, until: Callable[[], bool]) -> Counter[str]:
 
 def _fill(target: Target, until: Callable[[], bool]) -> Counter[str]:
     counts: Counter[str] = Counter()
-    with Session(target.cluster.endpoints, app="filling", credentials=target.user) as session:
+    session: Session | None = None
+    while session is None:
+        if until():
+            return counts
+        try:
+            session = Session(target.cluster.endpoints, app="filling", credentials=target.user)
+        except RetryError:  # the others attack, too: masters may not answer in time
+            counts["not answered"] += 1
+    with session:
         for size in cycle(_ROWS):
             held, refused = [], 0
             while refused < _REFUSED:

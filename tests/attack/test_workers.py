@@ -12,11 +12,13 @@ import pytest
 
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system.descriptors import raise_descriptor_limit
 from holdfast.common.system.log import INFO_SAME_MAX, SAME_MAX
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX
 from tests.attack import replicas, strangers, streams, unregistered, worker_http
 from tests.attack.target import Attack, Target, log_of, target_of, used
+from tests.support.logged import lines_of
 from tests.support.waiting import wait_until
 
 #: What is measured here is the memory of servers as users start them.
@@ -203,7 +205,7 @@ def test_a22_no_push_to_a_shuffle_that_is_not_registered(cluster: LocalCluster) 
     assert folders_of(cluster) == []
     check_honest(cluster)
     for worker in cluster.workers:
-        assert "never heard of" not in log_of(worker)
+        assert not lines_of(worker.log, LogEvent.DATA_KEPT)
 
 
 def test_a23_a_worker_connects_to_workers_only(cluster: LocalCluster) -> None:

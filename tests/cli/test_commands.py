@@ -154,7 +154,9 @@ def test_status_tells_bad_news(tmp_path: Path):
         assert any(dead[0].address in problem for problem in said["problems"])
         assert said["leader"]
         dead[1].kill()
-        wait_until(lambda: any("no master leads" in one for one in _problems(cluster)), "the last master to step down")
+        wait_until(
+            lambda: any("there is no leader" in one for one in _problems(cluster)), "the last master to step down"
+        )
 
 
 def _problems(cluster: LocalCluster) -> list[str]:

@@ -14,10 +14,12 @@ from holdfast.client import local_cluster
 from holdfast.common.config import config
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.security.authority import issue
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.ports import free_ports
 from tests.support.certificates import Authority, Certificate
+from tests.support.logged import logged
 
 SECONDS_MAX = 60.0
 
@@ -83,15 +85,17 @@ def test_a_server_that_nobody_would_believe_refuses_to_start(
     assert done.stdout == ""
 
 
-def test_a_certificate_that_ends_soon_is_told_of(tmp_path: Path) -> None:
-    """With less than 30 days left there is a sentence for the log; with more there is none, and neither is refused."""
+def test_a_certificate_that_ends_soon_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """With less than 30 days left there is a line in the log; with more there is none, and neither is refused."""
     authority = Authority()
-    for days, told in ((9, True), (90, False)):
+    for days in (9, 90):
         certificate = authority.issue("127.0.0.1", days=days)
         found = parsed(file_of(tmp_path, certificate, authority, worker_section(tmp_path)))
         security = ServerSecurity.of(found, "w1", ["127.0.0.1"])
         assert security is not None
-        assert ("restart this server" in security.ending(time.time())) is told
+        security.warn_of_end(time.time())
+    (soon,) = logged(caplog, LogEvent.CERTIFICATE_EXPIRING)
+    assert 8 < float(str(soon["days"])) <= 9
 
 
 def test_who_listens_nowhere_needs_no_certificate_that_is_believed(tmp_path: Path) -> None:

@@ -28,6 +28,8 @@ from holdfast.common.errors import (
 )
 from holdfast.common.ids import BROADCAST_PARTITION
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
+from tests.support.logged import logged
 from tests.support.waiting import wait_until
 
 PARTITIONS = 10
@@ -477,11 +479,11 @@ def test_a14_who_waits_for_masters_says_why_before_the_end(
     """A session that cannot be opened has said in the log why no master was found before it raises that."""
     monkeypatch.setattr("holdfast.client.session.OPEN_SECONDS", 2.0)
     monkeypatch.setattr("holdfast.common.net.control._SAY_S", 0.2)
-    with caplog.at_level("WARNING"), pytest.raises(RetryError, match="no master leads"):
+    with caplog.at_level("WARNING"), pytest.raises(RetryError, match="there is no leader"):
         Session("127.0.0.1:1,127.0.0.1:2", app="nobody")
-    (told,) = [one.getMessage() for one in caplog.records if "no master leads" in one.getMessage()]
-    assert "127.0.0.1:1: " in told
-    assert "127.0.0.1:2: " in told
+    (missing,) = logged(caplog, LogEvent.LEADER_MISSING)
+    assert "127.0.0.1:1: " in str(missing["why"])
+    assert "127.0.0.1:2: " in str(missing["why"])
 
 
 def test_no_master_is_said_in_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,8 +22,10 @@ from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.reduce_layouts import ReduceManifest
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from tests.cluster.test_client import write
 from tests.support.deaths import GRACE_SECONDS, die_again, restart
+from tests.support.logged import logged
 from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, records_of
 
 
@@ -285,8 +287,8 @@ def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, caplog: pytest
         status = push(shuffle, 0, 1, data[0])
         cluster.workers[0].kill()
         shuffle.commit([status])
-        assert "epochs lost: partition" in caplog.text
         lost = {partition for partition, _ in shuffle.lost()}
+        assert [each["epochs"] for each in logged(caplog, LogEvent.SHUFFLE_DATA_LOST)] == [len(shuffle.lost())]
         assert 0 < len(lost) < PARTITIONS
         for partition in range(PARTITIONS):
             if partition in lost:

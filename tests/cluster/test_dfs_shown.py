@@ -17,13 +17,14 @@ from holdfast.client.connection.direct import worker_status
 from holdfast.client.write.status import PushStatus
 from holdfast.common.config import config as configuration
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from tests.cluster.reduce_peers import metric
+from tests.support.logged import lines_of
 from tests.support.reduce_client import contents, push, read, records_of
 from tests.support.tiers import Tiers
 from tests.support.waiting import wait_until
 
 PARTITIONS = 8
-WARNING = "the DFS is not usable"
 CHECKS = {"lease": {"heartbeat": "200ms"}, "disk_check": {"interval": "200ms", "average_window": "1h"}}
 
 
@@ -47,7 +48,7 @@ def by_worker(cluster: LocalCluster) -> dict[str, Any]:
 
 def warnings(cluster: LocalCluster) -> int:
     """Lines of the worker's log that say that the DFS cannot be used."""
-    return cluster.workers[0].log.read_text().count(WARNING)
+    return len(lines_of(cluster.workers[0].log, LogEvent.DFS_FAILING))
 
 
 @contextmanager
@@ -72,7 +73,7 @@ def test_what_lies_on_the_dfs_is_shown(tmp_path: Path) -> None:
         wait_until(lambda: by_worker(cluster)["state"] == "well", "a look at the store, with nothing to store")
         wait_until(lambda: metric(cluster, "holdfast_master_dfs_rounds"), "a round of cleaning")
         assert metric(cluster, "holdfast_master_dfs_failures") == 0
-        assert "cannot clean" not in cluster.masters[0].log.read_text()
+        assert not lines_of(cluster.masters[0].log, LogEvent.DFS_CLEANING_FAILED)
         assert warnings(cluster) == 0
         with Session(cluster.endpoints, app="shown", user="ann") as session:
             shuffle = session.register_reduce_shuffle(PARTITIONS)
@@ -123,10 +124,10 @@ def test_a_dfs_that_is_away_is_told_wherever_one_looks(tmp_path: Path) -> None:
         assert "failing" in workers.stdout
         assert [told for told in worker_status(cluster.workers[0].http, 5.0)["problems"] if "the DFS" in told]
         assert warnings(cluster) == 1
-        assert "a file stays where it is" not in cluster.workers[0].log.read_text()
+        assert not lines_of(cluster.workers[0].log, LogEvent.FILE_MOVE_FAILED)
         gone.rename(folder)
         wait_until(lambda: holdfast(cluster, "status").returncode == 0, "all to be well")
-        assert "the DFS is well again" in cluster.workers[0].log.read_text()
+        assert lines_of(cluster.workers[0].log, LogEvent.DFS_RECOVERED)
 
 
 def test_a_wrong_url_is_noticed_before_anything_is_stored(tmp_path: Path) -> None:
@@ -154,7 +155,7 @@ def test_a_master_without_the_dfs_of_the_workers_is_told(tmp_path: Path) -> None
         without = dataclasses.replace(configuration.parse(before), dfs=configuration.DfsSection())
         master.config.write_text(configuration.render(without))
         master.start()
-        wait_until(lambda: "this master has no [dfs] url" in master.log.read_text(), "a heartbeat")
+        wait_until(lambda: lines_of(master.log, LogEvent.DFS_NOT_CONFIGURED), "a heartbeat")
         done = holdfast(cluster, "status")
         assert done.returncode == 1
         told = " ".join(done.stdout.split())

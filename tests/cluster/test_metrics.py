@@ -15,13 +15,14 @@ import yaml
 
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.log_events import LogEvent
 from tests.support.reduce_client import fill, read
 from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 ALERTS = sorted((ROOT / "deploy/prometheus").glob("*.yml"))
 #: A label that is not here may have any number of values: each value is a series that Prometheus keeps.
-BOUNDED = {"method", "status", "le", "kind", "tier", "peer", "path", "version"}
+BOUNDED = {"method", "status", "le", "event", "tier", "peer", "path", "version"}
 #: What nobody may find in metrics: they would be labels that clients choose.
 APP, USER = "an-app-of-this-test", "a-user-of-this-test"
 SECRET = "a secret of this test, long enough"
@@ -196,8 +197,8 @@ def test_the_dashboard_is_importable_and_of_metrics_that_exist() -> None:
 
 
 def test_logs_are_one_json_object_a_line_and_tell_no_secret(served: LocalCluster) -> None:
-    """With [log] format = "json" every line of every server is an object with time, level, logger and message."""
-    lines = 0
+    """With [log] format = "json" every line of every server is an object with time, level, event and message."""
+    lines, names = 0, {event.dotted for event in LogEvent}
     for server in served.servers:
         text = server.log.read_text("utf-8")
         assert SECRET not in text
@@ -207,6 +208,7 @@ def test_logs_are_one_json_object_a_line_and_tell_no_secret(served: LocalCluster
                 continue  # the readiness line of standard output, which is JSON in any format
             assert datetime.fromisoformat(entry["time"]).tzinfo is not None
             assert entry["level"] in ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
-            assert {"logger", "message"} <= set(entry)
+            assert entry["event"] in names
+            assert entry["message"]
             lines += 1
     assert lines >= 2  # who leads, and that the worker registered

@@ -23,7 +23,7 @@ def manager(tmp_path: Path) -> Iterator[Manager]:
     made.socket.close()
 
 
-@pytest.mark.parametrize(("role", "state"), [("worker", "serves, incarnation"), ("master", "leads, term")])
+@pytest.mark.parametrize(("role", "state"), [("worker", "serves, incarnation"), ("master", "leader, term")])
 def test_a_server_tells_its_manager(
     role: str, state: str, shared: LocalCluster, manager: Manager, processes: Processes
 ) -> None:

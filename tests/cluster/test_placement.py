@@ -15,10 +15,12 @@ from click.testing import CliRunner
 
 from holdfast.client import NoRoomError, Session
 from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli.main import holdfast
 from tests.cluster.reduce_peers import metric
+from tests.support.logged import lines_of
 from tests.support.waiting import wait_until
 
 #: h1 and h2 on one rack, h3 and h4 on another
@@ -148,7 +150,7 @@ def test_a_script_that_fails_under_the_next_leader_moves_nobody(tmp_path: Path) 
         cluster.leader().kill()
         wait_until(lambda: metric(cluster, "holdfast_master_workers_on_default_rack") == 0, "the next leader")
         log = cluster.leader().log
-        wait_until(lambda: "the script of places failed" in log.read_text(), "it to ask")
+        wait_until(lambda: lines_of(log, LogEvent.PLACE_LOOKUP_FAILED), "it to ask")
         assert set(places(cluster).values()) == {"/dc/h1", "/dc/h2"}
 
 

@@ -207,7 +207,9 @@ def test_a33_what_the_masters_never_heard_of_is_kept_apart(cluster: LocalCluster
         assert before < folders(cluster, session)
         session.open_reduce_shuffle(COMMITTED).unregister()
         wait_until(lambda: folders(cluster, session) == before, "what was written again to be deleted")
-        wait_until(lambda: any("never heard of" in each for each in problems(cluster)), "the workers to say so")
+        wait_until(
+            lambda: any("the masters do not know" in each for each in problems(cluster)), "the workers to say so"
+        )
         document(command("forget", session.instance.hex(), "--yes", "--json", masters=cluster.endpoints))
         wait_until(lambda: not folders(cluster, session), "everything to be deleted with its application")
 

@@ -17,10 +17,12 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.errors import DataLostError, HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import EpochResult, ReduceLocations
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import ControlClient
 from holdfast.common.statuses import Status
 from tests.cluster.masters import CALM, agree, leader_of, run
 from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
+from tests.support.logged import logged
 from tests.support.waiting import wait_until, wait_until_async
 
 COMMAND = [sys.executable, "-m", "holdfast.tools.cli.main"]
@@ -113,7 +115,7 @@ def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp
         assert (listed["under_replicated"], listed["lost"], listed["copies_wanted"]) == (4, 0, 2)
         assert "1 shuffle committed with fewer copies than asked for" in page(cluster)
         assert "under-replicated" in {each["code"] for each in cli(cluster, "doctor", status=1)["findings"]}
-        assert "shuffle_under_replicated" in {each["kind"] for each in cli(cluster, "events")["events"]}
+        assert "shuffle.under_replicated" in {each["event"] for each in cli(cluster, "events")["events"]}
         away.start()
         wait_until(lambda: metric(cluster, UNDER_REPLICATED) == 0, "the late copies")
         assert metric(cluster, "holdfast_master_late_copies") == 4
@@ -209,7 +211,7 @@ def remedy(cluster: LocalCluster) -> str:
 def event(cluster: LocalCluster) -> str:
     """The event that tells of missing copies."""
     found = cli(cluster, "events")["events"]
-    return next(str(each["text"]) for each in found if each["kind"] == "shuffle_under_replicated")
+    return next(str(each["text"]) for each in found if each["event"] == "shuffle.under_replicated")
 
 
 @pytest.mark.parametrize(("kind", "fewer"), [("map", 3), ("reduce", 4)])
@@ -230,15 +232,17 @@ def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
         register = session.register_map_shuffle if kind == "map" else session.register_reduce_shuffle
         shuffle = register(partitions=4, maps=3, copies=2)
         assert (shuffle.copies_wanted, shuffle.copies) == (2, 1)
-        assert f"shuffle {shuffle.key} was placed with 1 of 2 copies" in caplog.text
-        assert name in caplog.text
+        (placed,) = logged(caplog, LogEvent.SHUFFLE_FEWER_COPIES)
+        found = [str(placed["shuffle"]), placed["copies"], placed["wanted"], placed["lost_workers"]]
+        assert found == [str(shuffle.key), 1, 2, [name]]
         shuffle.commit(write(shuffle))
         assert shuffle.under_replicated == fewer
         told = f"{fewer} epochs have fewer copies than asked for: that stays so"
-        assert f"shuffle {shuffle.key} was committed; {told}" in caplog.text
+        (committed,) = logged(caplog, LogEvent.SHUFFLE_UNDER_REPLICATED)
+        assert (committed["shuffle"], committed["epochs"], committed["awaited"]) == (shuffle.key, fewer, 0)
         assert metric(cluster, UNDER_REPLICATED) == fewer
         assert metric(cluster, "holdfast_master_commits_under_replicated_epochs") == fewer
-        assert told in event(cluster)
+        assert f"epochs={fewer} awaited=0 — " in event(cluster)
         away.start()
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 2, "the worker is back")
         (listed,) = cli(cluster, "shuffles")["shuffles"]
@@ -267,8 +271,9 @@ def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplo
         shuffle.commit(statuses)
         assert shuffle.under_replicated == 4
         told = "4 epochs have fewer copies than asked for: the missing copies are sealed once their workers can"
-        assert f"shuffle {shuffle.key} was committed; {told} (waits for {name})" in caplog.text
-        assert told in event(cluster)
+        (committed,) = logged(caplog, LogEvent.SHUFFLE_UNDER_REPLICATED)
+        assert committed == {"shuffle": shuffle.key, "epochs": 4, "awaited": 4, "waits_for": [name]}
+        assert "epochs=4 awaited=4 — " in event(cluster)
         assert told in " ".join(cli(cluster, "status", status=1)["warnings"])
         assert f"start the lost workers ({name})" in remedy(cluster)
         assert "run again" not in remedy(cluster)
@@ -293,5 +298,5 @@ def test_a06_an_epoch_that_no_winner_wrote_to_is_not_lost(tmp_path: Path):
             writer.write(partition, b"x" * 100)
         shuffle.commit([writer.close()])
         assert shuffle.lost() == []
-        assert "shuffle_lost_data" not in {each["kind"] for each in cli(cluster, "events")["events"]}
+        assert "shuffle.data_lost" not in {each["event"] for each in cli(cluster, "events")["events"]}
         assert sorted(each.partition for each in shuffle.reader(range(8))) == written

@@ -9,7 +9,9 @@ from typing import Any
 from holdfast.client import Session
 from holdfast.client.cluster.local import local_cluster
 from holdfast.client.cluster.server import Server
+from holdfast.common.log_events import LogEvent
 from tests.support.garbage import GARBAGE, Listener
+from tests.support.logged import lines_of
 from tests.support.reduce_client import contents, push, read, records_of
 from tests.support.waiting import wait_until
 
@@ -68,9 +70,8 @@ def test_a29_what_is_at_the_dead_leaders_address_loses_no_worker(tmp_path: Path)
             wait_until(lambda: time.monotonic() > end or cluster.alive_workers() == set(), "the leases' time", 60)
             assert cluster.alive_workers() == {cluster.workers[0].name}
             assert read(shuffle) == contents({0: records_of(1)})
-        events = "".join(master.log.read_text("utf-8") for master in cluster.masters if master is not leader)
-        assert "worker_lost" not in events
-        assert cluster.workers[0].log.read_text("utf-8").count('"registered"') <= 2
+        assert not any(lines_of(each.log, LogEvent.WORKER_LOST) for each in cluster.masters if each is not leader)
+        assert len(lines_of(cluster.workers[0].log, LogEvent.WORKER_REGISTERED)) <= 2
 
 
 def test_a28_a_mesh_that_answers_for_a_restarting_master_ends_no_lease(tmp_path: Path) -> None:

@@ -15,7 +15,9 @@ from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Ack, Role
 from holdfast.common.formats.reduce_messages import ChunksOpen, PushAnswer, PushCredit
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
+from tests.support.logged import lines_of
 from tests.support.reduce_data import Made, WorkerProcess, Writer, names, refused, shuffle_of
 from tests.support.waiting import wait_until
 
@@ -147,8 +149,8 @@ def test_a47_a_disk_that_nobody_knows_to_hang_holds_up_no_end(
     worker.start(**faults, HOLDFAST_DISK_CHECK_INTERVAL="1h", HOLDFAST_LOG_LEVEL="WARNING")
     run(story())
     said = capfd.readouterr().err
-    assert "the end of this worker waits for a disk" in said
-    assert "ending without a disk or a DFS that hangs" in said
+    assert lines_of(said, LogEvent.WORKER_STOP_SLOW)
+    assert 'what="a disk or a DFS that hangs"' in lines_of(said, LogEvent.WORKER_STOP_INCOMPLETE)[0]
 
 
 def test_memory_is_lost_by_name_after_kill_9(worker: WorkerProcess) -> None:

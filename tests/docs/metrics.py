@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 
-from holdfast.master.core.events import EventKind
 from holdfast.master.observe import metric_help as masters
 from holdfast.worker.server.observe import metric_help as workers
 
@@ -20,9 +19,9 @@ Made by `python -m tests.write_docs` from the help texts in `master/observe/metr
 compares: every metric that they expose is in these tables with this type and these labels, and the other way round.
 
 No label takes its values from clients. Labels are: `method` and `status` (fixed sets of [protocol.md](protocol.md)),
-`kind` (of events, below), `tier` (`MEMORY`, `SSD`, `HDD`, `DFS`, `other`), `peer` (masters of the configuration),
-`path` (directories of the configuration), `version`, `le`. There is none for a shuffle, an application or a user:
-[sight.md](sight.md) says where to look for one.
+`event` (a name of [log_events.md](log_events.md)), `tier` (`MEMORY`, `SSD`, `HDD`, `DFS`, `other`), `peer` (masters of
+the configuration), `path` (directories of the configuration), `version`, `le`. There is none for a shuffle, an
+application or a user: [sight.md](sight.md) says where to look for one.
 
 *gauge, grows*: begins at 0 with the process and only grows, so `increase()` and `rate()` are what to ask. What only
 the leader knows is 0 or absent on followers: take the `max` or `sum` over masters. Alerts: [runbooks.md](runbooks.md)
@@ -39,9 +38,9 @@ rule_files: [deploy/prometheus/*.yml]
 
 """
 _TABLE = "| Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|"
-_KINDS = """
-What the log tells every master counts, and counts again after a restart: take one master's, and no alert on it. Kinds
-of events:"""
+_EVENTS = """
+What the log tells every master counts, and counts again after a restart: take one master's, and no alert on it.
+"""
 _BOTH = """
 ## Both
 
@@ -67,8 +66,7 @@ _FLAG = re.compile(r"(^|: )1 (on|while|once) ")
 
 def documentation() -> str:
     """The whole page."""
-    kinds = ", ".join(f"`{kind.value}`" for kind in EventKind)
-    parts = ("## Masters\n", _table(_masters()), f"{_KINDS} {kinds}.\n", "## Workers\n", _table(_workers()), _BOTH)
+    parts = ("## Masters\n", _table(_masters()), _EVENTS, "## Workers\n", _table(_workers()), _BOTH)
     return _INTRODUCTION + "\n".join(parts)
 
 
@@ -94,7 +92,7 @@ def _masters() -> Iterator[Row]:
         yield f"holdfast_master_{name}", kind, "", meaning
     for name, (label, meaning) in masters.LABELLED.items():
         yield f"holdfast_master_{name}", "gauge", label, meaning
-    yield "holdfast_master_events_total", "counter", "kind", masters.EVENTS
+    yield "holdfast_master_events_total", "counter", "event", masters.EVENTS
 
 
 def _workers() -> Iterator[Row]:

@@ -6,6 +6,7 @@ from functools import cache
 
 import pytest
 
+from holdfast.common.log_events import LogEvent
 from tests.docs.waits import PARTS, places
 from tests.support.tree import ROOT
 
@@ -15,6 +16,7 @@ _ROW = re.compile(
 _SECONDS = re.compile(r"^(?P<number>[\d.]+) (?P<unit>ms|s|min|h)\b")
 _UNITS = {"ms": 0.001, "s": 1.0, "min": 60.0, "h": 3600.0}
 _NAMED = re.compile(r"`([\w./ ]+)`")
+_EVENT = re.compile(r"`([a-z]+\.[a-z_]+)`")
 _SAID = re.compile(r"\"([^\"]{8,})\"")
 #: Longer than this no wait may be silent.
 SILENT_SECONDS_MAX = 10.0
@@ -74,8 +76,8 @@ def test_every_place_that_waits_is_listed_once() -> None:
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.place.replace(" ", ":"))
 def test_no_place_waits_without_a_bound_or_in_silence(row: Row) -> None:
-    """Each has a time, whose constants exist, or names the place that bounds it; who waits for more than 10 s says so,
-    in words that the sources have."""
+    """Each has a time, whose constants exist, or names the place that bounds it; who waits for more than 10 s logs an
+    event of the catalogue, and what it waits for in words that the sources have."""
     code = sources()
     if row.most.startswith("as "):
         named = _NAMED.findall(row.most)
@@ -89,6 +91,8 @@ def test_no_place_waits_without_a_bound_or_in_silence(row: Row) -> None:
     names = {part for name in _NAMED.findall(row.most) for part in name.split(".")}
     assert names <= words(), f"the sources have no {names - words()}"
     if float(time["number"]) * _UNITS[time["unit"]] > SILENT_SECONDS_MAX:
+        logged = set(_EVENT.findall(row.log))
+        assert logged, "waits for more than 10 s and logs nothing"
+        assert logged <= {event.dotted for event in LogEvent}
         said = _SAID.findall(row.log)
-        assert said, "waits for more than 10 s and says nothing"
         assert all(each in code for each in said), f"the sources do not say {said}"

@@ -17,6 +17,7 @@ from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.connection.direct import ask
 from holdfast.common.ids import NO_WORKER
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.common.system.ports import free_ports
@@ -161,12 +162,12 @@ def test_a06_fewer_copies_are_a_warning(programs: Programs, tmp_path: Path) -> N
             java.call("commit", 2, 0, 4, "5")
         said = program.output()
     first, second = (f"{instance[:8]}/{number}.0" for number in (1, 2))
-    told = "was committed; epochs with fewer copies than asked for: 4;"
-    assert f"{first} {told} of which the missing copies are sealed once their workers can: 4 (waits for w1)" in said
-    assert f"{second} was placed with 1 of 2 copies" in said
-    assert "; lost: w1" in said
-    assert f"{second} {told} that stay so: 4\n" in said
-    assert f"{first} was placed" not in said
+    fewer = f"{LogEvent.SHUFFLE_FEWER_COPIES} shuffle={second} copies=1 wanted=2 lost_workers=w1 — "
+    assert fewer in said
+    under_replicated = LogEvent.SHUFFLE_UNDER_REPLICATED
+    assert f"{under_replicated} shuffle={first} epochs=4 awaited=4 waits_for=w1 — {under_replicated.sentence}" in said
+    assert f'{under_replicated} shuffle={second} epochs=4 awaited=0 waits_for="" — ' in said
+    assert said.count(f"{LogEvent.SHUFFLE_FEWER_COPIES} ") == 1
 
 
 def test_a_generation_to_write_is_found(programs: Programs, shared: LocalCluster) -> None:
@@ -363,9 +364,8 @@ def test_a_long_call_says_what_it_waits_for(
         assert len(java.call("workers")) == 1
         cluster.masters[0].kill(signal.SIGSTOP)
         under_way = java.begin("workers")
-        told = (
-            f"waits for the masters for 10 s, and for 1.. s more at most: {cluster.masters[0].address} has not answered"
-        )
+        address = cluster.masters[0].address
+        told = rf'call\.slow method=\S+ seconds=10 seconds_max=1.. why="{address} has not answered'
         wait_until(lambda: re.search(told, java.program.output()), "it is in the log")
         cluster.masters[0].kill(signal.SIGCONT)
         assert len(java.end(under_way)) == 1

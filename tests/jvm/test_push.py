@@ -291,7 +291,7 @@ def test_a40_a_long_wait_says_what_it_waits_for(
         os.kill(cluster.workers[0].pid or 0, signal.SIGSTOP)
         try:
             pushing.say(records=40, sizes=[100_000, 300_000], codec="NONE", attempt=200)
-            told = r"attempt 20\d: no batch was kept for 1\d s: worker \d+ has not answered \d+ pushes, \d+ wait"
+            told = r'push\.slow task=".* attempt 20\d" seconds=1\d why="worker \d+ has not answered \d+ pushes,'
             wait_until(lambda: re.search(told, pushing.program.output()), "it is in the log")
         finally:
             os.kill(cluster.workers[0].pid or 0, signal.SIGCONT)

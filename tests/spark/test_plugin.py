@@ -15,6 +15,8 @@ import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.connection.direct import worker_status
+from holdfast.common.log_events import LogEvent
+from tests.support.logged import lines_of
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
@@ -117,7 +119,7 @@ def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str
         running.go()
         assert running.step() == "stopped"
         wait_until(lambda: not shuffles(cluster, others), "the shuffles of an ended application to be dropped", 30.0)
-        assert "is true" not in running.log(), "conf() leaves nothing to warn of"
+        assert not lines_of(running.log(), LogEvent.SETTING_UNSUITABLE), "conf() leaves nothing to warn of"
 
 
 @pytest.mark.long
@@ -144,7 +146,7 @@ def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
     """Without masters Spark's own shuffle serves, which is logged."""
     with job("sums", conf(NOWHERE), tmp_path) as running:
         assert running.step() == SUMS
-        assert "falls back to Spark's own" in running.log()
+        assert lines_of(running.log(), LogEvent.SHUFFLE_FALLBACK)
 
 
 @pytest.mark.long
@@ -208,7 +210,7 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
         cluster.workers[0].kill()
         running.go()
         assert running.step() == TOTALS
-        assert "is given up" in running.log()
+        assert lines_of(running.log(), LogEvent.GENERATION_FAILED)
         wait_until(lambda: generations(cluster) == {1}, "generation 0 to be dropped", 30.0)
 
 

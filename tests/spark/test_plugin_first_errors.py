@@ -11,7 +11,9 @@ from holdfast.client.cluster.local import local_cluster
 from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as build_jar
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from tests.spark.test_plugin import job
+from tests.support.logged import lines_of
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
@@ -99,8 +101,8 @@ def test_a14_masters_that_went_cost_a_shuffle_the_time_to_register_and_no_more(t
             running.go()
             assert running.step() == 100
             log = running.log()
-    assert "falls back to Spark's own" in log
-    assert 0 < log.index("no master leads") < log.index("falls back to Spark's own")
+    assert lines_of(log, LogEvent.SHUFFLE_FALLBACK)
+    assert 0 < log.index(f"{LogEvent.LEADER_MISSING} ") < log.index(f"{LogEvent.SHUFFLE_FALLBACK} ")
 
 
 def test_masters_that_start_again_are_waited_for_where_nothing_falls_back(tmp_path: Path) -> None:
@@ -112,7 +114,7 @@ def test_masters_that_start_again_are_waited_for_where_nothing_falls_back(tmp_pa
             assert running.step() == 100
             cluster.masters[0].kill()
             running.go()
-            wait_until(lambda: "they are asked again for" in running.log(), "the shuffle to wait for the masters")
+            wait_until(lambda: lines_of(running.log(), LogEvent.LEADER_MISSING), "the shuffle to wait for the masters")
             cluster.masters[0].start()
             assert running.step() == 100
             assert "could not be registered" not in running.log()

@@ -17,7 +17,9 @@ import pyspark
 import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.log_events import LogEvent
 from tests.spark.test_plugin import Job, generations, job, pushed
+from tests.support.logged import lines_of
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
 
@@ -85,7 +87,7 @@ def test_rows_dealt_out_in_turn_are_exact_after_a_loss(tmp_path: Path, monkeypat
         cluster.workers[0].kill()
         running.go()
         assert running.step() == COUNTED
-        assert "is given up" in running.log()
+        assert lines_of(running.log(), LogEvent.GENERATION_FAILED)
         assert max(generations(cluster)) >= 1
         cluster.workers[0].start()
 

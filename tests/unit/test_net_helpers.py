@@ -1,7 +1,6 @@
 """Processes that die with their parent, ports that can be had again, logs in two forms."""
 
 import json
-import logging
 import os
 import signal
 import socket
@@ -11,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system import log, ports, process
 from tests.support.waiting import wait_until
 
@@ -117,50 +117,65 @@ def test_too_many_ports_are_refused():
 
 
 @pytest.fixture
-def record():
-    made = logging.makeLogRecord(
-        {"name": "holdfast.worker", "levelname": "INFO", "msg": "sealed %s", "args": ("it",), "created": 0.25}
+def record(caplog):
+    """A record with facts of several types, as it is made where something is logged."""
+    log.log_event(
+        LogEvent.FILE_SOURCE_LEFT, file=7, path=Path("data"), why="torn\ntail of it", trace=ValueError("torn\ntail")
     )
-    made.file = 7
-    made.where = Path("data")
+    (made,) = caplog.records
+    made.created = 0.25
     return made
 
 
-def test_text_line_has_moment_level_name_and_facts(record):
-    """Text is one line for people, facts at its end."""
-    line = "1970-01-01T00:00:00.250Z INFO holdfast.worker: sealed it file=7 where=data"
+def test_text_line_has_moment_level_name_facts_and_sentence(record):
+    """Text is one line for people; a traceback follows it."""
+    line, *trace = log.TextFormatter().format(record).splitlines()
+    sentence = LogEvent.FILE_SOURCE_LEFT.sentence
+    assert (
+        line
+        == rf'1970-01-01T00:00:00.250Z WARNING file.source_left file=7 path=data why="torn\ntail of it" — {sentence}'
+    )
+    assert trace[0] == "  ValueError: torn"
+    record.exc_info = None
     assert log.TextFormatter().format(record) == line
 
 
 def test_json_line_is_one_object(record):
-    """JSON carries the same facts as keys of one object on one line."""
-    try:
-        raise ValueError("torn\ntail")
-    except ValueError:
-        record.exc_info = sys.exc_info()
+    """JSON carries the same facts as keys of one object on one line; the sentence has none of them in it."""
     line = log.JsonFormatter().format(record)
     entry = json.loads(line)
     assert "\n" not in line
     assert entry.pop("exception").endswith("ValueError: torn\ntail")
     assert entry == {
         "time": "1970-01-01T00:00:00.250Z",
-        "level": "INFO",
-        "logger": "holdfast.worker",
-        "message": "sealed it",
+        "level": "WARNING",
+        "event": "file.source_left",
+        "message": LogEvent.FILE_SOURCE_LEFT.sentence,
         "file": 7,
-        "where": "data",
+        "path": "data",
+        "why": "torn\ntail of it",
     }
 
 
+def test_without_a_set_up_the_message_is_the_line(record):
+    """A program that uses the client and logs as it likes has name, facts and sentence in its messages."""
+    assert record.getMessage().startswith("file.source_left file=7 path=data why=")
+    assert (record.name, record.filename) == ("holdfast", Path(__file__).name)
+
+
 def test_set_up_logging_writes_to_standard_error(processes):
-    """After set-up, records of the level and above go to standard error in the form asked for, others nowhere."""
+    """After set-up, records of the level and above go to standard error in the form asked for, others nowhere; those of
+    libraries have a name, too."""
     code = (
-        "import logging; from holdfast.common.system.log import set_up_logging; set_up_logging('WARNING', 'json');"
-        "logging.getLogger('a').info('no'); logging.getLogger('a').warning('yes', extra={'n': 1})"
+        "import logging; from holdfast.common.log_events import LogEvent;"
+        "from holdfast.common.system.log import log_event, set_up_logging; set_up_logging('WARNING', 'json');"
+        "log_event(LogEvent.SHUFFLE_COMMITTED); log_event(LogEvent.PUSH_SLOW, n=1);"
+        "logging.getLogger('a').info('no'); logging.getLogger('a').warning('yes %d', 2)"
     )
-    assert processes.start("logs", [sys.executable, "-c", code]).wait(30) == 0
-    lines = processes.log("logs").read_text("utf-8").splitlines()
-    assert [(json.loads(line)["message"], json.loads(line)["n"]) for line in lines] == [("yes", 1)]
+    assert processes.start("logs", [sys.executable, "-c", code]).wait(60) == 0
+    first, second = [json.loads(line) for line in processes.log("logs").read_text("utf-8").splitlines()]
+    assert (first["event"], first["message"], first["n"]) == ("push.slow", LogEvent.PUSH_SLOW.sentence, 1)
+    assert (second["event"], second["message"], second["logger"]) == ("library.message", "yes 2", "a")
 
 
 def test_log_of_a_failed_test_is_shown_and_kept(processes, tmp_path):
@@ -190,25 +205,22 @@ def test_what_nobody_catches_is_a_json_line_too(processes):
     assert processes.start("log", [sys.executable, "-c", code]).wait(30) == 1
     entries = [json.loads(line) for line in processes.log("log").read_text("utf-8").splitlines()]
     assert [each["level"] for each in entries] == ["WARNING", "CRITICAL", "CRITICAL"]
+    assert [each["event"] for each in entries] == ["library.message", "process.crashed", "process.crashed"]
     assert "ZeroDivisionError" in entries[1]["exception"]
     assert "ValueError: end" in entries[2]["exception"]
 
 
-def test_no_name_makes_a_line_of_a_log(record):
+def test_no_name_makes_a_line_of_a_log(caplog):
     """Newlines and what terminals obey are shown in messages, facts and tracebacks of text; a traceback's own lines are
     indented, so that whatever begins at the left is one record. JSON holds the same, escaped, and means the same."""
     forged = "x\n1970-01-01T00:00:00.250Z ERROR holdfast: all is gone \x1b[31m\x9b2J\u2028\x7f"
-    record.args, record.file = (forged,), forged
-    try:
-        raise ValueError(forged)
-    except ValueError:
-        record.exc_info = sys.exc_info()
+    log.log_event(LogEvent.WORKER_LOST, worker=forged, trace=ValueError(forged))
+    (record,) = caplog.records
     first, *rest = log.TextFormatter().format(record).split("\n")
-    assert r"sealed x\n1970" in first
-    assert r"file=x\n1970" in first
+    assert r'worker="x\n1970' in first
     assert rest
     assert all(line.startswith("  ") for line in rest)
     raw = log.JsonFormatter().format(record)
-    assert json.loads(raw)["file"] == forged
+    assert json.loads(raw)["worker"] == forged
     for text in (first, *rest, raw):
         assert not set(text) & set("\n\x1b\x9b\u2028\x7f")

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system.notify import Notifier
+from tests.support.logged import logged
 from tests.support.waiting import wait_until_async
 
 PID = 4711
@@ -106,12 +108,12 @@ def test_without_a_manager_nothing_happens() -> None:
 
 
 def test_a_manager_that_is_gone_ends_no_server(manager: Manager, caplog: pytest.LogCaptureFixture) -> None:
-    """What cannot be told is said once in the log."""
+    """A state that cannot be sent is logged, once."""
     server = notifier(manager)
     manager.socket.close()
     server.ready("serves")
     server.stopping()
-    assert [record.message for record in caplog.records] == ["the service manager cannot be told"]
+    assert len(logged(caplog, LogEvent.SYSTEMD_UNREACHABLE)) == 1
 
 
 @pytest.mark.parametrize("wanted", ["9" * 5000, "9" * 19, "²", "-1", "1e6"])

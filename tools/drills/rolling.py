@@ -23,6 +23,7 @@ from holdfast.client.session import Session
 from holdfast.client.write.status import MapStatus, PushStatus
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
@@ -209,5 +210,5 @@ async def restart(worker: Server, report: Report) -> None:
 def _why(log: str) -> str:
     """The last line in which a worker says why it ends."""
     with suppress(StopIteration):
-        return next(line for line in reversed(log.splitlines()) if "ends why=" in line)
+        return next(line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)
     return "it does not say why"

@@ -3,10 +3,10 @@ logged, and keeps no other from being done. Called by the services."""
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable
 
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 
 def in_parts(*parts: Callable[[], object]) -> None:
@@ -14,5 +14,5 @@ def in_parts(*parts: Callable[[], object]) -> None:
     for part in parts:
         try:
             part()
-        except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the others are to be done
-            _log.exception("a part of what is done beside requests failed")
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the others are to be done
+            log_event(LogEvent.TICK_INTERNAL_ERROR, trace=error)

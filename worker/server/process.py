@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import importlib
 import json
-import logging
 import os
 import signal
 import socket
@@ -25,13 +24,14 @@ from holdfast.common.config.config import Config, advertised
 from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net import detour
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.server import serve
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.descriptors import WorkerDescriptors
 from holdfast.common.system.idle import Idle, calm_collector, resident_bytes, tame_allocator
-from holdfast.common.system.log import set_up_logging
+from holdfast.common.system.log import log_event, set_up_logging
 from holdfast.common.system.loop_turns import LoopTurns
 from holdfast.common.system.modes import close_to_others
 from holdfast.common.system.notify import Notifier
@@ -62,8 +62,6 @@ from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.prepare import Pending
 from holdfast.worker.storage.store import Store, open_store
 
-_log = logging.getLogger(__name__)
-
 #: Seals on their way get this long at SIGTERM.
 STOP_SECONDS_MAX = 5.0
 #: An end takes so long at most; what hangs is left behind then.
@@ -79,14 +77,13 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
     """Open the directories, serve until told to stop. Raises ConfigError or OSError, also for a taken port."""
     set_up_logging(config.log.level, config.log.format)
     tame_allocator()
-    if security is not None and (sentence := security.ending(time.time())):
-        _log.warning(sentence)
+    if security is not None:
+        security.warn_of_end(time.time())
     detour.take_configured(config.faults)
     for sentence in doubts(pending.settings.directories):
-        _log.warning(sentence)
+        log_event(LogEvent.DIRECTORY_MISCONFIGURED, why=sentence)
     for directory in pending.settings.directories:
-        for sentence in close_to_others(Path(directory.path)):
-            _log.warning(sentence)
+        close_to_others(Path(directory.path))
     pending.disk = Faults.of(config.faults).disk()
     store = open_store(pending)
     worker = WorkerProcess(config, store, security)
@@ -107,7 +104,7 @@ class Ending:
     def __init__(self) -> None:
         #: with which the process ends if it is out of time
         self.code = 0
-        told = partial(_log.warning, "the end of this worker waits for a disk, or for the DFS")
+        told = partial(log_event, LogEvent.WORKER_STOP_SLOW)
         left = partial(self._leave, "a disk or a DFS")
         self._timers = [threading.Timer(SAY_SECONDS, told), threading.Timer(END_SECONDS_MAX, left)]
 
@@ -174,8 +171,10 @@ class WorkerProcess:
         _say_ready(standing, place)
         self._notifier.ready(_state(standing, departure))
         watch = background(self._notifier.watch(lambda: _state(standing, departure)))
-        for sentence in (*store.report, *faults.active()):
-            _log.info(sentence)
+        for sentence in store.report:
+            log_event(LogEvent.STORAGE_OPENED, what=sentence)
+        if active := faults.active():
+            log_event(LogEvent.FAULTS_ENABLED, faults=active)
         status = WorkerStatus(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
@@ -240,9 +239,9 @@ def _place(config: Config, data_port: int, http_port: int) -> WorkerAddresses:
 def _state(standing: WorkerIdentity, departure: Departure) -> str:
     """How this worker is, for whoever looks at the service: a few words."""
     if departure.leaving:
-        return "hands on what is open here, then ends"
+        return "hands over what is open here, then shuts down"
     if departure.draining:
-        return "drains: serves, and takes nothing new"
+        return "draining: serves, and takes no new data"
     return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")
 
 
@@ -276,8 +275,7 @@ async def _tick(status: WorkerStatus, keeper: IdentityKeeper, monitor: Monitor) 
 def _leave(what: str, code: int) -> None:
     """End this process now: threads that wait for `what` would hold it up for as long as that hangs. Storage that was
     not closed is left as after a kill, which loses nothing."""
-    _log.warning("ending without %s that hangs", what)
-    logging.shutdown()
+    log_event(LogEvent.WORKER_STOP_INCOMPLETE, what=f"{what} that hangs")
     sys.stdout.flush()
     os._exit(code)
 
@@ -292,12 +290,9 @@ async def _finish(status: WorkerStatus, keeper: IdentityKeeper) -> bool:
             await status.data.wait_for_seals()
     except TimeoutError:
         running = status.data.maps.files.seals + status.data.seals.running
-        _log.warning("ending with seals on their way", extra={"seals": running})
+        log_event(LogEvent.WORKER_STOP_INCOMPLETE, what="seals", count=running)
     if left := status.data.pushes.reduce.split_memory():
-        text = (
-            "ending with epochs that were acknowledged from memory and could not be sealed: their copies here are lost"
-        )
-        _log.error(text, extra={"epochs": len(left), "first": ", ".join(map(str, left[:_EPOCHS_NAMED]))})
+        log_event(LogEvent.DATA_LOST, epochs=len(left), first=left[:_EPOCHS_NAMED])
     status.data.pushes.forwarder.close()
     await status.frames.close(ending)
     try:

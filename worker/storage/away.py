@@ -7,7 +7,6 @@ comes back is checked by its reader, batch by batch, like everything else. Calle
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -32,6 +31,8 @@ from holdfast.common.dfs.store import Counts, DfsStore
 from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import SECOND_NS
 from holdfast.worker.core.read.fetch_leases import FetchLeases
 from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
@@ -44,16 +45,9 @@ from holdfast.worker.storage.loans import LentHandle, Loans
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 from holdfast.worker.storage.reduce_records import DataRecord
 
-_log = logging.getLogger(__name__)
-
 #: Chunks of all readers that are in memory or on their way, but for what a fetch is just at that nobody wants now.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
 FETCH_THREADS = 4
-#: What is logged where the store does not let go of a dropped shuffle.
-LEFT = (
-    "files stay on the DFS for now: they are tried again every 10 s while this worker has other shuffles, and else the"
-    " leading master removes them, after [dfs] clean_every and clean_grace (5 and 10 minutes unless set)"
-)
 
 
 class Fetched:
@@ -254,7 +248,7 @@ class Away:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
                 self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told of, and tried again
-                _log.warning(LEFT, extra={"shuffle": str(shuffle), "why": str(error)})
+                log_event(LogEvent.DFS_FILES_LEFT, shuffle=shuffle, why=error)
                 with self._guard:
                     self._removing = False
                 return

@@ -9,16 +9,15 @@ again each minute while it lasts, and when it is over. Any thread. Made by away.
 
 from __future__ import annotations
 
-import logging
 import math
 import threading
 import time
 from collections.abc import Callable
 from typing import NamedTuple
 
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import SECOND_NS, WindowMean
-
-_log = logging.getLogger(__name__)
 
 #: While it lasts it is told so often.
 TELL_SECONDS = 60.0
@@ -124,12 +123,10 @@ class DfsHealth:
             self._since = self._since if before else began
             if now - self._told_at >= TELL_SECONDS:
                 self._told_at = now
-                told = {"dfs": self.url, "for_seconds": int(now - self._since), "why": problem}
-                _log.warning("the DFS is not usable: files stay where they are", extra=told)
+                log_event(LogEvent.DFS_FAILING, dfs=self.url, seconds=int(now - self._since), why=problem)
         elif before:
             self._told_at = -math.inf
-            told = {"dfs": self.url, "after_seconds": int(now - self._since), "why": before}
-            _log.info("the DFS is well again", extra=told)
+            log_event(LogEvent.DFS_RECOVERED, dfs=self.url, seconds=int(now - self._since), was=before)
 
     def status(self, size_bytes: int, files: int) -> DfsStatus:
         """All of it, with what this worker has there."""

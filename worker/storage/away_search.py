@@ -8,7 +8,6 @@ store.py where a directory says that it is due (away_note.py).
 
 from __future__ import annotations
 
-import logging
 import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -17,12 +16,12 @@ import lmdb
 
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.index import data_items
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
-
-_log = logging.getLogger(__name__)
 
 #: How long a start waits for it.
 START_SECONDS = 5.0
@@ -86,10 +85,10 @@ class AwaySearch:
                 self.search()
             except (OSError, HoldfastError, lmdb.Error) as error:
                 if not self.problem and not self._closing.is_set():
-                    _log.warning("files on the DFS cannot be looked for yet", extra={"why": str(error)})
+                    log_event(LogEvent.DFS_SEARCH_FAILED, why=error)
                 self.problem = str(error)
             except Exception as error:  # noqa: BLE001 - a bug must not end what a start waits for without a word
-                _log.exception("files on the DFS cannot be looked for")
+                log_event(LogEvent.DFS_SEARCH_INTERNAL_ERROR, trace=error)
                 self.problem = f"{type(error).__name__}: {error}"
             else:
                 self._over.set()
@@ -117,7 +116,7 @@ class AwaySearch:
             record = self._away.footer(key, token, size)
         except (CorruptError, FileNotFoundError) as error:
             self.damaged += 1
-            _log.warning("a file on the DFS is not taken in", extra={"why": str(error)})
+            log_event(LogEvent.DFS_FILE_DAMAGED, file=key, why=error)
             return
         epochs = tuple([one for one in record.epochs if not self._has(one[0])])
         if not epochs:

@@ -13,7 +13,6 @@ ends; until then it counts in its directory. Called by the stream service, on th
 
 from __future__ import annotations
 
-import logging
 import os
 import time
 from array import array
@@ -29,13 +28,13 @@ from typing import NamedTuple, Protocol
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.batch import HEADER, HEADER_BYTES, MAGIC
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system.links import NO_LINK
+from holdfast.common.system.log import log_event
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.loans import LentHandle, Loan, leaves_enough
 from holdfast.worker.storage.reduce_records import ChunkRow
-
-_log = logging.getLogger(__name__)
 
 #: Runs that are shorter than this on average are sorted: below it a disk spends more time seeking than reading.
 RUN_BYTES_MIN = 64 * KIB
@@ -252,7 +251,7 @@ class MapRangeIndexes:
         try:
             view = build(self.disk, Path(key[0]), rows, loan, lambda: key in self._building)
         except (OSError, CorruptError) as error:
-            _log.warning("no view by maps could be made", extra={"path": key[0], "why": str(error)})
+            log_event(LogEvent.VIEW_FAILED, path=key[0], why=error)
         with self._lock:
             if key not in self._building:
                 return  # forgotten meanwhile

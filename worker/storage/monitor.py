@@ -12,7 +12,6 @@ has been under way: that is the verdict on all directories of its device. Decisi
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -24,6 +23,8 @@ from typing import NamedTuple
 import lmdb
 
 from holdfast.common.errors import NoRoomError
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth, Outcome
 from holdfast.worker.storage import names
 from holdfast.worker.storage.condition import GONE
@@ -31,8 +32,6 @@ from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.push_log import is_full
-
-_log = logging.getLogger(__name__)
 
 PROBE_BYTES = 4_096
 #: Results of a device that wait to be looked at; older ones are dropped.
@@ -130,8 +129,8 @@ class _Device:
             self.since_ns = time.monotonic_ns()
             try:
                 directory.condition.measure(self._disk)
-            except Exception:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
-                _log.exception("unforeseen", extra={"directory": directory.root_text})
+            except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
+                log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
             directory.condition.watched = True
             self.since_ns = 0
 
@@ -146,7 +145,7 @@ class _Device:
                 outcome, why = probe(directory, self._disk, thorough=thorough)
                 directory.condition.measure(self._disk)
             except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be tried
-                _log.exception("unforeseen", extra={"directory": directory.root_text})
+                log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
                 outcome, why = Outcome.FAILED, f"cannot be checked: {error}"
             ended_ns = time.monotonic_ns()
             self.results.append(Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough))
@@ -222,7 +221,5 @@ class Monitor:
         state = directory.condition.state
         if state is not self._shown[id(directory)]:
             self._shown[id(directory)] = state
-            told = {"directory": directory.root_text, "state": state.value, "why": directory.problem}
-            (_log.info if state is DirectoryHealth.WELL else _log.warning)(
-                "a directory's state has changed", extra=told
-            )
+            event = LogEvent.DIRECTORY_RECOVERED if state is DirectoryHealth.WELL else LogEvent.DIRECTORY_FAILING
+            log_event(event, directory=directory.root_text, state=state.value, why=directory.problem)

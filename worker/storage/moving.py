@@ -13,7 +13,6 @@ most. What the loop owns is asked and changed on the loop. Called by tiering.py.
 
 from __future__ import annotations
 
-import logging
 import os
 import threading
 import time
@@ -30,7 +29,9 @@ import lmdb
 from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system.links import NO_LINK
+from holdfast.common.system.log import log_event
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
@@ -46,8 +47,6 @@ from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.away import Away
-
-_log = logging.getLogger(__name__)
 
 #: What is copied at once.
 COPY_BYTES = 4 * MIB
@@ -251,7 +250,7 @@ class FileMover:
                 move.unusable = True
                 self._away_not_before = time.monotonic() + AWAY_PAUSE_SECONDS
         except Exception as error:  # noqa: BLE001 - a bug costs this move, not all that come after it
-            _log.exception("a move ended in an error that is not known")
+            log_event(LogEvent.FILE_MOVE_INTERNAL_ERROR, file=move.key, trace=error)
             move.problem = f"{move.key} was not moved: {type(error).__name__}: {error}"
         with self._guard:
             self._running.remove(move)

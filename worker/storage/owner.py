@@ -6,13 +6,13 @@ else. Without a loop (tools, tests) it runs at once, in the thread that hands it
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor, Future
 from threading import RLock
 from typing import Any, NamedTuple
 
-_log = logging.getLogger(__name__)
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 
 Act = Callable[[], object]
 
@@ -38,7 +38,7 @@ class Owner:
         try:
             self._on_loop(lambda: _guarded(act))
         except RuntimeError as error:  # the loop has ended, and with it everybody who could ask
-            _log.debug("nobody is left who wants to know", extra={"why": str(error)})
+            log_event(LogEvent.STORAGE_RESULT_UNUSED, why=error)
 
     def after(self, futures: Iterable[Future[Any]], act: Act) -> None:
         """Run this on the loop once all of these have ended, however that came."""
@@ -69,5 +69,5 @@ class Threads(NamedTuple):
 def _guarded(act: Act) -> None:
     try:
         act()
-    except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the loop goes on
-        _log.exception("what a thread found could not be taken in")
+    except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the loop goes on
+        log_event(LogEvent.STORAGE_INTERNAL_ERROR, trace=error)

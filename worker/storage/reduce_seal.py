@@ -10,7 +10,6 @@ which it failed. Runs in the sync threads of a directory. Called by reduce_direc
 from __future__ import annotations
 
 import errno
-import logging
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -24,7 +23,9 @@ from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items
@@ -43,8 +44,6 @@ from holdfast.worker.storage.reduce_records import (
 )
 from holdfast.worker.storage.reduce_recovery import Left, recover
 from holdfast.worker.storage.sealing import Folders
-
-_log = logging.getLogger(__name__)
 
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -183,7 +182,7 @@ class ReduceSealer:
             for key in keys:
                 self._give_up(job, key, error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours with one file costs its epochs, and no others
-            _log.exception("epochs cannot be sealed", extra={"shuffle": str(job.shuffle)})
+            log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=job.shuffle, trace=error)
             for key in keys:
                 self._give_up(job, key, error)
         else:

@@ -9,7 +9,6 @@ Called by store.py and services/push_service.py.
 
 from __future__ import annotations
 
-import logging
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -19,6 +18,8 @@ from holdfast.common.config.config import TiersSection
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
 from holdfast.worker.core.tiers.backoff import make_backoff
@@ -39,8 +40,6 @@ from holdfast.worker.storage.reduce_records import DataRecord
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.sealed_locations import SealedLocations
-
-_log = logging.getLogger(__name__)
 
 MEMORY, DFS = "MEMORY", "DFS"
 #: What an epoch that has just begun counts until its directory is looked at again.
@@ -309,10 +308,10 @@ class Tiering:
                 self.counts.failed += not move.full
                 file.not_before = self._now + PAUSE_SECONDS
                 if not move.full and not move.unusable:
-                    _log.warning("a file stays where it is", extra={"why": move.problem})
+                    log_event(LogEvent.FILE_MOVE_FAILED, why=move.problem)
                 continue
             if move.remains:
-                _log.warning("a file that moved is still where it was", extra={"why": move.remains})
+                log_event(LogEvent.FILE_SOURCE_LEFT, why=move.remains)
             self.counts.files += 1
             self.counts.bytes += move.size_bytes
             if move.target is None:

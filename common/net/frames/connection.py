@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import errno
-import logging
 import os
 import socket
 from collections import deque
@@ -22,14 +21,14 @@ from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.frame import MAGIC_BYTES, FrameType, encode_frame
 from holdfast.common.formats.messages import Closing
 from holdfast.common.limits import KIB, MIB, READ_FRAME_BYTES
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body, BufferPool, Waiter
 from holdfast.common.net.frames.reader import WASTE, Frame, FrameReader
 from holdfast.common.net.frames.tls_wire import TlsWire
 from holdfast.common.net.frames.wire import FileRange, PlainWire, Queue, Wire
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.statuses import Status
-
-_log = logging.getLogger(__name__)
+from holdfast.common.system.log import log_event
 
 #: What may wait to be sent before `crowded`, and below what it is `writable` again.
 QUEUED_BYTES_HIGH = 4 * MIB
@@ -227,12 +226,12 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _now_writable(self) -> None:
         try:
             self._on_writable()
-        except Exception:  # noqa: BLE001 - whatever it is, it is told of, and the peer hears the end
-            self._mistaken()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the peer hears the end
+            self._mistaken(error)
 
-    def _mistaken(self) -> None:
+    def _mistaken(self, error: Exception) -> None:
         """What acts on this connection raised what is none of ours: it ends, or someone would wait for an answer."""
-        _log.exception("a mistake of ours ends a connection", extra={"peer": self.peer})
+        log_event(LogEvent.CONNECTION_INTERNAL_ERROR, peer=self.peer, trace=error)
         self.abort()
 
     @property
@@ -283,7 +282,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _broken(self, error: OSError) -> None:
         """Sending failed: a frame may be cut, so the connection is of no more use."""
         if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT):
-            _log.error("sending failed", extra={"peer": self.peer, "error": str(error)})
+            log_event(LogEvent.CONNECTION_SEND_FAILED, peer=self.peer, why=error)
             first = self._queue[0] if self._queue else None
             if isinstance(first, FileRange) and first.failed is not None:
                 first.failed(error)
@@ -373,7 +372,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _not_tls(self, error: HoldfastError) -> None:
         """What came is not what TLS says it should be: no frame can be sent any more, so there is no CLOSING."""
         assert self._out is not None
-        _log.info("closing a connection", extra={"peer": self.peer, "reason": str(error)})
+        log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, why=error)
         self.error = error.reworded(f"{self.peer}: {error}")
         if self._answers_only and isinstance(self._wire, TlsWire) and self._wire.first.startswith(MAGIC_BYTES):
             self._tell_plainly("TLS is needed here: the CA has to be given (HOLDFAST_CA), and a token")
@@ -401,8 +400,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         except HoldfastError as error:
             self.close_because(error)
             return
-        except Exception:  # noqa: BLE001 - the same
-            self._mistaken()
+        except Exception as error:  # noqa: BLE001 - the same
+            self._mistaken(error)
             return
         if self._reader.starved and not self._closing:
             self._waiter = self._pool.wait(self._reader.starved, self._supplied)
@@ -476,7 +475,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Tell the peer why in a CLOSING frame, send what is queued, then close."""
         if self._closing or self._out is None:
             return
-        _log.info("closing a connection", extra={"peer": self.peer, "status": error.status.name, "reason": str(error)})
+        log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, why=error)
         self.send(FrameType.CLOSING, 0, Closing(str(error)).encode(), status=error.status)
         self.error = error
         self._begin_closing()

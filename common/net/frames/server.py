@@ -213,7 +213,9 @@ class FrameServer:
         """A connection is there, and says nothing yet. Who is silent for long makes room for who comes."""
         self.strangers[connection] = None
         if len(self.strangers) > max(self.connections_max // STRANGERS_SHARE, 1):
-            next(iter(self.strangers)).abort(RetryError("others want to be heard", status=Status.BUSY))
+            next(iter(self.strangers)).abort(
+                RetryError("this worker has too many connections without a hello", status=Status.BUSY)
+            )
 
     def forget(self, connection: ServerConnection) -> None:
         """A connection is gone."""

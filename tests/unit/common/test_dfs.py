@@ -17,7 +17,9 @@ from holdfast.common.dfs.retry import FIRST_SECONDS, LONGEST_SECONDS, Retries
 from holdfast.common.dfs.urls import StoreKind, parse_url
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
+from tests.support.logged import logged
 
 U32 = st.integers(0, 2**32 - 1)
 KEYS = st.builds(
@@ -277,7 +279,7 @@ def test_a40_a_call_that_lasts_is_in_the_log(monkeypatch, caplog):
     for what in ("an answer", "a free thread"):
         with pytest.raises(StoreHangsError):
             calls.run(gate.wait, 0.01)
-        assert f"DFS store s3://bucket: has waited for 0 s for {what}" in caplog.text
+        assert logged(caplog, LogEvent.DFS_SLOW)[-1] == {"dfs": "s3://bucket", "seconds": 0, "what": what}
     gate.set()
     calls.close()
 

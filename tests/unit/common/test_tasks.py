@@ -7,7 +7,9 @@ import weakref
 
 import pytest
 
+from holdfast.common.log_events import LogEvent
 from holdfast.common.system.tasks import awaited, background
+from tests.support.logged import logged
 
 
 async def _breaks() -> None:
@@ -26,10 +28,8 @@ def test_a_task_that_ends_unexpectedly_is_told_of(caplog: pytest.LogCaptureFixtu
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scene())
-    told = [each for each in caplog.records if each.message == "a task ended unexpectedly"]
-    assert [(getattr(each, "task", ""), str(each.exc_info[1])) for each in told if each.exc_info] == [
-        ("_breaks", "planted")
-    ]
+    assert logged(caplog, LogEvent.TASK_INTERNAL_ERROR) == [{"task": "_breaks"}]
+    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["planted"]
 
 
 def test_its_owner_is_told_once_whatever_it_raised() -> None:
@@ -58,7 +58,9 @@ def test_a_handler_that_fails_is_told_of(caplog: pytest.LogCaptureFixture) -> No
 
     with caplog.at_level(logging.ERROR):
         asyncio.run(scene())
-    assert [each.message for each in caplog.records] == ["what handles the end of a task failed"]
+    (failed,) = logged(caplog, LogEvent.TASK_INTERNAL_ERROR)
+    assert str(failed["why"]) == "planted"
+    assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["planted, too"]
 
 
 def test_a_task_lives_until_it_ends_though_its_maker_forgets_it() -> None:

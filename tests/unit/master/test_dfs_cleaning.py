@@ -11,11 +11,13 @@ from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import DfsError
 from holdfast.common.ids import Instance, ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.control import dfs_cleaning
 from holdfast.master.control.dfs_cleaning import DfsCleaner
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.leader.leader import WorkerReport
+from tests.support.logged import logged
 from tests.unit.master.build import I1, I2, Log, application, key, shuffle, sixteen, worker
 
 CLUSTER = "c1"
@@ -103,9 +105,7 @@ def test_what_was_never_heard_of_stays(world, caplog):
     for _ in range(3):
         assert world.round(10 * GRACE_NS) == kept
     assert world.cleaner.counts.unheard == 1
-    told = [record for record in caplog.records if "never heard of" in record.message]
-    assert len(told) == 1
-    assert strange.hex() in told[0].__dict__["instances"]
+    assert logged(caplog, LogEvent.DFS_UNKNOWN_APPLICATIONS) == [{"count": 1, "instances": [strange.hex()]}]
     assert world.log.do(cmd.Forget(strange, False, 0)).ok
     world.round()
     assert world.round(GRACE_NS) == {each for each in kept if strange.hex() not in each}
@@ -204,10 +204,10 @@ def test_a_fresh_cluster_is_no_failure(world, caplog):
         lead(True)
         await wait_until_async(lambda: looks >= 3, "three looks")
         assert (cleaner.counts.failures, cleaner.counts.rounds) == (0, 0)
-        assert not [record for record in caplog.records if "cannot clean" in record.message]
+        assert not logged(caplog, LogEvent.DFS_CLEANING_FAILED)
         world.leader.reports[1] = WorkerReport(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="well")))
         await wait_until_async(lambda: cleaner.counts.failures, "a failure to be counted")
-        assert [record for record in caplog.records if "cannot clean" in record.message]
+        assert logged(caplog, LogEvent.DFS_CLEANING_FAILED)
         lead(False)
         cleaner.close()
 

@@ -22,7 +22,7 @@ CLEAR, DONE = Placed(0, 0), Kept(0, 0)
         (CLEAR, DONE, True, True, True, ""),
         (CLEAR, Kept(0, 1), True, True, False, "keeps data of 1 shuffle"),
         (CLEAR, Kept(2, 1), True, False, False, "not sealed there: 2"),
-        (CLEAR, None, True, False, False, "has not heard"),
+        (CLEAR, None, True, False, False, "does not know"),
         (Placed(1, 1), DONE, True, False, False, "1 open partition of 1 shuffle "),
         (Placed(7, 2), DONE, True, False, False, "7 open partitions of 2 shuffles"),
         (None, DONE, True, False, False, "has not looked"),

@@ -17,8 +17,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.limits import GIB, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.core.events import Event, EventKind
+from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.retention import in_time, why_kept
 from holdfast.master.core.state.records import Application, Lease, Worker
@@ -154,7 +155,7 @@ def picture(
     view = view or View()
     places = {each.id: each.place for each in known}
     fleet = fleet_of(known, reports, places, {}, view, 10 * SECOND, lambda: None)
-    event = Event(1, 9_990_000, 3, EventKind.WORKER_LOST, "w9", "worker w9 is lost")
+    event = Event(1, 9_990_000, 3, Happened(LogEvent.WORKER_LOST, worker="w9"))
     fields: dict[str, Any] = {
         "shuffles": (shuffle(),),
         "shuffle_cut": Cut.of(1, 1),
@@ -181,7 +182,7 @@ def test_every_number_is_in_the_html() -> None:
             "holder 68312e2e: renewed 5 s ago",
             "Deleted 1 min after",
         ),
-        *("worker w9 is lost", "10 s ago", "error"),
+        *("worker.lost worker=w9 — A worker is lost", "10 s ago", "error"),
     ):
         assert told in found.text, told
     assert not {"script", "iframe", "object", "form", "img"} & {name for name, _ in found.tags}
@@ -191,7 +192,7 @@ def test_every_number_is_in_the_html() -> None:
 def test_names_of_others_stay_names() -> None:
     """Markup in an application, a user, a worker, a path, a problem and an event is shown and does nothing."""
     known = [replace(each, name=EVIL, host=EVIL, place=f"/dc/{EVIL}") for each in workers(1)]
-    event = Event(1, 9_000_000, 0, EventKind.NO_ROOM, EVIL, EVIL)
+    event = Event(1, 9_000_000, 0, Happened(LogEvent.PLACEMENT_NO_ROOM, what=EVIL))
     rows = (shuffle(application=EVIL, user=EVIL, sealing=(1, 2), committed_ms=0, waits_for=(EVIL,)),)
     shown = picture(known, {1: beat(1, path=EVIL, problem=EVIL)}, shuffles=rows, events=(event,))
     html = page.write(replace(shown, own=own(cluster=EVIL, name=EVIL), application=EVIL, view=View(rack=EVIL)))
@@ -270,10 +271,10 @@ def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     """No workers and shuffles, which it cannot know, but its state, its events and a link."""
     found = read(Picture(View(), own(role="follower", serving=False, leader="m2", leader_http="b:1"), ()))
     assert "//b:1/" in found.links()
-    assert "This master follows" in found.text
+    assert "This master is a follower" in found.text
     assert "Here, as of entry 1,233: 4 workers (4 alive), 6 applications, 1 shuffle." in found.text
     alone = read(Picture(View(), own(role="candidate", leader="", leader_http=""), ()))
-    assert "no master leads" in alone.text
+    assert "there is no leader" in alone.text
 
 
 def test_an_empty_cluster_says_what_to_do() -> None:
@@ -348,7 +349,7 @@ def test_why_something_is_still_here() -> None:
     assert [each[:15] for each in why.leases] == ["holder 68312e2e", "holder 68322e2e"]
     over = why_kept(application(), lambda _: 620_000, 60_000)
     assert over.sentence == "1 lease, expired 20 s ago; deleted after the grace"
-    assert over.deletes == "Deleted in 40 s unless its application is heard again before"
+    assert over.deletes == "Deleted in 40 s unless its application renews a lease before"
     assert len(why_kept(application(9), lambda _: 0, 0).leases) == 6
 
 

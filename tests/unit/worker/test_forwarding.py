@@ -14,6 +14,7 @@ from holdfast.common.formats.messages import Hello, HelloOk, Role
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.ids import Incarnation, WorkerId
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body, BufferPool
 from holdfast.common.net.frames.server import ServerConnection, serve
 from holdfast.common.security.credentials import Credentials
@@ -22,6 +23,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.services.forwarding import Forwarder, _Peer
 from tests.support.frame_world import Echo
+from tests.support.logged import logged
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.registered import EverythingRegistered
 from tests.support.waiting import wait_until_async
@@ -191,8 +193,8 @@ def test_a47_why_a_replica_failed_is_in_the_log(tmp_path: Path, caplog: pytest.L
                 frame = writer.push([writer.batch(0, b"a")], world.standing.incarnation, replica=nobody)
                 reply = await client.request(FrameType.PUSH, *frame)
                 assert dict(PushAnswer.decode(reply.meta).statuses) == {0: Status.REPLICA_FAILED}
-        (said,) = [one for one in caplog.records if "could not be repeated to a replica" in one.getMessage()]
-        assert "cannot connect to 127.0.0.1:1" in vars(said)["why"]
+        (said,) = logged(caplog, LogEvent.PUSH_REPLICATION_FAILED)
+        assert "cannot connect to 127.0.0.1:1" in str(said["why"])
 
     run(story())
 

@@ -18,6 +18,7 @@ from holdfast.common.formats.messages import Ack, Role
 from holdfast.common.formats.reduce_messages import PushAnswer, PushCredit, Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import KIB, MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.statuses import Status
 from holdfast.common.system import waiting
@@ -33,6 +34,7 @@ from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 from tests.support.changing import files_below
+from tests.support.logged import logged
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.registered import EverythingRegistered
 from tests.support.waiting import wait_until_async
@@ -350,7 +352,7 @@ def test_a47_a_push_that_its_disk_does_not_sync_is_answered(tmp_path: Path, capl
         said = []
         for seconds in (9, 11, 12, 21):
             world.service.tick(now_ns + seconds * 10**9)
-            said.append(caplog.text.count("a push waits for the sync of a disk"))
+            said.append(len(logged(caplog, LogEvent.PUSH_SYNC_SLOW)))
             assert world.pool.used_bytes > 0 or seconds == 21
         assert len(world.connection.answers) == before + 1, "nobody answers this push"
         assert world.answered() == dict.fromkeys(range(33), Status.DISK_FAILED)
@@ -403,7 +405,7 @@ def test_a47_a_seal_on_a_disk_that_hangs_is_answered(
                 with pytest.raises(RetryError, match="hangs: a check of its device") as busy:
                     await asyncio.wait_for(answer, 60)
                 assert busy.value.status is Status.BUSY
-            assert f"for a disk to seal {SHUFFLE}" in caplog.text
+            assert f"a disk to seal {SHUFFLE}" in {each["what"] for each in logged(caplog, LogEvent.WAIT_LONG)}
             assert world.server.writing == 1
             condition.hanging, condition.problem = False, ""
             disk.go_on.set()

@@ -25,7 +25,7 @@ _STYLES = {"warning": "yellow", "error": "bold red"}
 _LIMIT_MAX = 3_000
 #: Between two looks of --follow.
 _LOOK_SECONDS = 1.0
-_KEYS = ("time_ms", "level", "kind", "subject", "text", "times", "master", "raft_index")
+_KEYS = ("time_ms", "level", "event", "subject", "text", "times", "master", "raft_index")
 
 
 @click.command()
@@ -77,7 +77,7 @@ def merge(told: Iterable[pb.Event]) -> list[dict[str, Any]]:
     """Put together what several masters tell: each event of the log once; oldest first."""
     found: dict[tuple[object, ...], pb.Event] = {}
     for each in told:
-        once = (each.raft_index, each.kind, each.subject, each.text) if each.raft_index else (each.master, each.number)
+        once = (each.raft_index, each.event, each.subject, each.text) if each.raft_index else (each.master, each.number)
         found.setdefault(once, each)
     ordered = sorted(found.values(), key=lambda each: (each.time_ms, each.raft_index, each.number))
     return [{key: getattr(each, key) for key in _KEYS} for each in ordered]
@@ -114,7 +114,7 @@ def _moment(event: Mapping[str, Any]) -> str:
 def _line(event: Mapping[str, Any]) -> str:
     style = _STYLES.get(event["level"])
     level = f"[{style}]{event['level']}[/]" if style else event["level"]
-    return f"{_moment(event)} {level} {escape(_text(event))}"
+    return f"{_moment(event)} {level} {event['event']} {escape(_text(event))}"
 
 
 def _text(event: Mapping[str, Any]) -> str:
@@ -127,9 +127,9 @@ def _draw(found: list[dict[str, Any]], silent: list[str], screen: Console) -> No
     from rich.text import Text
 
     rows = [
-        (_moment(each), Text(each["level"], _STYLES.get(each["level"], "")), each["kind"], _text(each))
+        (_moment(each), Text(each["level"], _STYLES.get(each["level"], "")), each["event"], _text(each))
         for each in found
     ]
-    screen.print(table(("time (UTC)", "level", "kind", "what happened"), rows))
+    screen.print(table(("time (UTC)", "level", "event", "what happened"), rows))
     if silent:
         screen.print(f"not asked, since they do not answer: {escape(', '.join(silent))}")

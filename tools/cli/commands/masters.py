@@ -24,7 +24,7 @@ _config_option = click.option(
 
 @click.command()
 @click.option("--to", default="", metavar="MASTER", help="Who shall lead. Default: whichever master is furthest on.")
-@click.option("--away-from", default="", metavar="MASTER", help="Do nothing unless this one leads.")
+@click.option("--away-from", default="", metavar="MASTER", help="Do nothing unless this one is the leader.")
 @masters_option
 @json_option
 def handover(to: str, away_from: str, masters: str, as_json: bool) -> int:
@@ -43,8 +43,8 @@ def handover(to: str, away_from: str, masters: str, as_json: bool) -> int:
 
 
 def _draw(document: Document, screen: Console) -> None:
-    changed = f"{document['leader']} leads, after {document['before']}"
-    screen.print(changed if document["changed"] else f"{document['leader']} leads, as before")
+    changed = f"{document['leader']} is the leader, after {document['before']}"
+    screen.print(changed if document["changed"] else f"{document['leader']} is the leader, as before")
 
 
 @click.command()

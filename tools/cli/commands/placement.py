@@ -184,7 +184,7 @@ def _draw_explained(document: dict[str, Any], screen: Console) -> None:
     for each in document["decisions"]:
         _draw_decision(each, screen)
     if not document["decisions"]:
-        screen.print("the master that leads now has not placed it: it does not know from whom was chosen")
+        screen.print("the current leader has not placed it, and does not know from which workers was chosen")
 
 
 def _draw_decision(each: dict[str, Any], screen: Console) -> None:

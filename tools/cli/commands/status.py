@@ -58,7 +58,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
         problems += await _worker_problems(client, masters)
     elif not any(map(_refused, answers)):
-        problems.append("no master leads")
+        problems.append("there is no leader")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
 
@@ -75,7 +75,7 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
         request = pb.ListWorkersRequest()
         reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
     except HoldfastError as error:
-        return [f"the masters do not tell of the workers: {error}"]
+        return [f"the masters do not list the workers: {error}"]
     living = [worker for worker in reply.workers if worker.state not in AWAY]
     lost = [worker.name for worker in reply.workers if worker.state == LOST]
     found = []

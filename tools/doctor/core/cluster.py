@@ -175,7 +175,7 @@ def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[S
 def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Symptom]:
     """Lost, out of reach, of one name, of another store."""
     if cluster.workers_error:
-        what = f"the masters do not tell of the workers: {cluster.workers_error}"
+        what = f"the masters do not list the workers: {cluster.workers_error}"
         yield problem("worker-silent", "all workers", what, "see what `holdfast status` says of the masters")
     for each in cluster.workers:
         if each.state == LOST:

@@ -9,15 +9,14 @@ is written here is looked at between. Made by process.py, told by registration.p
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.worker.core.drain_rules import DrainRules, Stay
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.services.data_server import DataServer
-
-_log = logging.getLogger(__name__)
 
 #: Heartbeats while this worker leaves: they cost little, and somebody waits.
 LEAVING_BEAT_SECONDS = 0.1
@@ -55,7 +54,7 @@ class Departure:
         """SIGTERM."""
         self._core.asked(time.monotonic_ns(), self._standing.registered)
         if self.leaving:
-            _log.info("leaves as soon as that is safe")
+            log_event(LogEvent.WORKER_LEAVING, worker=self._standing.name)
             self.hurry.set()
             self._look_on()
         self._act()
@@ -75,7 +74,8 @@ class Departure:
         before = self._core.drains
         self._core.told(time.monotonic_ns(), draining=draining, clear=clear, as_leaving=as_leaving)
         if self._core.drains != before:
-            _log.info("drains" if self._core.drains else "drains no more")
+            changed = LogEvent.WORKER_DRAINING if self._core.drains else LogEvent.WORKER_DRAIN_CANCELLED
+            log_event(changed, worker=self._standing.name)
             self._server.drain(self._core.drains)
             self.hurry.set()  # what that came to is told at once
             self._look_on()
@@ -84,7 +84,7 @@ class Departure:
     def _act(self) -> None:
         if self._core.stay is Stay.ENDING:
             if not self._stop.is_set():
-                _log.info("ends", extra={"why": self._core.because})
+                log_event(LogEvent.WORKER_STOPPING, worker=self._standing.name, why=self._core.because)
             self._stop.set()
 
     def _look_on(self) -> None:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import logging
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
@@ -20,9 +19,11 @@ from typing import TYPE_CHECKING
 
 from holdfast.common.errors import HoldfastError, IncarnationTooLowError, ends
 from holdfast.common.ids import NO_STATE, NO_WORKER, Incarnation, RaftIndex, ShuffleKey, StateId, WorkerId
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Loop, Status
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
 from holdfast.worker.server.membership.departure import LEAVING_BEAT_SECONDS, Departure
@@ -33,8 +34,6 @@ from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
-
-_log = logging.getLogger(__name__)
 
 #: One try at registering; the control client retries within it, and we after it.
 REGISTER_SECONDS = 10.0
@@ -96,11 +95,9 @@ class Registration:
             except HoldfastError as error:
                 if str(error) != told or time.monotonic() - told_at >= REMIND_SECONDS:
                     told, told_at = str(error), time.monotonic()
-                    _log.warning(
-                        "the masters do not help", extra={"to": what, "status": error.status.name, "why": told}
-                    )
-            except Exception:  # noqa: BLE001 - whatever it is, logged, and no reason to stop serving data
-                _log.exception("unforeseen", extra={"to": what})
+                    log_event(LogEvent.MASTERS_CALL_FAILED, to=what, status=error.status.name, why=told)
+            except Exception as error:  # noqa: BLE001 - whatever it is, logged, and no reason to stop serving data
+                log_event(LogEvent.REGISTRATION_INTERNAL_ERROR, to=what, trace=error)
             await asyncio.sleep(pause)
 
     # Registering.
@@ -115,10 +112,7 @@ class Registration:
             raise
         standing, number = self._standing, WorkerId(reply.worker)
         if standing.state not in (NO_STATE, reply.state):
-            _log.warning(
-                "the masters were restored: another state of them answers, with a number of its own for this worker",
-                extra={"before": standing.worker, "now": reply.worker},
-            )
+            log_event(LogEvent.MASTERS_RESTORED, state=reply.state, worker=standing.name, number=reply.worker)
         renumbered = number != standing.worker
         standing.given(number, StateId(reply.state), RaftIndex(reply.raft_index))
         if renumbered:
@@ -131,7 +125,9 @@ class Registration:
         self._heartbeat_seconds = max(reply.heartbeat_ms, 100) / 1_000
         standing.registered, standing.refusal = True, ""
         self._server.accept(True)
-        _log.info("registered", extra={"worker": standing.worker, "incarnation": standing.incarnation})
+        log_event(
+            LogEvent.WORKER_REGISTERED, worker=standing.name, number=standing.worker, incarnation=standing.incarnation
+        )
 
     def _take_refusal(self, error: HoldfastError) -> None:
         """Tell people of a refusal that waiting does not end; end, if there is nobody that this worker can serve."""
@@ -210,7 +206,7 @@ class Registration:
                 f"incarnation {standing.incarnation} was registered and a later one is: another process has these "
                 "directories or a copy of them; stop one of the two"
             )
-            _log.error("there is another one", extra={"why": standing.twin})
+            log_event(LogEvent.WORKER_DUPLICATED, worker=standing.name, why=standing.twin)
         self._server.accept(False, "this worker is registering anew")
         incarnation = Incarnation(max(lowest, standing.incarnation + 1))
         writes = [asyncio.wrap_future(one) for one in self._store.record_start(incarnation)]
@@ -220,7 +216,7 @@ class Registration:
         self._store.begin_incarnation(incarnation)
         standing.incarnation = incarnation
         self._server.begin(standing.incarnation)
-        _log.warning("incarnation raised", extra={"incarnation": standing.incarnation})
+        log_event(LogEvent.WORKER_INCARNATION_RAISED, worker=standing.name, incarnation=standing.incarnation)
 
     # Staying.
 
@@ -309,7 +305,7 @@ class Registration:
             if verdict.problem:
                 problems.append(verdict.problem)
                 self._counters.forgetting_refused += 1
-                _log.error("data is kept", extra={"why": verdict.problem})
+                log_event(LogEvent.DATA_KEPT, why=verdict.problem)
             if verdict.stop:
                 break
             self._standing.saw(RaftIndex(reply.raft_index))
@@ -331,7 +327,7 @@ class Registration:
     def _deleted(self, what: str, done: Future[int]) -> None:
         error = done.exception()
         if error is not None:
-            _log.error("deleting failed; the rest is found again", extra={"of": what, "why": str(error)})
+            log_event(LogEvent.DATA_DELETION_FAILED, what=what, why=error)
             return
         count = done.result()
         if what == "shuffles":
@@ -339,7 +335,7 @@ class Registration:
         else:
             self._counters.leftovers_removed += count
         if count:
-            _log.info("deleted", extra={what: count})
+            log_event(LogEvent.DATA_DELETED, what=what, count=count)
 
 
 async def _control_client(masters: str, standing: WorkerIdentity) -> ControlClient:

@@ -11,7 +11,6 @@ indexes of two states of the masters cannot be compared. Loop thread only, excep
 
 from __future__ import annotations
 
-import logging
 import struct
 import threading
 from collections.abc import Iterable
@@ -21,12 +20,12 @@ from pathlib import Path
 
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import NO_STATE, NO_WORKER, UID_BYTES, Incarnation, RaftIndex, StateId, WorkerId
+from holdfast.common.log_events import LogEvent
 from holdfast.common.security.server import ServerSecurity
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.store import Store
-
-_log = logging.getLogger(__name__)
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
 STANDING = "standing"
@@ -143,10 +142,10 @@ class KeptIdentity:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                _log.warning("cannot be read", extra={"path": path, "why": error.strerror})
+                log_event(LogEvent.IDENTITY_UNREADABLE, path=path, why=error.strerror)
                 continue
             if kept is None:
-                _log.warning("damaged, and taken as not there", extra={"path": path})
+                log_event(LogEvent.IDENTITY_UNREADABLE, path=path, why="it is damaged")
             else:
                 found.append(kept)
         nothing = cls(NO_WORKER, RaftIndex(0))
@@ -158,7 +157,7 @@ class KeptIdentity:
             try:
                 Disk().replace(directory / STANDING, self.encode())
             except OSError as error:
-                _log.warning("cannot be written", extra={"path": directory / STANDING, "why": error.strerror})
+                log_event(LogEvent.IDENTITY_NOT_WRITTEN, path=directory / STANDING, why=error.strerror)
 
 
 class IdentityKeeper:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import concurrent.futures
-import logging
 import time
 from collections.abc import Callable
 from functools import partial
@@ -18,8 +17,10 @@ from holdfast.common.errors import HoldfastError, error_for
 from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.write.map_files import (
     OPEN_FILES_MAX,
     AbortAsked,
@@ -50,9 +51,6 @@ from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.refusal import refusal, refusal_of
 from holdfast.worker.storage.store import MapFileWriter, Store
-
-_log = logging.getLogger(__name__)
-
 
 T = TypeVar("T")
 
@@ -270,7 +268,7 @@ class MapService:
         try:
             self._store.abort(file)
         except HoldfastError as error:
-            _log.warning("an unsealed file cannot be removed now", extra={"file": str(file), "why": str(error)})
+            log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, why=error)
 
     def _refuse(self, request: Request, error: HoldfastError) -> None:
         self._counters.refused(error.status)

@@ -8,7 +8,6 @@ its sender's window is never received. Called by data_server.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
@@ -24,10 +23,12 @@ from holdfast.common.formats.messages import Role
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.limits import MIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.worker.core.write.credits import Credits, split_memory
@@ -46,8 +47,6 @@ from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reduce_directory import Missing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import Store
-
-_log = logging.getLogger(__name__)
 
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB
@@ -216,13 +215,13 @@ class PushService:
         try:
             act(push, *given)
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-            _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
+            log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
             lost, answered = self._pending.abandon(push)
             for state in lost:
                 try:
                     self._store.reduce.give_up(state, error)
-                except Exception:  # noqa: BLE001 - whatever it is, the push is answered
-                    _log.exception("a copy could not be given up", extra={"shuffle": str(state.shuffle)})
+                except Exception as failure:  # noqa: BLE001 - whatever it is, the push is answered
+                    log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=state.shuffle, why=error, trace=failure)
             self._answer_all(answered)
 
     def _refuse(self, request: Push, body: memoryview) -> HoldfastError | None:
@@ -249,10 +248,7 @@ class PushService:
             self._answer(push, release=False)
             self._write_promised(push, rows, came.body)
             if self.owed_bytes:
-                told = {"shuffle": str(request.shuffle), "bytes": size}
-                _log.warning(
-                    "what was acknowledged from memory finds no room on the disk, and waits for it", extra=told
-                )
+                log_event(LogEvent.PUSH_MEMORY_WAITING, shuffle=request.shuffle, bytes=size)
             return
         if push.taken:
             self._write(push, rows, body)
@@ -289,8 +285,8 @@ class PushService:
         unforeseen = False
         try:
             self._write(push, rows, body.view)
-        except Exception:  # noqa: BLE001 - what was promised may not be there, whatever it is
-            _log.exception("a push failed in an unforeseen way", extra={"shuffle": str(push.decision.push.shuffle)})
+        except Exception as error:  # noqa: BLE001 - what was promised may not be there, whatever it is
+            log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
             unforeseen = True
         for state in self._pending.promised(push, unforeseen=unforeseen):
             self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
@@ -307,7 +303,7 @@ class PushService:
         self._owed = None
         self._write_promised(push, memoryview(b""), body)
         if self._owed is None:
-            _log.info("what waited for room waits no more", extra={"shuffle": str(push.decision.push.shuffle)})
+            log_event(LogEvent.PUSH_MEMORY_WRITTEN, shuffle=push.decision.push.shuffle)
 
     # What an answer waits for.
 
@@ -325,8 +321,8 @@ class PushService:
         stuck = self._pending.stuck(now_ns, SAY_SECONDS)
         if stuck is not None and now_ns - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
             self._said_ns = now_ns
-            told = {"pushes": len(self._pending), "seconds": stuck[0] // 10**9, "directories": self._named(stuck[1])}
-            _log.warning("a push waits for the sync of a disk", extra=told)
+            seconds, directories = stuck[0] // 10**9, self._named(stuck[1])
+            log_event(LogEvent.PUSH_SYNC_SLOW, pushes=len(self._pending), seconds=seconds, directories=directories)
         self._answer_all(self._pending.leave_disks(now_ns))
 
     def _named(self, directories: set[int]) -> str:
@@ -346,8 +342,7 @@ class PushService:
         now_ns = time.monotonic_ns()
         if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
             self._replica_said_ns = now_ns
-            told = {"why": str(error) or repr(error), "failed": self._counters.forwards_failed}
-            _log.warning("pushes could not be repeated to a replica", extra=told)
+            log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, why=error)
         self._answer_all(self._pending.forwarded(push, refused))
 
     def _answer_all(self, answered: Sequence[PendingPush]) -> None:

@@ -7,13 +7,12 @@ mistakes of ours, which are logged with their trace and answered as INTERNAL. Ca
 from __future__ import annotations
 
 import asyncio
-import logging
 from typing import Any
 
 from holdfast.common.errors import HoldfastError, RerouteError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
-
-_log = logging.getLogger(__name__)
+from holdfast.common.system.log import log_event
 
 
 def refusal(error: BaseException) -> HoldfastError:
@@ -22,7 +21,7 @@ def refusal(error: BaseException) -> HoldfastError:
         return error
     if isinstance(error, OSError):
         return RerouteError(f"the disk failed: {error}", status=Status.DISK_FAILED)
-    _log.error("a request failed in an unforeseen way", exc_info=error)
+    log_event(LogEvent.REQUEST_INTERNAL_ERROR, trace=error)
     return HoldfastError(f"{type(error).__name__}: {error}")
 
 

@@ -9,7 +9,6 @@ nothing is lost, and it is asked again. Called by data_server.py.
 from __future__ import annotations
 
 import asyncio
-import logging
 import time
 from collections.abc import Collection, Sequence
 
@@ -18,8 +17,10 @@ from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.worker.core.write.epochs import EpochState
@@ -27,8 +28,6 @@ from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import Store
-
-_log = logging.getLogger(__name__)
 
 #: How often a seal that waits for a disk looks whether that hangs.
 LOOK_SECONDS = 1.0
@@ -79,11 +78,11 @@ class SealService:
             await self._seal(request)
         except HoldfastError as error:
             # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
-            _log.debug("epochs stay unsealed for now", extra={"shuffle": str(request.shuffle), "why": str(error)})
+            log_event(LogEvent.SEAL_DEFERRED, shuffle=request.shuffle, why=error)
 
     def _broke(self, connection: ServerConnection, header: FrameHeader, request: Seal, error: BaseException) -> None:
         """A mistake of ours: who asked gets an answer all the same, and asks again."""
-        _log.error("a seal ended unexpectedly", extra={"shuffle": str(request.shuffle)}, exc_info=error)
+        log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=request.shuffle, trace=error)
         connection.refuse(header, RetryError(f"{request.shuffle}: the seal ended unexpectedly: {error!r}"))
 
     async def wait(self) -> None:

@@ -7,7 +7,6 @@ takes turns. What goes wrong in the middle of a stream ends it with a status. Ca
 from __future__ import annotations
 
 import asyncio
-import logging
 import math
 import os
 import time
@@ -20,9 +19,11 @@ from holdfast.common.formats.messages import StreamCredit, StreamOpen, StreamOpe
 from holdfast.common.formats.reduce_messages import ChunksOpen, ChunksOpened
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.connection import TURN_BYTES
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.net.frames.wire import FileRange
+from holdfast.common.system.log import log_event
 from holdfast.worker.core.read.streams import Streams, check_rows
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
@@ -33,8 +34,6 @@ from holdfast.worker.storage.answers import UnreadableError, unreadable
 from holdfast.worker.storage.reader import FILE_ROWS
 from holdfast.worker.storage.sealed_locations import SealedLocation
 from holdfast.worker.storage.store import Plan, Store
-
-_log = logging.getLogger(__name__)
 
 #: Files that are looked up for a new stream before the loop turns: about 3 ms.
 PLAN_FILES = 128
@@ -315,7 +314,7 @@ class StreamService:
         self.streams.close(connection.number, stream)
 
     def _fail(self, connection: ServerConnection, stream: int, source: FrameSource, error: HoldfastError) -> None:
-        _log.warning("a stream failed", extra={"peer": connection.peer, "status": error.status.name, "why": str(error)})
+        log_event(LogEvent.STREAM_FAILED, peer=connection.peer, status=error.status.name, why=error)
         self._counters.streams_failed += 1
         self._forget(connection, stream)
         words = str(error).encode()[:4_096]

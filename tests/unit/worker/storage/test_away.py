@@ -17,6 +17,7 @@ from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import ConfigError
+from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import away_search
 from holdfast.worker.storage.away import Away
@@ -25,6 +26,7 @@ from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.moving import FileMove
 from holdfast.worker.storage.sealed_locations import SealedLocation
 from tests.support.changing import files_below
+from tests.support.logged import logged
 from tests.support.reduce_data import Writer
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
@@ -237,10 +239,10 @@ def test_files_that_the_dfs_does_not_let_go_of(tmp_path: Path, caplog: pytest.Lo
     world.url.rename(tmp_path / "away")
     with caplog.at_level(logging.WARNING):
         world.store.forget([SHUFFLE]).result(30)
-        wait_until(lambda: "files stay on the DFS" in caplog.text and not world.away._removing, "the log")
-    (record,) = [one for one in caplog.records if "files stay on the DFS" in one.message]
-    assert "the leading master removes them, after [dfs] clean_every and clean_grace" in record.message
-    assert "not mounted" in record.__dict__["why"]
+        wait_until(lambda: logged(caplog, LogEvent.DFS_FILES_LEFT) and not world.away._removing, "the log")
+    (left,) = logged(caplog, LogEvent.DFS_FILES_LEFT)
+    assert "[dfs] clean_every and clean_grace" in LogEvent.DFS_FILES_LEFT.to_do
+    assert "not mounted" in str(left["why"])
     (tmp_path / "away").rename(world.url)
     assert len(world.on_dfs()) == 2
     world.store.forget([]).result(30)

@@ -15,10 +15,12 @@ from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import DfsError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
 from holdfast.worker.storage.away_note import DfsNote, DfsNotes, read_note
 from holdfast.worker.storage.disk import Disk
+from tests.support.logged import logged
 from tests.support.waiting import wait_until
 
 CLUSTER, UID = "c", bytes(16)
@@ -44,11 +46,6 @@ def health(clock: Clock) -> DfsHealth:
     return DfsHealth("s3://b/p", clock=clock)
 
 
-def told(caplog: pytest.LogCaptureFixture, level: int) -> list[str]:
-    """What people were told."""
-    return [record.message for record in caplog.records if record.levelno == level]
-
-
 def away(folder: Path) -> Away:
     """Files on a folder, by a worker that has nothing there yet."""
     section = DfsSection(url=str(folder), retry_window=Duration(0))
@@ -65,15 +62,15 @@ def test_people_are_told_once_a_minute_and_when_it_is_over(
         health.put_failed(f"no answer {second}")
         health.looked("no answer", clock.now)
         clock.now += 1
-    assert told(caplog, logging.WARNING) == ["the DFS is not usable: files stay where they are"] * 3
+    assert len(logged(caplog, LogEvent.DFS_FAILING)) == 3
     status = health.status(5, 2)
     assert (status.state, status.problem, status.problem_ms) == (FAILING, "no answer", 150_000)
     assert not health.answers
     health.looked("", clock.now)
-    assert told(caplog, logging.INFO) == ["the DFS is well again"]
+    assert [each["seconds"] for each in logged(caplog, LogEvent.DFS_RECOVERED)] == [150]
     assert health.status(5, 2)[:6] == ("s3://b/p", WELL, "", 0, 5, 2)
     health.put_failed("again")
-    assert len(told(caplog, logging.WARNING)) == 4, "a new one is told at once"
+    assert len(logged(caplog, LogEvent.DFS_FAILING)) == 4, "a new one is logged at once"
 
 
 def test_what_a_file_met_stays_until_one_is_stored_or_nobody_tries(health: DfsHealth, clock: Clock) -> None:

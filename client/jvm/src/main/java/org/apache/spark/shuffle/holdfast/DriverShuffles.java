@@ -22,10 +22,9 @@ import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The driver's part: the application and its lease, registering and forgetting shuffles, and the early commit.
@@ -43,8 +42,6 @@ final class DriverShuffles implements AutoCloseable {
 
     /** Generations are dropped up to this one where the whole shuffle goes. */
     static final int ALL_GENERATIONS = Integer.MAX_VALUE;
-
-    private static final Logger LOG = LoggerFactory.getLogger(DriverShuffles.class);
 
     private record Registered(ShuffleKey first, int partitions) {}
 
@@ -138,7 +135,7 @@ final class DriverShuffles implements AutoCloseable {
                     runtime.masters().unregister(next);
                 } catch (HoldfastException error) {
                     if (error.again() || !error.told()) {
-                        LOG.warn("Shuffle {} could not be dropped yet: {}", next, error.getMessage());
+                        LogEvent.SHUFFLE_UNREGISTER_FAILED.log("shuffle", next, "why", error);
                         leaveTheRest();
                         return;
                     }
@@ -198,10 +195,10 @@ final class DriverShuffles implements AutoCloseable {
                 ShuffleKey before = key.withGeneration(key.generation() - 1);
                 int dropped = runtime.masters().unregister(before);
                 runtime.forget(before);
-                LOG.info("Shuffle {}: committed, {} earlier generations dropped", key, dropped);
+                LogEvent.GENERATIONS_DROPPED.log("shuffle", key, "count", dropped);
             }
         } catch (HoldfastException error) {
-            LOG.debug("Shuffle {}: not committed ahead of its readers: {}", key, error.getMessage());
+            LogEvent.COMMIT_LATE.log("shuffle", key, "why", error);
         }
     }
 
@@ -211,7 +208,7 @@ final class DriverShuffles implements AutoCloseable {
             throw new HoldfastException(Status.UNAVAILABLE, "the Spark application has ended");
         }
         if (lease != null && lease.gone() != null) {
-            LOG.error("The masters have dropped this application, what it had shuffled is gone: {}", lease.gone().getMessage());
+            LogEvent.APPLICATION_REPLACED.log("application", name, "why", lease.gone());
             lease.close();
             lease = null;
         }
@@ -227,7 +224,7 @@ final class DriverShuffles implements AutoCloseable {
             lease = ApplicationLease.register(
                     runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.leaseMs(),
                     conf.registerMs());
-            LOG.info("Application {} is {} to the masters at {}", name, lease.instance().hex(), conf.endpoints());
+            LogEvent.APPLICATION_REGISTERED.log("application", name, "instance", lease.instance().hex(), "masters", conf.endpoints());
         }
         return lease.instance();
     }

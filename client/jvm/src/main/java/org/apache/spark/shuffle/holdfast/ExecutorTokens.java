@@ -12,10 +12,9 @@ import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.util.RpcUtils;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 import scala.concurrent.Await;
 import scala.concurrent.Future;
 import scala.concurrent.duration.Duration;
@@ -28,8 +27,6 @@ import scala.reflect.ClassTag$;
  * {@link TokenRenewal} keeps it good. Thread-safe. Called by the manager, on executors.
  */
 final class ExecutorTokens {
-    private static final Logger LOG = LoggerFactory.getLogger(ExecutorTokens.class);
-
     private final Shown shown;
     private final ReentrantLock asking = new ReentrantLock();
 
@@ -49,7 +46,7 @@ final class ExecutorTokens {
         String what = "the token of application " + application;
         try {
             while (!asking.tryLock(LongWait.FIRST_NS, TimeUnit.NANOSECONDS)) {
-                LOG.warn("A task waits for another one that asks the driver for {}", what);
+                LogEvent.TOKEN_WAITING.log("instance", application, "why", "another task asks the driver for it");
             }
             try {
                 if (!shown.isFor(application.bytes())) {
@@ -88,7 +85,7 @@ final class ExecutorTokens {
             try {
                 Await.ready(future, Duration.create(Math.min(left, LongWait.FIRST_NS), TimeUnit.NANOSECONDS));
             } catch (TimeoutException slow) {
-                LOG.warn("A task waits for the driver to give {}", what);
+                LogEvent.TOKEN_WAITING.log("what", what, "why", "the driver has not answered");
             }
         }
         try {

@@ -12,10 +12,9 @@ import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.fetch.UnusableWorkersException;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Which generation of a shuffle tasks write to, as this JVM has been told.
@@ -29,8 +28,6 @@ import org.slf4j.LoggerFactory;
 public final class Generations {
     /** Stage attempts that are remembered; forgetting one only costs a call. */
     private static final int ATTEMPTS_MAX = 4096;
-
-    private static final Logger LOG = LoggerFactory.getLogger(Generations.class);
 
     private record Attempt(int shuffle, int stage, int stageAttempt) {}
 
@@ -65,7 +62,7 @@ public final class Generations {
         }
         try {
             while (!asked.lock.tryLock(LongWait.FIRST_NS, TimeUnit.NANOSECONDS)) {
-                LOG.warn("Shuffle {}: a task waits for another one that asks where it is written", handle.key(0));
+                LogEvent.GENERATION_WAITING.log("shuffle", handle.key(0));
             }
         } catch (InterruptedException error) {
             Thread.currentThread().interrupt();
@@ -86,15 +83,14 @@ public final class Generations {
      * write, without the workers that could not be read from where there are others. Call it before the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
     public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
-        LOG.warn("Shuffle {}: generation {} cannot be read and is given up: {}", handle.shuffleId(), generation, why.getMessage());
+        LogEvent.GENERATION_FAILED.log("shuffle", handle.key(generation), "why", why);
         if (why instanceof UnusableWorkersException blamed) {
             unusable.computeIfAbsent(handle.shuffleId(), any -> ConcurrentHashMap.newKeySet()).addAll(blamed.workers());
         }
         try {
             registrations.register(masters, handle.key(generation + 1), handle, false, true, unusable(handle.shuffleId()));
         } catch (HoldfastException error) {
-            LOG.warn("Shuffle {}: the next generation could not be opened, its maps will ask again: {}",
-                    handle.key(generation), error.getMessage());
+            LogEvent.GENERATION_OPEN_FAILED.log("shuffle", handle.key(generation + 1), "why", error);
         }
     }
 
@@ -132,7 +128,7 @@ public final class Generations {
             return first;
         }
         RegisteredShuffle found = registrations.register(masters, handle.key(0), handle, true, false, unusable(handle.shuffleId()));
-        LOG.debug("Shuffle {}: written with {} copies", found.key(), found.copies());
+        LogEvent.SHUFFLE_WRITTEN.log("shuffle", found.key(), "copies", found.copies());
         return found;
     }
 

@@ -16,11 +16,10 @@ import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.shuffle.sort.SortShuffleManager;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * {@code spark.shuffle.manager} of Holdfast.
@@ -32,8 +31,6 @@ import org.slf4j.LoggerFactory;
 public final class HoldfastShuffleManager extends SortShuffleManager {
     /** Where the masters did not answer, the next shuffles do not wait for them again for so long. */
     private static final long FALLBACK_PAUSE_NS = TimeUnit.SECONDS.toNanos(30);
-
-    private static final Logger LOG = LoggerFactory.getLogger(HoldfastShuffleManager.class);
 
     private final SparkConf sparkConf;
     private final HoldfastConf conf;
@@ -60,8 +57,8 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         runtime = new HoldfastRuntime(conf);
         driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
         if (isDriver) {
-            Warnings.switchOff(sparkConf).forEach(LOG::warn);
-            Warnings.about(sparkConf).forEach(LOG::warn);
+            Warnings.switchOff(sparkConf).forEach(why -> LogEvent.SETTING_UNSUITABLE.log("why", why));
+            Warnings.about(sparkConf).forEach(why -> LogEvent.SETTING_UNSUITABLE.log("why", why));
         }
     }
 
@@ -72,7 +69,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
             return super.registerShuffle(shuffle, dependency); // nothing will be written or read
         }
         if (conf.mayFallBack() && pausing && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
-            LOG.warn("Shuffle {} falls back to Spark's own, as one did a moment ago ({} so far)", shuffle, fallbacks.incrementAndGet());
+            LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", fallbacks.incrementAndGet(), "why", "one fell back a moment ago");
             fellBack.add(shuffle);
             return super.registerShuffle(shuffle, dependency);
         }
@@ -94,7 +91,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         }
         int count = fallbacks.incrementAndGet();
         fellBack.add(shuffle);
-        LOG.warn("Shuffle {} falls back to Spark's own, executors keep its data ({} so far): {}", shuffle, count, error.getMessage());
+        LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", count, "why", error);
         if (error.status() != Status.QUOTA_EXCEEDED) { // the masters said that at once, and may say otherwise of the next one
             fellBackAtNs = System.nanoTime();
             pausing = true;

@@ -6,10 +6,9 @@ import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * How generations of shuffles are registered: with patience where no worker is alive just now or none has room, or, with
@@ -26,7 +25,6 @@ import org.slf4j.LoggerFactory;
  * @param setting the key that says so
  */
 record Registrations(int callMs, boolean strict, int copies, int waitMs, String setting) {
-    private static final Logger LOG = LoggerFactory.getLogger(Registrations.class);
     private static final int POLL_MS = 250;
 
     /**
@@ -80,7 +78,7 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
                 throw new HoldfastException(why.status(), why.getMessage() + waited, why);
             }
             if (!said) {
-                LOG.warn("Shuffle {}: {}; waiting for at most {} s", key, why.getMessage(), waitMs / 1000);
+                LogEvent.SHUFFLE_WAITING.log("shuffle", key, "seconds_max", waitMs / 1000, "why", why);
             }
             pause();
         }

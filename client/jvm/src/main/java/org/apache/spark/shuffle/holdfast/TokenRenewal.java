@@ -6,8 +6,7 @@ import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 
 /**
  * Keeps an executor's token good for as long as tasks run that need it: they may outlive the one that the driver gave.
@@ -20,8 +19,6 @@ final class TokenRenewal implements AutoCloseable {
     private static final long LOOK_MS_MAX = 60_000;
 
     private static final long LOOK_MS_MIN = 250;
-
-    private static final Logger LOG = LoggerFactory.getLogger(TokenRenewal.class);
 
     private final Masters masters;
     private Instance instance;
@@ -91,10 +88,10 @@ final class TokenRenewal implements AutoCloseable {
             }
         } catch (HoldfastException error) {
             if (!Thread.currentThread().isInterrupted()) { // else the last task has ended
-                LOG.warn("The token of application {} could not be renewed; trying again: {}", whose, error.getMessage());
+                LogEvent.TOKEN_RENEWAL_FAILED.log("instance", whose, "why", error);
             }
         } catch (RuntimeException | Error mistake) {
-            LOG.error("The token of application {} could not be renewed; trying again", whose, mistake);
+            LogEvent.TOKEN_INTERNAL_ERROR.log(mistake, "instance", whose);
         }
     }
 

@@ -5,9 +5,8 @@ import java.security.SecureRandom;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The driver's lease on its application instance: registered once, renewed by a daemon thread three times per lease, given back by
@@ -15,7 +14,6 @@ import org.slf4j.LoggerFactory;
  * nothing else.
  */
 public final class ApplicationLease implements AutoCloseable {
-    private static final Logger LOG = LoggerFactory.getLogger(ApplicationLease.class);
     private static final int HOLDER_BYTES = 16;
     /** Of the names of an application and its user. */
     private static final int NAME_BYTES_MAX = 255;
@@ -150,7 +148,7 @@ public final class ApplicationLease implements AutoCloseable {
             masters.calls().call("Shuffles/Detach", named(), true, DETACH_MS);
         } catch (HoldfastException error) {
             if (error.status() != Status.APPLICATION_GONE) {
-                LOG.warn("The lease of application {} could not be given back; it ends by itself: {}", instance, error.getMessage());
+                LogEvent.LEASE_RELEASE_FAILED.log("instance", instance, "why", error);
             }
         }
     }
@@ -172,11 +170,11 @@ public final class ApplicationLease implements AutoCloseable {
         try {
             if (error instanceof HoldfastException said && said.told() && Status.endsLease(said.status())) {
                 gone = said;
-                LOG.error("Application {} is gone: {}", instance, error.getMessage());
+                LogEvent.APPLICATION_GONE.log("instance", instance, "why", error);
             } else if (error instanceof HoldfastException && !closed) {
-                LOG.warn("The lease of application {} could not be renewed; trying again: {}", instance, error.getMessage());
+                LogEvent.LEASE_RENEWAL_FAILED.log("instance", instance, "why", error);
             } else if (!closed && gone == null) {
-                LOG.error("The lease of application {} could not be renewed; trying again", instance, error);
+                LogEvent.LEASE_INTERNAL_ERROR.log(error, "instance", instance);
             }
         } catch (RuntimeException | Error unsaid) {
             return; // a log that cannot be written is no reason to end either

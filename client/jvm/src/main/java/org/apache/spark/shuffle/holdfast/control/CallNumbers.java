@@ -3,17 +3,14 @@ package org.apache.spark.shuffle.holdfast.control;
 import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /** The call numbers of one client id, and which of them are under way (docs/control_plane.md, "Calls are applied once"). Thread-safe. */
 final class CallNumbers {
     /** How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client. */
     private static final int AT_ONCE_MAX = 64;
     private static final long LOOK_MS = 5_000;
-    private static final Logger LOG = LoggerFactory.getLogger(CallNumbers.class);
-
     final byte[] client;
     /** The highest Raft index seen when the id was drawn. */
     final long drawnIndex;
@@ -35,7 +32,7 @@ final class CallNumbers {
             long now = System.nanoTime();
             long millis = (end - now) / 1_000_000;
             if (slow.due(now)) {
-                LOG.warn("A call waits until one of {} others has its answer, for {} s more at most", open.size(), millis / 1_000);
+                LogEvent.CALL_SLOW.log("seconds_max", millis / 1_000, "why", open.size() + " others have no answer yet");
             }
             if (millis <= 0) {
                 throw new HoldfastException(Status.BUSY, open.size() + " calls of this client wait for their answers");

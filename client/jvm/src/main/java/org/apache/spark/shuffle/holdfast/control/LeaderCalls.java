@@ -12,9 +12,8 @@ import java.util.concurrent.locks.ReentrantLock;
 import org.apache.spark.shuffle.holdfast.secure.Shown;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Calls methods of the masters by name; the rules of {@code common/net/control.py}.
@@ -51,8 +50,6 @@ final class LeaderCalls implements AutoCloseable {
     static final String RENEW = "Shuffles/RenewLease";
     private static final String DISCOVER = "Shuffles/Discover";
     private static final byte[] EMPTY = {'{', '}'};
-
-    private static final Logger LOG = LoggerFactory.getLogger(LeaderCalls.class);
 
     private final Connections connections;
     /** Held by whoever looks for the leader. */
@@ -158,7 +155,8 @@ final class LeaderCalls implements AutoCloseable {
 
     private static void say(LongWait slow, String method, String why, long now, long end) {
         if (slow.due(now)) {
-            LOG.warn("{}: waits for the masters for {} s, and for {} s more at most: {}", method, slow.lasts(now) / (1_000 * MS), (end - now) / (1_000 * MS), why);
+            LogEvent.CALL_SLOW.log(
+                    "method", method, "seconds", slow.lasts(now) / (1_000 * MS), "seconds_max", (end - now) / (1_000 * MS), "why", why);
         }
     }
 
@@ -259,7 +257,7 @@ final class LeaderCalls implements AutoCloseable {
                 }
                 long now = System.nanoTime();
                 if (now - sayAt >= 0) {
-                    LOG.warn("{}; they are asked again for {} s at most", noLeader().getMessage(), (end - now) / (1_000 * MS) + 1);
+                    LogEvent.LEADER_MISSING.log("seconds_max", (end - now) / (1_000 * MS) + 1, "why", noLeader());
                     sayAt = now + SAY_AGAIN_NS;
                 }
                 sleep(jittered(pause));
@@ -373,7 +371,7 @@ final class LeaderCalls implements AutoCloseable {
 
     private HoldfastException noLeader() {
         synchronized (known) {
-            String causes = "no master leads: " + String.join("; ", known.values().stream().map(Throwable::getMessage).toList());
+            String causes = "there is no leader: " + String.join("; ", known.values().stream().map(Throwable::getMessage).toList());
             boolean refused = known.values().stream()
                     .allMatch(each -> Status.barred(each.status()) || each.status() == Status.TOKEN_EXPIRED);
             return new HoldfastException(refused ? known.values().iterator().next().status() : Status.UNAVAILABLE, causes);

@@ -9,12 +9,11 @@ import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * The masters, as typed calls (docs/control_plane.md). One per JVM; thread-safe. A call is made by the thread that wants its answer: it
@@ -26,7 +25,6 @@ public final class Masters implements AutoCloseable {
     public static final int DEADLINE_MS = 30_000;
     /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
     public static final int COMMIT_DEADLINE_MS = 180_000;
-    private static final Logger LOG = LoggerFactory.getLogger(Masters.class);
     private static final byte[] NO_HOLDER = {};
 
     private final String endpoints;
@@ -111,8 +109,8 @@ public final class Masters implements AutoCloseable {
         JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, withinMs);
         ShuffleKey key = (toWrite ? least.withGeneration(reply.u32("generation")) : least).withState(reply.u64("state"));
         if (reply.u32("copies") < copies && !toWrite) {
-            LOG.warn("Shuffle {} was placed with {} of {} copies, for want of workers on other hosts{}. This stays so, also when there are more",
-                    key, reply.u32("copies"), copies, listed("; lost: ", reply.texts("lostWorkers"), ""));
+            LogEvent.SHUFFLE_FEWER_COPIES.log(
+                    "shuffle", key, "copies", reply.u32("copies"), "wanted", copies, "lost_workers", reply.texts("lostWorkers"));
         }
         return new RegisteredShuffle(
                 key, reply.u32("copies"), reply.u64("raftIndex"), reply.bytes("assignmentArray"), workersOf(reply));
@@ -143,16 +141,9 @@ public final class Masters implements AutoCloseable {
         JsonObject reply = calls.call("Shuffles/Commit", request(key).bytes("winnersArray", winnersArray), true, COMMIT_DEADLINE_MS);
         long fewer = reply.u64("underReplicated");
         if (fewer > 0) {
-            long later = reply.u64("awaited");
-            String stay = fewer > later ? "; that stay so: " + (fewer - later) : "";
-            String sealed = later > 0 ? "; of which the missing copies are sealed once their workers can: " + later : "";
-            LOG.warn("Shuffle {} was committed; epochs with fewer copies than asked for: {}{}{}{}",
-                    key, fewer, stay, sealed, listed(" (waits for ", reply.texts("waitsFor"), ")"));
+            LogEvent.SHUFFLE_UNDER_REPLICATED.log(
+                    "shuffle", key, "epochs", fewer, "awaited", reply.u64("awaited"), "waits_for", reply.texts("waitsFor"));
         }
-    }
-
-    private static String listed(String before, List<String> names, String after) {
-        return names.isEmpty() ? "" : before + String.join(", ", names) + after;
     }
 
     /**

@@ -15,9 +15,8 @@ import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HelloOk;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * One connection to a worker, read and written by the thread that uses it: no thread of its own, no callbacks.
@@ -36,7 +35,6 @@ public final class WorkerConnection implements AutoCloseable {
     private static final int INPUT_BYTES = 64 << 10;
     private static final int OUTPUT_BYTES = 16 << 10;
     private static final ByteBuffer[] NOTHING = new ByteBuffer[0];
-    private static final Logger LOG = LoggerFactory.getLogger(WorkerConnection.class);
     private static final ByteBuffer EMPTY = ByteBuffer.allocateDirect(0).order(ByteOrder.LITTLE_ENDIAN);
 
     private final int worker;
@@ -491,8 +489,8 @@ public final class WorkerConnection implements AutoCloseable {
         boolean late = System.nanoTime() - sayAtNs >= 0;
         if (late && saidForNs != deadlineNs) {
             saidForNs = deadlineNs;
-            LOG.warn("{} takes nothing for {} s, in the middle of a frame; it is left after {} s", this,
-                    LongWait.FIRST_NS / 1_000_000_000L, SEND_TIMEOUT_MS / 1_000);
+            LogEvent.CONNECTION_STALLED.log(
+                    "peer", this, "seconds", LongWait.FIRST_NS / 1_000_000_000L, "seconds_max", SEND_TIMEOUT_MS / 1_000);
         }
         if (!await(SelectionKey.OP_WRITE, late ? deadlineNs : sayAtNs)) {
             String why = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";

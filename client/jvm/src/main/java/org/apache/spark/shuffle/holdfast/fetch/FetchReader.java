@@ -13,11 +13,10 @@ import org.apache.spark.shuffle.holdfast.wire.ChunksData;
 import org.apache.spark.shuffle.holdfast.wire.ChunksOpened;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Reads partitions of a committed shuffle: carries out what {@link ChunkFetch} decides, and believes nothing; the twin of
@@ -32,8 +31,6 @@ import org.slf4j.LoggerFactory;
 public final class FetchReader implements BatchSource {
     /** Masters elect a leader in about a second; meanwhile the workers may be back. */
     private static final int ASK_MS = 5_000;
-
-    private static final Logger LOG = LoggerFactory.getLogger(FetchReader.class);
 
     private final Masters masters;
     private final ReadBook book;
@@ -179,7 +176,7 @@ public final class FetchReader implements BatchSource {
             return;
         }
         if (slow.due(System.nanoTime())) {
-            LOG.warn("Shuffle {}: a reader waits for {}", key, chunks.fetch.waitsFor());
+            LogEvent.READ_WAITING.log("shuffle", key, "what", chunks.fetch.waitsFor());
         }
         if (Thread.currentThread().isInterrupted()) {
             throw new ReadInterruptedException("shuffle " + key);
@@ -389,7 +386,7 @@ public final class FetchReader implements BatchSource {
             manifestAtNs = System.nanoTime() + manifestPauseNs;
             manifestPauseNs *= 2;
         } catch (HoldfastException error) {
-            LOG.debug("Shuffle {}: the manifest was not asked anew: {}", key, error.getMessage());
+            LogEvent.READ_MANIFEST_KEPT.log("shuffle", key, "why", error);
         }
     }
 

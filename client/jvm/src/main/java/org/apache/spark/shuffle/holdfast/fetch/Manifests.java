@@ -16,10 +16,9 @@ import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * What was committed, by generation: asked once per JVM, however many tasks want it.
@@ -36,8 +35,6 @@ public final class Manifests {
     private static final int POLL_MS = 5_000;
     /** For how long a commit that somebody else has under way is waited for. */
     private static final long COMMIT_WAIT_NS = 180_000_000_000L;
-
-    private static final Logger LOG = LoggerFactory.getLogger(Manifests.class);
 
     private final Masters masters;
     private final Consumer<List<WorkerAddress>> told;
@@ -165,7 +162,7 @@ public final class Manifests {
 
     private static void say(LongWait slow, ShuffleKey key, String what) {
         if (slow.due(System.nanoTime())) {
-            LOG.warn("Shuffle {}: a reader waits for {}", key, what);
+            LogEvent.READ_WAITING.log("shuffle", key, "what", what);
         }
     }
 

@@ -14,10 +14,9 @@ import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.SeededCrc;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Pushes the output of one map attempt.
@@ -38,8 +37,6 @@ public final class PushWriter {
     private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
     private static final int FRAME_BYTES_LEAST = 64 << 10;
     private static final int MEMORY_PAUSE_MS = 20;
-    private static final Logger LOG = LoggerFactory.getLogger(PushWriter.class);
-
     private final PushLimits limits;
     private final Places places;
     private final PushMemory memory;
@@ -351,7 +348,7 @@ public final class PushWriter {
                             where + ": " + full.getMessage() + "; waited for " + limits.memoryMs() + " ms (push.memoryGrace)", full);
                 }
                 if (slow.due(System.nanoTime())) {
-                    LOG.warn("{} waits for direct memory: {}", where, full.getMessage());
+                    LogEvent.PUSH_WAITING_FOR_MEMORY.log("task", where, "why", full);
                 }
                 mail.rest(MEMORY_PAUSE_MS);
             }

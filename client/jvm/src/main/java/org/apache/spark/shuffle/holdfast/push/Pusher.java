@@ -20,6 +20,7 @@ import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
 import org.apache.spark.shuffle.holdfast.push.Places.Destination;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Push;
 import org.apache.spark.shuffle.holdfast.wire.PushAnswer;
 import org.apache.spark.shuffle.holdfast.wire.PushCredit;
@@ -27,8 +28,6 @@ import org.apache.spark.shuffle.holdfast.wire.PushEntry;
 import org.apache.spark.shuffle.holdfast.wire.ReplicaPlace;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.slf4j.Logger;
-import org.slf4j.LoggerFactory;
 
 /**
  * Carries out what {@link PushSession} decides: turns effects into frames on connections, and answers into events.
@@ -45,8 +44,6 @@ final class Pusher {
     /** For how long the masters are asked where a worker is: other workers wait meanwhile, and it may be elsewhere the next time. */
     private static final int ASK_MS = 5_000;
     private static final int META_BYTES_FIRST = 16 << 10;
-    private static final Logger LOG = LoggerFactory.getLogger(Pusher.class);
-
     /** What is to be done at some time. */
     private record Timer(long atNs, int worker) {}
 
@@ -292,7 +289,7 @@ final class Pusher {
                 refused = unreachable;
             }
         }
-        LOG.warn("{}: {}; the masters are asked where it is", where, refused.getMessage());
+        LogEvent.PUSH_WORKER_UNREACHABLE.log("task", where, "why", refused);
         try {
             places.learnAddresses(context.masters().workers(ASK_MS));
         } catch (HoldfastException silent) {
@@ -450,11 +447,12 @@ final class Pusher {
         if (!tooLong && !slow.due(now)) {
             return;
         }
-        String told = "no batch was kept for " + lasts / (1_000 * NS) + " s: " + session.waitsFor();
+        long seconds = lasts / (1_000 * NS);
         if (tooLong) {
-            throw new HoldfastException(Status.UNAVAILABLE, where + ": " + told);
+            throw new HoldfastException(
+                    Status.UNAVAILABLE, where + ": no batch was acknowledged for " + seconds + " s: " + session.waitsFor());
         }
-        LOG.warn("{}: {}", where, told);
+        LogEvent.PUSH_SLOW.log("task", where, "seconds", seconds, "why", session.waitsFor());
     }
 
     /** The usual case of a short attempt: the last answer of one worker is all that is waited for. */
@@ -504,7 +502,7 @@ final class Pusher {
             session.end();
         } catch (RuntimeException | Error mistake) {
             // How the attempt ended is known already, and the task waits for that.
-            LOG.error("{}: not everything was given back", where, mistake);
+            LogEvent.PUSH_INTERNAL_ERROR.log(mistake, "task", where);
         } finally {
             mail.end();
         }

@@ -25,6 +25,7 @@ import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
+import org.slf4j.LoggerFactory;
 
 /**
  * Pushes for tests/jvm/test_push.py: several tasks at once, to a running cluster.
@@ -176,6 +177,7 @@ public final class PushMain {
     }
 
     public static void main(String[] args) throws Exception {
+        LoggerFactory.getLogger(PushMain.class); // as in Spark logging is there before tasks, and their interrupts
         try (Masters masters = new Masters(args[0], Masters.DEADLINE_MS, TestTls.ofEnvironment())) {
             PushMain here = new PushMain(args, masters);
             System.out.println("READY " + here.registered.copies());
