@@ -28,7 +28,7 @@ _ANSWER_SECONDS = 10.0
 
 
 @dataclass
-class Shuffle:
+class ClientShuffle:
     """One generation of one shuffle, whatever kind its partitions are of."""
 
     ticket: Ticket

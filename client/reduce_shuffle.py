@@ -15,8 +15,8 @@ from typing import Any, TypeVar
 from holdfast.client.checks import codec_of, map_range, partition_list, whole
 from holdfast.client.connection.addresses import Addresses, known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.core.write.locations import Locations
-from holdfast.client.generation import Shuffle
+from holdfast.client.core.write.locations import PartitionLocations
+from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import PushManifest
 from holdfast.client.read.push_reader import PartitionReader
 from holdfast.client.read.shared_read_state import reads_of
@@ -27,10 +27,7 @@ from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.messages import NO_INDEX, Ack
-from holdfast.common.formats.reduce_layouts import (
-    NO_ATTEMPT,
-    ReduceLocations,
-)
+from holdfast.common.formats.reduce_layouts import NO_ATTEMPT, ReduceLocations
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import MAPS_MAX
 from holdfast.common.log_events import LogEvent
@@ -52,7 +49,7 @@ _NAMED_MAX = 10
 
 
 @dataclass
-class ReduceShuffle(Shuffle):
+class ReduceShuffle(ClientShuffle):
     """One generation of one shuffle of REDUCE partitions. Make one with Session.register_reduce_shuffle."""
 
     #: the places at registration (REDUCE_LOCATIONS); empty where it was opened to be read
@@ -165,7 +162,7 @@ class ReduceShuffle(Shuffle):
         found = _routes.get(self.key)
         if found is None:
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
-            locations = Locations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
+            locations = PartitionLocations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
             addresses = Addresses(self.ticket, self.addresses)
             found = _keep(_routes, self.key, Routes(locations, addresses))
         return found

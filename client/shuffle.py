@@ -15,7 +15,7 @@ from typing import Any
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.generation import Shuffle
+from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, read_partitions
 from holdfast.client.read.shared_read_state import reads_of
@@ -23,9 +23,7 @@ from holdfast.client.read.stream_reader import Record
 from holdfast.client.write.spool import SPOOL_BYTES
 from holdfast.client.write.status import MapStatus, winners_of
 from holdfast.client.write.writer import MapWriter
-from holdfast.common.errors import (
-    ConflictError,
-)
+from holdfast.common.errors import ConflictError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import Ack
@@ -42,7 +40,7 @@ RETURN_GRACE_SECONDS = 30.0
 
 
 @dataclass
-class MapShuffle(Shuffle):
+class MapShuffle(ClientShuffle):
     """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
 
     #: None where it was opened to be read

@@ -49,6 +49,7 @@ class Shares:
         left = self._of.get(owner, 0) - size
         assert left >= 0, (owner, left)
         self.total -= size
+        assert self.total >= left, (owner, self.total)
         if left:
             self._of[owner] = left
         else:

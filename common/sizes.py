@@ -1,6 +1,8 @@
-"""Sizes and numbers for people, the same wherever somebody reads them: errors, logs, the command line."""
+"""Sizes and numbers, for people the same wherever somebody reads them: errors, logs, the command line."""
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 from holdfast.common.config.settings import SIZE_UNITS
 
@@ -31,3 +33,14 @@ def fewer_copies(epochs: int, awaited: int) -> str:
     fates = [each for each, told in ((later, awaited), (kept, stay)) if told]
     have = "has" if epochs == 1 else "have"
     return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(fates)}"
+
+
+class UsageTotals(NamedTuple):
+    """Bytes and files that a shuffle (all generations) or an application holds."""
+
+    size_bytes: int = 0
+    files: int = 0
+
+    def plus(self, other: UsageTotals, sign: int = 1) -> UsageTotals:
+        """The sum, or with sign -1 the difference."""
+        return UsageTotals(self.size_bytes + sign * other.size_bytes, self.files + sign * other.files)

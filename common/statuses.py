@@ -101,11 +101,12 @@ class FetchDisposition(Enum):
 
 
 class Meaning(NamedTuple):
-    """What a status means. `error` is the name of its class in errors.py; `moves_map`: the writer of a MAP
-    file starts again on the next worker."""
+    """What a status means. `error` is the name of its class in errors.py, `code` what Connect calls it;
+    `moves_map`: the writer of a MAP file starts again on the next worker."""
 
     next: Next
     error: str
+    code: str
     push: PushDisposition
     moves_map: bool
     fetch: FetchDisposition
@@ -114,281 +115,128 @@ class Meaning(NamedTuple):
 
 #: Every status is in it.
 MEANINGS: dict[Status, Meaning] = {
-    Status.OK: Meaning(
-        Next.DONE,
-        "GiveUpError",
-        PushDisposition.KEPT,
-        False,
-        FetchDisposition.STOP,
-        (),
-    ),
+    Status.OK: Meaning(Next.DONE, "GiveUpError", "internal", PushDisposition.KEPT, False, FetchDisposition.STOP, ()),
     Status.SOFT_SPLIT: Meaning(
-        Next.DONE,
-        "GiveUpError",
-        PushDisposition.KEPT,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.DONE, "GiveUpError", "internal", PushDisposition.KEPT, False, FetchDisposition.STOP, ()
     ),
     Status.SLOW_DOWN: Meaning(
-        Next.DONE,
-        "GiveUpError",
-        PushDisposition.KEPT,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.DONE, "GiveUpError", "internal", PushDisposition.KEPT, False, FetchDisposition.STOP, ()
     ),
     Status.HARD_SPLIT: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.STOP,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.STOP, ()
     ),
     Status.STALE_INCARNATION: Meaning(
         Next.ELSEWHERE,
         "RerouteError",
+        "internal",
         PushDisposition.MOVE,
         True,
         FetchDisposition.NO_ANSWER,
         (Loop.HEARTBEATS,),
     ),
     Status.SEALED: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.STOP,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.STOP, ()
     ),
     Status.COMMITTED: Meaning(
-        Next.FINAL,
-        "AbortedError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "AbortedError", "failed_precondition", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.FAILED_COPY: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.MISSING,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.MISSING, ()
     ),
     Status.REPLICA_FAILED: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.STOP,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.STOP, ()
     ),
     Status.UNKNOWN_STREAM: Meaning(
-        Next.ELSEWHERE,
-        "UnknownStreamError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.NO_ANSWER,
-        (),
+        Next.ELSEWHERE, "UnknownStreamError", "internal", PushDisposition.STOP, False, FetchDisposition.NO_ANSWER, ()
     ),
     Status.UNKNOWN_FILE: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.STOP,
-        True,
-        FetchDisposition.MISSING,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.STOP, True, FetchDisposition.MISSING, ()
     ),
     Status.NOT_SEALED: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.STOP,
-        True,
-        FetchDisposition.MISSING,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.STOP, True, FetchDisposition.MISSING, ()
     ),
     Status.APPLICATION_GONE: Meaning(
         Next.FINAL,
         "ApplicationGoneError",
+        "not_found",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
         (Loop.LEASE,),
     ),
     Status.UNKNOWN_SHUFFLE: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "not_found", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.UNKNOWN_GENERATION: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "not_found", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.NOT_COMMITTED: Meaning(
-        Next.AGAIN,
-        "RetryError",
-        PushDisposition.AGAIN,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.AGAIN, "RetryError", "failed_precondition", PushDisposition.AGAIN, False, FetchDisposition.STOP, ()
     ),
     Status.NEED_WINNERS: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "failed_precondition", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.CONFLICT: Meaning(
-        Next.FINAL,
-        "ConflictError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "ConflictError", "already_exists", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.CALL_TOO_OLD: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "failed_precondition", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.CALL_REUSED: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "already_exists", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.GENERATION_CLOSED: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "failed_precondition", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.NO_ROOM: Meaning(
-        Next.FINAL,
-        "NoRoomError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "NoRoomError", "resource_exhausted", PushDisposition.MOVE, True, FetchDisposition.STOP, ()
     ),
     Status.DISK_FULL: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.STOP,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.STOP, ()
     ),
     Status.DISK_FAILED: Meaning(
-        Next.ELSEWHERE,
-        "RerouteError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.UNREADABLE,
-        (),
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.UNREADABLE, ()
     ),
     Status.BUSY: Meaning(
-        Next.AGAIN,
-        "RetryError",
-        PushDisposition.AGAIN,
-        True,
-        FetchDisposition.NO_ANSWER,
-        (),
+        Next.AGAIN, "RetryError", "unavailable", PushDisposition.AGAIN, True, FetchDisposition.NO_ANSWER, ()
     ),
     Status.QUOTA_EXCEEDED: Meaning(
-        Next.FINAL,
-        "QuotaExceededError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "QuotaExceededError", "resource_exhausted", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.DATA_LOST: Meaning(
-        Next.FINAL,
-        "DataLostError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.MISSING,
-        (),
+        Next.FINAL, "DataLostError", "internal", PushDisposition.STOP, False, FetchDisposition.MISSING, ()
     ),
     Status.CORRUPT: Meaning(
-        Next.FINAL,
-        "CorruptError",
-        PushDisposition.DAMAGED,
-        True,
-        FetchDisposition.MISSING,
-        (),
+        Next.FINAL, "CorruptError", "internal", PushDisposition.DAMAGED, True, FetchDisposition.MISSING, ()
     ),
     Status.BAD_ORDER: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "GiveUpError", "internal", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.BAD_FRAME: Meaning(
-        Next.FINAL,
-        "ProtocolError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "ProtocolError", "invalid_argument", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.BAD_VERSION: Meaning(
-        Next.FINAL,
-        "ProtocolError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "ProtocolError", "invalid_argument", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.WRONG_CLUSTER: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
         (Loop.REGISTRATION,),
     ),
     Status.UNAUTHENTICATED: Meaning(
-        Next.FINAL,
-        "UnauthenticatedError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "UnauthenticatedError", "unauthenticated", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.TOO_LARGE: Meaning(
-        Next.FINAL,
-        "ProtocolError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.MISSING,
-        (),
+        Next.FINAL, "ProtocolError", "resource_exhausted", PushDisposition.STOP, False, FetchDisposition.MISSING, ()
     ),
     Status.BAD_REQUEST: Meaning(
         Next.FINAL,
         "ProtocolError",
+        "invalid_argument",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
@@ -397,73 +245,46 @@ MEANINGS: dict[Status, Meaning] = {
     Status.TOKEN_EXPIRED: Meaning(
         Next.AGAIN,
         "TokenExpiredError",
+        "unauthenticated",
         PushDisposition.UNKNOWN,
         True,
         FetchDisposition.NO_ANSWER,
         (),
     ),
     Status.FORBIDDEN: Meaning(
-        Next.FINAL,
-        "ForbiddenError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.FINAL, "ForbiddenError", "permission_denied", PushDisposition.STOP, False, FetchDisposition.STOP, ()
     ),
     Status.NOT_LEADER: Meaning(
-        Next.AGAIN,
-        "NotLeaderError",
-        PushDisposition.AGAIN,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.AGAIN, "NotLeaderError", "unavailable", PushDisposition.AGAIN, False, FetchDisposition.STOP, ()
     ),
     Status.UNAVAILABLE: Meaning(
-        Next.AGAIN,
-        "RetryError",
-        PushDisposition.UNKNOWN,
-        True,
-        FetchDisposition.NO_ANSWER,
-        (),
+        Next.AGAIN, "RetryError", "unavailable", PushDisposition.UNKNOWN, True, FetchDisposition.NO_ANSWER, ()
     ),
     Status.OUTCOME_UNKNOWN: Meaning(
-        Next.AGAIN,
-        "OutcomeUnknownError",
-        PushDisposition.UNKNOWN,
-        False,
-        FetchDisposition.STOP,
-        (),
+        Next.AGAIN, "OutcomeUnknownError", "unavailable", PushDisposition.UNKNOWN, False, FetchDisposition.STOP, ()
     ),
     Status.INCARNATION_TOO_LOW: Meaning(
         Next.FINAL,
         "IncarnationTooLowError",
+        "failed_precondition",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
         (Loop.HEARTBEATS,),
     ),
     Status.UNKNOWN_WORKER: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.STOP,
-        False,
-        FetchDisposition.STOP,
-        (Loop.HEARTBEATS,),
+        Next.FINAL, "GiveUpError", "not_found", PushDisposition.STOP, False, FetchDisposition.STOP, (Loop.HEARTBEATS,)
     ),
     Status.WORKER_CONFLICT: Meaning(
         Next.FINAL,
         "ConflictError",
+        "already_exists",
         PushDisposition.STOP,
         False,
         FetchDisposition.STOP,
         (Loop.REGISTRATION,),
     ),
     Status.INTERNAL: Meaning(
-        Next.FINAL,
-        "GiveUpError",
-        PushDisposition.MOVE,
-        True,
-        FetchDisposition.MISSING,
-        (),
+        Next.FINAL, "GiveUpError", "internal", PushDisposition.MOVE, True, FetchDisposition.MISSING, ()
     ),
 }

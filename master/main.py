@@ -96,7 +96,8 @@ def main(arguments: list[str] | None = None) -> int:
     calm_collector()
     tame_allocator()
     try:
-        asyncio.run(_run(config, own, secrets, security, store, lambda: _load(options.config)))
+        load = partial(_load, options.config)
+        asyncio.run(_run(partial(MasterServer, config, own, secrets, security, store, load)))
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
     except (RaftError, OSError) as error:
@@ -114,7 +115,7 @@ def _load(path: Path) -> Config:
     return configuration.parse(read_small_text(path, "the configuration"), os.environ, str(path))
 
 
-def _own(config: Config, path: Path) -> configuration.Peer:
+def _own(config: Config, path: Path) -> configuration.MasterPeer:
     try:
         return configuration.require_master(config)
     except ConfigError as error:
@@ -133,13 +134,13 @@ def _secrets(config: Config) -> tuple[bytes, bytes]:
     return f"holdfast loopback {config.cluster.id}".encode(), b""
 
 
-class Server:
+class MasterServer:
     """The parts of one master, put together."""
 
     def __init__(
         self,
         config: Config,
-        own: configuration.Peer,
+        own: configuration.MasterPeer,
         secrets: tuple[bytes, bytes],
         security: ServerSecurity | None,
         store: DfsStore | None,
@@ -298,7 +299,7 @@ class Server:
         except RuntimeError:
             return  # the loop is closed: the process ends
 
-    def _gauges(self) -> Iterable[tuple[str, str, float]]:
+    def _gauges(self) -> Iterable[tuple[str, float]]:
         status = self._node.status()
         workers, alive, draining, applications, shuffles, array_bytes, answers, under_replicated = self._node.local(
             lambda machine: (
@@ -312,102 +313,78 @@ class Server:
                 machine.state.under_replicated,
             )
         )
-        yield "holdfast_master_serving", "1 on the leader, once it serves", float(self._leader.serving)
-        yield "holdfast_master_term", "Raft term", status.term
-        yield "holdfast_master_commit_index", "Raft commit index", status.commit_index
-        yield "holdfast_master_applied_index", "Raft applied index", status.applied_index
-        yield "holdfast_master_log_entries", "Entries in the log", status.log_length
-        yield "holdfast_master_log_bytes", "Bytes in the log", status.log_bytes
-        yield "holdfast_master_raft_turn_seconds_max", "Longest turn of the Raft thread", status.longest_turn
-        yield "holdfast_master_raft_turns_slow", "Turns of the Raft thread above 50 ms", status.slow_turns
-        yield "holdfast_master_loop_turn_seconds_max", "Longest turn of the event loop", self._turns.longest
-        yield "holdfast_master_loop_turns_slow", "Turns of the event loop above 50 ms", self._turns.slow
-        yield "holdfast_master_raft_strangers", "Connections to the Raft port without proof yet", status.strangers
-        yield "holdfast_master_raft_strangers_max", "Bound of those", STRANGERS_MAX
-        yield "holdfast_master_raft_strangers_displaced", "Those that made room for others", status.displaced
-        yield (
-            "holdfast_master_peers_connected",
-            "Other masters connected",
-            sum(p.connected for p in status.peers.values()),
-        )
-        yield (
-            "holdfast_master_commands_proposed",
-            "Commands applied through this master",
-            self._leader.proposer.commands,
-        )
-        yield "holdfast_master_entries_proposed", "Entries that carried them", self._leader.proposer.entries
-        yield "holdfast_master_commands_waiting", "Commands waiting to be proposed", self._leader.proposer.waiting
-        yield "holdfast_master_calls_under_way", "Calls under way, long polls not counted", self._budgets.calls.count
-        yield "holdfast_master_calls_under_way_max", "Bound of those", self._budgets.calls.most
-        yield "holdfast_master_calls_refused", "Calls refused because of that", self._budgets.calls.refused
+        yield "serving", float(self._leader.serving)
+        yield "term", status.term
+        yield "commit_index", status.commit_index
+        yield "applied_index", status.applied_index
+        yield "log_entries", status.log_length
+        yield "log_bytes", status.log_bytes
+        yield "raft_turn_seconds_max", status.longest_turn
+        yield "raft_turns_slow", status.slow_turns
+        yield "loop_turn_seconds_max", self._turns.longest
+        yield "loop_turns_slow", self._turns.slow
+        yield "raft_strangers", status.strangers
+        yield "raft_strangers_max", STRANGERS_MAX
+        yield "raft_strangers_displaced", status.displaced
+        yield "peers_connected", sum(p.connected for p in status.peers.values())
+        yield "commands_proposed", self._leader.proposer.commands
+        yield "entries_proposed", self._leader.proposer.entries
+        yield "commands_waiting", self._leader.proposer.waiting
+        yield "calls_under_way", self._budgets.calls.count
+        yield "calls_under_way_max", self._budgets.calls.most
+        yield "calls_refused", self._budgets.calls.refused
         yield from self._budget_gauges()
-        yield "holdfast_master_long_polls", "Long polls that wait", self._leader.waiters.count
-        yield "holdfast_master_long_polls_max", "Bound of those", WAITERS_MAX
-        yield "holdfast_master_workers", "Workers known", workers
-        yield "holdfast_master_workers_alive", "Workers alive", alive
-        yield "holdfast_master_workers_draining", "Those of them that drain", draining
-        yield "holdfast_master_applications", "Applications", applications
-        yield "holdfast_master_shuffles", "Shuffle generations", shuffles
-        yield (
-            "holdfast_master_under_replicated_epochs",
-            "Epochs of committed shuffles that have fewer copies than were asked for",
-            under_replicated,
-        )
-        yield "holdfast_master_array_bytes", "Bytes of assignments, moves, winners and manifests", array_bytes
-        yield "holdfast_master_answers", "Answered calls remembered", answers
-        yield (
-            "holdfast_master_quota_refusals",
-            "Shuffles refused because a quota was used up",
-            self._registry.quotas.refused,
-        )
+        yield "long_polls", self._leader.waiters.count
+        yield "long_polls_max", WAITERS_MAX
+        yield "workers", workers
+        yield "workers_alive", alive
+        yield "workers_draining", draining
+        yield "applications", applications
+        yield "shuffles", shuffles
+        yield "under_replicated_epochs", under_replicated
+        yield "array_bytes", array_bytes
+        yield "answers", answers
+        yield "quota_refusals", self._registry.quotas.refused
         yield from self._reduce_gauges()
 
-    def _budget_gauges(self) -> Iterable[tuple[str, str, float]]:
+    def _budget_gauges(self) -> Iterable[tuple[str, float]]:
         budgets = self._budgets
-        for name, what, slots in (
-            ("body_bytes", "Bytes of bodies of calls", budgets.bodies),
-            ("answer_bytes", "Bytes of answers not taken", budgets.answers),
-        ):
-            yield f"holdfast_master_{name}", f"{what} held", slots.count
-            yield f"holdfast_master_{name}_max", f"Bound of holdfast_master_{name}", slots.most
-            yield f"holdfast_master_{name}_refused", "Calls refused because that was used up", slots.refused
-        yield "holdfast_master_winners_bytes", "Bytes of winners of commits under way", self._sealing.winners.count
-        yield "holdfast_master_winners_bytes_max", "Bound of those", self._sealing.winners.most
-        yield "holdfast_master_http_connections", "Connections at the HTTP port", self._http.connections
-        yield "holdfast_master_http_connections_max", "Bound of those", self._http.connections_max
-        yield "holdfast_master_http_connections_displaced", "Strangers that made room", self._http.displaced
+        for name, slots in (("body_bytes", budgets.bodies), ("answer_bytes", budgets.answers)):
+            yield name, slots.count
+            yield f"{name}_max", slots.most
+            yield f"{name}_refused", slots.refused
+        yield "winners_bytes", self._sealing.winners.count
+        yield "winners_bytes_max", self._sealing.winners.most
+        yield "http_connections", self._http.connections
+        yield "http_connections_max", self._http.connections_max
+        yield "http_connections_displaced", self._http.displaced
 
-    def _reduce_gauges(self) -> Iterable[tuple[str, str, float]]:
+    def _reduce_gauges(self) -> Iterable[tuple[str, float]]:
         sealing, revives, moves = self._sealing.counts, self._reviver.counts, self._mover.counts
-        yield "holdfast_master_revives", "Failed epochs that clients asked new places for", revives.asked
-        yield "holdfast_master_revives_made", "Epochs that revives made", revives.made
-        yield "holdfast_master_revive_commands", "Commands that revives needed", revives.commands
-        yield "holdfast_master_revives_without_room", "Revives while no worker had room", revives.without_room
-        yield "holdfast_master_moves", "Epochs moved from workers lost, started again or draining", moves.made
-        yield "holdfast_master_move_commands", "Commands that did it", moves.commands
-        yield "holdfast_master_commits", "Generations of REDUCE partitions committed here", sealing.commits
-        yield "holdfast_master_commit_seconds", "Time that those took in all", sealing.commit_seconds
-        yield "holdfast_master_commits_without_worker", "Workers that commits did not wait for", sealing.given_up
-        yield "holdfast_master_lost_epochs", "Epochs that commits found lost", sealing.lost_epochs
-        yield (
-            "holdfast_master_commits_under_replicated_epochs",
-            "Epochs that commits found with fewer copies than were asked for",
-            sealing.under_replicated,
-        )
-        yield "holdfast_master_late_copies", "Copies sealed after their commit", self._late.added
-        yield "holdfast_master_early_seals", "Epochs sealed before their commit", self._early.sealed
-        for name, text, value in self._fleet.gauges():
-            yield f"holdfast_master_{name}", text, value
+        yield "revives", revives.asked
+        yield "revives_made", revives.made
+        yield "revive_commands", revives.commands
+        yield "revives_without_room", revives.without_room
+        yield "moves", moves.made
+        yield "move_commands", moves.commands
+        yield "commits", sealing.commits
+        yield "commit_seconds", sealing.commit_seconds
+        yield "commits_without_worker", sealing.given_up
+        yield "lost_epochs", sealing.lost_epochs
+        yield "commits_under_replicated_epochs", sealing.under_replicated
+        yield "late_copies", self._late.added
+        yield "early_seals", self._early.sealed
+        yield from self._fleet.gauges()
         if self._cleaner is not None:
             cleaned = self._cleaner.counts
-            yield "holdfast_master_dfs_rounds", "Times that this master looked through the DFS store", cleaned.rounds
-            yield "holdfast_master_dfs_removed", "Folders that it removed from there", cleaned.removed
-            yield "holdfast_master_dfs_failures", "Times that it could not", cleaned.failures
-            yield "holdfast_master_dfs_unheard", "Instances there that it never knew", cleaned.unheard
+            yield "dfs_rounds", cleaned.rounds
+            yield "dfs_removed", cleaned.removed
+            yield "dfs_failures", cleaned.failures
+            yield "dfs_unheard", cleaned.unheard
 
 
 def _raft_settings(
-    config: Config, own: configuration.Peer, secrets: tuple[bytes, bytes], security: ServerSecurity | None
+    config: Config, own: configuration.MasterPeer, secrets: tuple[bytes, bytes], security: ServerSecurity | None
 ) -> RaftSettings:
     raft, faults = config.raft, config.faults
     return RaftSettings(
@@ -438,15 +415,8 @@ async def _give_back() -> None:
         idle.tick()
 
 
-async def _run(
-    config: Config,
-    own: configuration.Peer,
-    secrets: tuple[bytes, bytes],
-    security: ServerSecurity | None,
-    store: DfsStore | None,
-    load: Callable[[], Config],
-) -> None:
-    server = Server(config, own, secrets, security, store, load)
+async def _run(make: Callable[[], MasterServer]) -> None:
+    server = make()
     for number in (signal.SIGTERM, signal.SIGINT):
         asyncio.get_running_loop().add_signal_handler(number, server.stop)
     await server.run()

@@ -46,7 +46,7 @@ from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.fleet.fleet import policy_of
 from holdfast.master.placement.assign import assign
 from holdfast.master.placement.members import Member
-from holdfast.master.placement.policy import Candidates, Disk, Policy, choose_field, shares
+from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy, choose_field, shares
 from holdfast.master.placement.topology import check_place
 
 
@@ -84,7 +84,7 @@ class ShuffleSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterSection:
+class SimulatedCluster:
     """Where it is placed."""
 
     workers: tuple[Workers, ...] = setting((), "Who is there.")
@@ -98,7 +98,7 @@ class ClusterSection:
 class Described:
     """A shuffle, a policy, and a cluster."""
 
-    cluster: ClusterSection
+    cluster: SimulatedCluster
     shuffle: ShuffleSection = field(default_factory=ShuffleSection)
     placement: PlacementSection = field(default_factory=PlacementSection)
 
@@ -176,7 +176,7 @@ def simulate(described: Described) -> dict[str, Any]:
 def _candidates(entries: Sequence[Workers], policy: Policy) -> Candidates:
     first: list[Member] = []
     second: list[Member] = []
-    disks: dict[int, list[Disk]] = {}
+    disks: dict[int, list[DirectoryLoad]] = {}
     for entry in entries:
         for number in range(entry.count):
             names = {"n": number, "rack": number % entry.racks}
@@ -187,7 +187,7 @@ def _candidates(entries: Sequence[Workers], policy: Policy) -> Candidates:
                 raise ConfigError(f"{place} has another depth than {policy.racks.default}")
             (second if entry.spared else first).append(Member(worker, host, place))
             flush, fetch = entry.flush[number % len(entry.flush)], entry.fetch[number % len(entry.fetch)]
-            disks[worker] = [Disk(entry.free[number % len(entry.free)], flush.ns // 1_000, fetch.ns // 1_000)]
+            disks[worker] = [DirectoryLoad(entry.free[number % len(entry.free)], flush.ns // 1_000, fetch.ns // 1_000)]
     return Candidates(first, second, disks)
 
 

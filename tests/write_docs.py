@@ -3,13 +3,13 @@
 Tests compare each page with what would be written, so a page that was forgotten is found.
 """
 
-from holdfast.common.config import config
-from tests.docs import api, log_events
+from tests.docs import api, configuration, log_events, metrics
 from tests.support.tree import ROOT
 
 PAGES = {
-    ROOT / "docs" / "configuration.md": config.documentation,
+    ROOT / "docs" / "configuration.md": configuration.documentation,
     ROOT / "docs" / "api.md": api.documentation,
+    ROOT / "docs" / "metrics.md": metrics.documentation,
     ROOT / "docs" / "log_events.md": log_events.documentation,
 }
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import textwrap
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.common.log_events import Level, LogEvent
@@ -54,11 +54,12 @@ def python_statuses(said: dict[str, Any]) -> str:
         "",
         "",
         "class Meaning(NamedTuple):",
-        '    """What a status means. `error` is the name of its class in errors.py; `moves_map`: the writer of a MAP',
-        '    file starts again on the next worker."""',
+        '    """What a status means. `error` is the name of its class in errors.py, `code` what Connect calls it;',
+        '    `moves_map`: the writer of a MAP file starts again on the next worker."""',
         "",
         "    next: Next",
         "    error: str",
+        "    code: str",
         "    push: PushDisposition",
         "    moves_map: bool",
         "    fetch: FetchDisposition",
@@ -71,17 +72,26 @@ def python_statuses(said: dict[str, Any]) -> str:
     for name, row in said["status"].items():
         ends = "".join(f"Loop.{each.upper()}, " for each in row.get("ends", ()))
         ends = f"({ends.rstrip(' ') if ends.count(',') == 1 else ends.rstrip(', ')})"
-        lines += [
-            f"    Status.{name}: Meaning(",
-            f"        Next.{row['next'].upper()},",
-            f'        "{row["error"]}",',
-            f"        PushDisposition.{row.get('push', 'stop').upper()},",
-            f"        {row.get('map') == 'move'},",
-            f"        FetchDisposition.{row.get('fetch', 'stop').upper()},",
-            f"        {ends},",
-            "    ),",
-        ]
+        cells = (
+            f"Next.{row['next'].upper()}",
+            f'"{row["error"]}"',
+            f'"{row["code"]}"',
+            f"PushDisposition.{row.get('push', 'stop').upper()}",
+            f"{row.get('map') == 'move'}",
+            f"FetchDisposition.{row.get('fetch', 'stop').upper()}",
+            ends,
+        )
+        lines += _call(f"Status.{name}: Meaning", cells)
     return "\n".join([*lines, "}", ""])
+
+
+def _call(head: str, given: Sequence[str]) -> list[str]:
+    """An item of a table, laid out as the formatter does."""
+    whole = ", ".join(given)
+    if len(one := f"    {head}({whole}),") <= _WIDTH:
+        return [one]
+    inner = [f"        {whole}"] if len(whole) + 8 <= _WIDTH else [f"        {each}," for each in given]
+    return [f"    {head}(", *inner, "    ),"]
 
 
 def python_limits(said: dict[str, Any]) -> str:

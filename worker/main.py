@@ -21,7 +21,7 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.descriptors import WorkerDescriptors, raise_descriptor_limit
 from holdfast.common.system.files import read_small_text
 from holdfast.common.system.modes import keep_private
-from holdfast.worker.core.health import Limits
+from holdfast.worker.core.health import HealthLimits
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 
@@ -62,7 +62,7 @@ def _store_settings(config: Config, source: str) -> StoreSettings:
         for found in config.worker.directories
     )
     checks = config.disk_check
-    health = Limits(
+    health = HealthLimits(
         probe_timeout_ns=checks.timeout.ns,
         errors_max=checks.errors,
         error_window_ns=checks.error_window.ns,

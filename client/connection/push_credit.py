@@ -16,7 +16,7 @@ from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.client import FrameClient
-from holdfast.common.statuses import Status
+from holdfast.common.statuses import MEANINGS, PushDisposition, Status
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 
@@ -89,7 +89,7 @@ class PushLine:
             text = f"no acknowledgement within {ACK_SECONDS:.0f} s"
             raise RetryError(text, status=Status.OUTCOME_UNKNOWN) from None
         except HoldfastError as error:
-            if error.status is Status.BUSY:
+            if MEANINGS[error.status].push is PushDisposition.AGAIN:
                 window = 0
             raise
         finally:

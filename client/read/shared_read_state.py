@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.read.read_book import OrderBy, ReadBook, Sight
-from holdfast.client.core.read.read_order import Health, Interleave
+from holdfast.client.core.read.read_order import Interleave, ReadHealth
 from holdfast.client.read.fetch_options import REGION_VARIABLE, FetchOptions, check_region
 from holdfast.common.ids import WorkerId
 
@@ -36,7 +36,7 @@ class SharedReadState:
         self._lock = threading.Lock()
         self._book = ReadBook(
             OrderBy(options.order),
-            Health(int(options.failure_expire * 1e9), int(options.slow_expire * 1e9)),
+            ReadHealth(int(options.failure_expire * 1e9), int(options.slow_expire * 1e9)),
             region=region,
             pending_threshold=options.pending_threshold,
             interleave=Interleave(options.remote_interleave),

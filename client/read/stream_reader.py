@@ -30,10 +30,10 @@ from holdfast.client.core.read.fetch import (
     CloseStream,
     Complete,
     Effect,
-    Failed,
     Fetch,
     K,
     OpenStream,
+    ReadFailed,
     WorkerState,
 )
 from holdfast.client.read.assemble import Assembler
@@ -72,7 +72,7 @@ class Record(NamedTuple):
     payload: Buffer
 
 
-class Piece(Protocol):
+class StreamPiece(Protocol):
     """A data frame's batches, put together; `size` is the credit to give back."""
 
     @property
@@ -219,7 +219,7 @@ class Reading(Generic[K]):
     consumed: int = 0
 
 
-P = TypeVar("P", bound=Piece)
+P = TypeVar("P", bound=StreamPiece)
 
 
 class Committed(Protocol):
@@ -463,7 +463,7 @@ class StreamReader(Generic[K, P]):
                     self._spawn(self._ask_masters(effect, self._away()))
                 case Complete():
                     self._complete = True
-                case Failed():
+                case ReadFailed():
                     # Data that is nowhere was lost, or dropped on purpose: only the masters know.
                     if isinstance(effect.error, DataLostError):
                         self._shuffle.forget_manifest()

@@ -22,9 +22,9 @@ from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.push_credit import ROOM_SECONDS, PushLine
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.core.write.locations import Locations
-from holdfast.client.core.write.push import Ask, Done, Effect, Failed, PushSession, Return, Send, Settled, Wake
-from holdfast.client.core.write.revivals import Revive
+from holdfast.client.core.write.locations import PartitionLocations
+from holdfast.client.core.write.push import AllKept, Ask, Effect, PushFailed, PushSession, Return, Send, Settled, Wake
+from holdfast.client.core.write.revivals import AskRevive
 from holdfast.client.write import settling
 from holdfast.client.write.batches import PushBatch, PushBatches
 from holdfast.client.write.status import PushStatus
@@ -71,13 +71,13 @@ _OVER = "shuffle {} map {} attempt {} was closed or aborted; nothing more can be
 class Routes:
     """What all attempts of a process know of a shuffle's places."""
 
-    locations: Locations
+    locations: PartitionLocations
     addresses: Addresses
     #: (map, attempt) of the writers that were made, where the caller chose the attempt
     attempts: dict[tuple[int, int], object] = field(default_factory=dict)
 
 
-class Target(Protocol):
+class PushTarget(Protocol):
     """What a writer asks of its shuffle; `ReduceShuffle` is one."""
 
     ticket: Ticket
@@ -104,7 +104,7 @@ class PushWriter:
 
     def __init__(
         self,
-        shuffle: Target,
+        shuffle: PushTarget,
         map_id: MapId,
         attempt: AttemptId,
         *,
@@ -260,7 +260,7 @@ class PushWriter:
 class _Pusher:
     """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
 
-    def __init__(self, shuffle: Target, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:
+    def __init__(self, shuffle: PushTarget, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
@@ -339,14 +339,14 @@ class _Pusher:
                     self._lines[effect.worker].returned(effect.size)
                 case Settled():
                     self._settle(effect.batches)
-                case Revive():
+                case AskRevive():
                     self._spawn(self._revive(effect))
                 case Wake():
                     self._pauses += 1
                     asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self._wake, effect.worker)
-                case Done():
+                case AllKept():
                     self._settle_outcome(None)
-                case Failed():
+                case PushFailed():
                     self._settle_outcome(effect.error)
 
     def _wake(self, worker: WorkerId | None) -> None:
@@ -414,7 +414,7 @@ class _Pusher:
             entries=send.entries,
         )
 
-    async def _revive(self, revive: Revive) -> None:
+    async def _revive(self, revive: AskRevive) -> None:
         request = pb.ReviveRequest(
             key=self._shuffle.key_message(),
             failed=[pb.FailedEpoch(partition=row[0], epoch=row[1], status=row[2]) for row in revive.failed],

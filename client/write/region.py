@@ -30,7 +30,7 @@ _PIECE_BYTES_MAX = PAYLOAD_BYTES_MAX - TOTALS.size
 
 
 @dataclass(slots=True)
-class Frame:
+class MapPushFrame:
     """One MAP_PUSH in the making; `pieces` back to back are its body."""
 
     region: int
@@ -49,14 +49,14 @@ class Frame:
         self.pieces += pieces
         self.size += size
 
-    def done(self) -> Frame:
+    def done(self) -> MapPushFrame:
         """Return the frame, its pieces joined if they are many."""
         if len(self.pieces) > PIECES_MAX:
             self.pieces = [b"".join(self.pieces)]
         return self
 
 
-class Regions:
+class MapRegions:
     """The batches of one map attempt, over all its regions. Not thread-safe."""
 
     def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
@@ -72,7 +72,7 @@ class Regions:
         self._regions = 0
         self._bytes = 0
 
-    def region(self, parts: Iterable[tuple[int, Buffer]], *, final: bool = False) -> Iterator[Frame]:
+    def region(self, parts: Iterable[tuple[int, Buffer]], *, final: bool = False) -> Iterator[MapPushFrame]:
         """Yield the frames of the next region, or of several where one of REGION_BYTES_MAX does not hold it all.
 
         `parts` ascend by partition; equal ones may follow one another. With `final`, partitions end here and nothing
@@ -80,7 +80,7 @@ class Regions:
         """
         yield from self._cut(self._final_batches(parts) if final else self._batches(parts), 0)
 
-    def broadcast(self, payloads: Iterable[Buffer]) -> Iterator[Frame]:
+    def broadcast(self, payloads: Iterable[Buffer]) -> Iterator[MapPushFrame]:
         """Yield the frames of a region that belongs to every partition; a map has one at most."""
         if self._broadcast is not None:
             raise ValueError("a map has one broadcast region at most")
@@ -102,9 +102,9 @@ class Regions:
             bits[partition >> 3] |= 1 << (partition & 7)
         return bytes(bits)
 
-    def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[Frame]:
+    def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[MapPushFrame]:
         """Cut batches into frames; the last one of a region says END. An empty region is no region."""
-        frame = Frame(self._regions, flags)
+        frame = MapPushFrame(self._regions, flags)
         total = 0
         for partition, pieces in batches:
             size = sum(map(len, pieces))
@@ -112,16 +112,16 @@ class Regions:
                 if flags & PushFlag.BROADCAST:
                     raise ValueError(f"a broadcast region holds at most {REGION_BYTES_MAX} bytes")
                 yield self._end_region(frame, total)
-                frame, total = Frame(self._regions, flags), 0
+                frame, total = MapPushFrame(self._regions, flags), 0
             elif frame.runs and (frame.size + size > FRAME_BYTES or len(frame.runs) == FRAME_RUNS_MAX):
                 yield frame.done()
-                frame = Frame(self._regions, flags)
+                frame = MapPushFrame(self._regions, flags)
             frame.add(partition, pieces)
             total += size
         if frame.runs:
             yield self._end_region(frame, total)
 
-    def _end_region(self, frame: Frame, total: int) -> Frame:
+    def _end_region(self, frame: MapPushFrame, total: int) -> MapPushFrame:
         frame.flags |= PushFlag.END
         self._regions += 1
         self._bytes += total

@@ -12,7 +12,7 @@ import tempfile
 from typing import IO
 
 from holdfast.client.compress import Buffer
-from holdfast.client.write.region import Frame
+from holdfast.client.write.region import MapPushFrame
 from holdfast.common.limits import MIB
 
 #: Frames kept in memory. A map of less output never touches the disk.
@@ -27,7 +27,7 @@ class Spool:
     def __init__(self, memory_bytes: int = SPOOL_BYTES) -> None:
         self._memory_bytes = memory_bytes
         self._in_memory = 0
-        self._frames: list[Frame] = []
+        self._frames: list[MapPushFrame] = []
         #: pieces in memory, or the place (offset, size) in the file
         self._places: list[list[Buffer] | tuple[int, int]] = []
         self._file: IO[bytes] | None = None
@@ -39,7 +39,7 @@ class Spool:
         """Bytes of the frames that are in memory."""
         return self._in_memory
 
-    def add(self, frame: Frame) -> None:
+    def add(self, frame: MapPushFrame) -> None:
         """Keep a frame; older ones may move to the file. Raises OSError if that is not possible."""
         self._frames.append(frame)
         self._places.append(frame.pieces)
@@ -48,7 +48,7 @@ class Spool:
             self._move(self._first_in_memory)
             self._first_in_memory += 1
 
-    def frame(self, index: int) -> Frame:
+    def frame(self, index: int) -> MapPushFrame:
         """Return region, flags and runs of a frame; its body comes from `pieces`."""
         return self._frames[index]
 

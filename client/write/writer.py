@@ -21,9 +21,19 @@ from holdfast.client.checks import whole
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import Addresses
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.core.write.map_write import Abandon, Effect, Failed, MapWrite, Open, Push, Seal, Wake, Written
+from holdfast.client.core.write.map_write import (
+    Abandon,
+    AskSeal,
+    Effect,
+    MapFailed,
+    MapWrite,
+    Open,
+    SendFrame,
+    WakeMap,
+    Written,
+)
 from holdfast.client.write import settling
-from holdfast.client.write.region import Frame, Regions
+from holdfast.client.write.region import MapPushFrame, MapRegions
 from holdfast.client.write.spool import SPOOL_BYTES, Spool
 from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError, RetryError
@@ -48,7 +58,7 @@ SEAL_SECONDS = 120.0
 _ATTEMPT_MAX = (1 << 64) - 1
 
 
-class Target(Protocol):
+class MapTarget(Protocol):
     """What a writer asks of its shuffle; `MapShuffle` is one."""
 
     ticket: Ticket
@@ -66,7 +76,7 @@ class MapWriter:
 
     def __init__(
         self,
-        shuffle: Target,
+        shuffle: MapTarget,
         assignment: MapAssignment,
         map_id: MapId,
         attempt: AttemptId,
@@ -81,7 +91,7 @@ class MapWriter:
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
-        self._regions = Regions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._regions = MapRegions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
         self._spool = Spool(spool_bytes)
         self._spool_bytes = spool_bytes
         self._added = 0
@@ -141,7 +151,7 @@ class MapWriter:
         if not self._sender.outcome.done() or kind is not None:
             self.abort()
 
-    def _send(self, frames: Iterator[Frame]) -> None:
+    def _send(self, frames: Iterator[MapPushFrame]) -> None:
         self._require_own_process()
         try:
             self._send_all(frames)
@@ -150,7 +160,7 @@ class MapWriter:
             self.abort()
             raise
 
-    def _send_all(self, frames: Iterator[Frame]) -> None:
+    def _send_all(self, frames: Iterator[MapPushFrame]) -> None:
         for frame in frames:
             self._spool.add(frame)
             self._added += frame.size
@@ -176,7 +186,7 @@ class _Sender:
     """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
 
     def __init__(
-        self, shuffle: Target, assignment: MapAssignment, map_id: MapId, attempt: AttemptId, spool: Spool
+        self, shuffle: MapTarget, assignment: MapAssignment, map_id: MapId, attempt: AttemptId, spool: Spool
     ) -> None:
         self._shuffle = shuffle
         self._map = map_id
@@ -184,7 +194,7 @@ class _Sender:
         self._spool = spool
         self._core = MapWrite(assignment, map_id, attempt)
         self._addresses = Addresses(shuffle.ticket, shuffle.addresses)
-        self._queues: dict[int, asyncio.Queue[Push]] = {}
+        self._queues: dict[int, asyncio.Queue[SendFrame]] = {}
         self._tasks: dict[int, asyncio.Task[None]] = {}
         #: strong references to short tasks; asyncio keeps none
         self._background: set[asyncio.Task[None]] = set()
@@ -240,25 +250,25 @@ class _Sender:
     def _do(self, effects: list[Effect]) -> None:
         for effect in effects:
             match effect:
-                case Push():
+                case SendFrame():
                     self._queues[effect.copy].put_nowait(effect)
                 case Open():
                     self._queues[effect.copy] = asyncio.Queue()  # bounded by the core's window
                     self._tasks[effect.copy] = self._spawn(self._serve_copy(effect))
-                case Seal():
+                case AskSeal():
                     self._spawn(self._seal(effect))
                 case Abandon():
                     self._abandon(effect)
-                case Wake():
+                case WakeMap():
                     wake = partial(self._wake, effect)
                     asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self.guarded, wake)
                 case Written():
                     self._settle_outcome(written=effect)
-                case Failed():
+                case MapFailed():
                     self._settle_outcome(error=effect.error)
         self._note_settled()
 
-    def _wake(self, effect: Wake) -> None:
+    def _wake(self, effect: WakeMap) -> None:
         self._do(self._core.woken(effect.epoch, effect.copy))
 
     async def _serve_copy(self, place: Open) -> None:
@@ -290,7 +300,7 @@ class _Sender:
             raise RetryError(f"no answer to MAP_OPEN within {ACK_SECONDS:.0f} s") from None
         return MapOpened.decode(reply.meta).handle
 
-    async def _push(self, client: FrameClient, handle: int, push: Push) -> None:
+    async def _push(self, client: FrameClient, handle: int, push: SendFrame) -> None:
         frame = self._spool.frame(push.frame)
         meta = MapPush(handle=handle, region=frame.region, flags=frame.flags, runs=frame.runs).encode()
         try:
@@ -303,7 +313,7 @@ class _Sender:
         timer = asyncio.get_running_loop().call_later(ACK_SECONDS, self.guarded, give_up)
         future.add_done_callback(lambda done: self.guarded(partial(self._answered, push, timer, done)))
 
-    def _answered(self, push: Push, timer: asyncio.TimerHandle, future: asyncio.Future[Reply]) -> None:
+    def _answered(self, push: SendFrame, timer: asyncio.TimerHandle, future: asyncio.Future[Reply]) -> None:
         timer.cancel()
         if future.cancelled():
             return
@@ -313,7 +323,7 @@ class _Sender:
         else:
             self._failed(push.copy, push.epoch, error if isinstance(error, HoldfastError) else RetryError(str(error)))
 
-    async def _seal(self, effect: Seal) -> None:
+    async def _seal(self, effect: AskSeal) -> None:
         try:
             client = await self._addresses.connect(effect.worker)
             async with asyncio.timeout(SEAL_SECONDS):

@@ -12,25 +12,14 @@ Called by the mains, the CLI and the local cluster.
 
 from __future__ import annotations
 
-import typing
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
 from holdfast.common.config import settings
 from holdfast.common.config.faults import FaultsSection
 from holdfast.common.config.placement import PlacementSection
-from holdfast.common.config.settings import (
-    Address,
-    Duration,
-    Port,
-    Ratio,
-    Size,
-    duration,
-    required,
-    setting,
-    size,
-)
+from holdfast.common.config.settings import Address, Duration, Port, Ratio, Size, duration, required, setting, size
 from holdfast.common.dfs.urls import StoreKind, harmless, parse_url
 from holdfast.common.errors import ConfigError
 
@@ -64,7 +53,7 @@ class ClusterSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Peer:
+class MasterPeer:
     """One master of the cluster, as the other masters reach it."""
 
     name: str = required("The master's name, as in its own [master] section.")
@@ -84,7 +73,7 @@ class MasterSection:
     http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
     directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
-    peers: tuple[Peer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
+    peers: tuple[MasterPeer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
@@ -139,7 +128,7 @@ class LeaseSection:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Directory:
+class DirectorySetting:
     """One storage directory of a worker."""
 
     path: str = required("Where it is, absolute. It belongs to one worker of one cluster for good.")
@@ -182,7 +171,7 @@ class WorkerSection:
     data_port: Port = setting(Port(7080), "Pushes and reads; clients learn it from the masters. 0: the system chooses.")
     http_port: Port = setting(Port(7081), "Health, status and metrics. 0 lets the system choose.")
     masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
-    directories: tuple[Directory, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
+    directories: tuple[DirectorySetting, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
     copy_grace: Duration = duration(
         "5s",
@@ -193,7 +182,6 @@ class WorkerSection:
         "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
     )
     memory: Size = size("256MiB", "What buffers may hold in all; past it pushes have to wait.")
-    region_bytes: Size = size("64MiB", "A region of a MAP file: what a map task sorts in memory at a time.")
     soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
     hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
     disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
@@ -436,7 +424,7 @@ def render(config: Config) -> str:
     return settings.render(config)
 
 
-def require_master(config: Config) -> Peer:
+def require_master(config: Config) -> MasterPeer:
     """Check what only a master needs; return its own entry among the peers. Raises ConfigError."""
     _check_security(config)
     _need(config.master.directory, "master.directory", "a directory for the journal")
@@ -449,7 +437,7 @@ def require_master(config: Config) -> Peer:
     raise ConfigError(f'master.name is "{config.master.name}", which is not among the peers: {names}')
 
 
-def _check_http(section: MasterSection, own: Peer) -> None:
+def _check_http(section: MasterSection, own: MasterPeer) -> None:
     """Raise ConfigError if clients would be sent to a port of this machine where nobody listens. Behind another name or
     address anything may stand that leads here."""
     host, _, port = str(own.http).rpartition(":")
@@ -481,47 +469,13 @@ def advertised(bind: str, address: str, this_host: str) -> str:
     return address or (this_host if bind in ("", "0.0.0.0", "::") else bind)
 
 
-def master_hosts(config: Config, own: Peer) -> list[str]:
+def master_hosts(config: Config, own: MasterPeer) -> list[str]:
     """By what clients, and other masters where there are some, reach the master `own`."""
     addresses = [own.http, own.raft] if len(config.master.peers) > 1 else [own.http]
     return list(dict.fromkeys(str(address).rpartition(":")[0].strip("[]") for address in addresses))
-
-
-def documentation() -> str:
-    """The text of docs/configuration.md: every key with its default and its reason."""
-    return _INTRODUCTION + "\n".join(_document(Config)) + "\n"
-
-
-def _document(kind: type[object]) -> Iterator[str]:
-    for section, section_kind in typing.get_type_hints(kind).items():
-        yield f"\n## [{section}]\n\n{section_kind.__doc__}\n\n| Key | Default | Meaning |\n|---|---|---|"
-        yield from _rows(section_kind)
-        for key, hint in typing.get_type_hints(section_kind).items():
-            for table in typing.get_args(hint):
-                if isinstance(table, type) and hasattr(table, "__dataclass_fields__"):
-                    yield f"\nEach of `{section}.{key}`:\n\n| Key | Default | Meaning |\n|---|---|---|"
-                    yield from _rows(table)
-
-
-def _rows(kind: type[object]) -> Iterator[str]:
-    for key, default, reason in settings.describe(kind):
-        yield f"| `{key}` | {f'`{default}`' if default else 'needed'} | {reason} |"
 
 
 def _need(value: object, key: str, what: str) -> None:
     if not value:
         section, _, name = key.partition(".")
         raise ConfigError(f"[{section}] needs {name}: {what}")
-
-
-_INTRODUCTION = """# Configuration
-
-Made from common/config/config.py by `python -m tests.write_docs`; change it there.
-
-A file is TOML. Unknown keys, wrong types and wrong units are refused with the line and the nearest known key. Sizes
-are text with a unit (B, KiB, MiB, GiB, TiB), durations too (ms, s, m, h, d). One file may hold the sections of every
-role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file, as in
-`HOLDFAST_WORKER_DATA_PORT=7080` or `HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as
-in the file. What the Spark plug-in reads, the share of an executor's memory that it may take among it, is set in Spark
-and listed in [spark.md](spark.md).
-"""

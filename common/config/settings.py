@@ -154,19 +154,12 @@ def render_value(value: object) -> str:
     return repr(value)
 
 
-def describe(kind: type[object]) -> Iterator[tuple[str, str, str]]:
-    """Yield (key, default as TOML or "", reason) for every key of one section or table, in order."""
-    for key in dataclasses.fields(cast(Any, kind)):
-        default = "" if key.default is dataclasses.MISSING else render_value(_text_of(key, kind, key.default))
-        yield key.name, default, key.metadata["reason"]
-
-
 def _keys_with_texts(value: object) -> Iterator[tuple[dataclasses.Field[object], object]]:
     for key in dataclasses.fields(cast(Any, value)):
-        yield key, _text_of(key, type(value), getattr(value, key.name))
+        yield key, text_of(key, type(value), getattr(value, key.name))
 
 
-def _text_of(key: dataclasses.Field[object], owner: type[object], value: object) -> object:
+def text_of(key: dataclasses.Field[object], owner: type[object], value: object) -> object:
     """A size is an int at run time and only its annotation knows that it is written as text."""
     if typing.get_type_hints(owner)[key.name] is Size:
         return _render_quantity(cast(int, value), SIZE_UNITS, "B")

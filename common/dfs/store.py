@@ -67,9 +67,7 @@ class Stored:
 class Counts:
     """What a store did since it was opened; read by metrics, so a lost increment between threads does not matter."""
 
-    puts: int = 0
     put_bytes: int = 0
-    reads: int = 0
     read_bytes: int = 0
     retries: int = 0
     failures: int = 0
@@ -206,7 +204,6 @@ class DfsStore:
             return self._put_once(name, path, size, check or self._section.verify)
 
         stored = self._attempt(f"store {name}", once)
-        self.counts.puts += 1
         self.counts.put_bytes += size
         return stored
 
@@ -216,7 +213,6 @@ class DfsStore:
         data = self._attempt(what, lambda: self._call(lambda: self._read_once(name, offset, length)), missing=name)
         if len(data) != length:
             raise CorruptError(f"DFS store {self.shown}: {what}: it ends after {len(data)} of {length} bytes")
-        self.counts.reads += 1
         self.counts.read_bytes += length
         return data
 

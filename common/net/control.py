@@ -48,7 +48,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.answers import not_master
 from holdfast.common.net.http_client import HttpClient, UnknownHostError
 from holdfast.common.net.methods import GRPC_MESSAGE_BYTES_MAX, METHODS, Method
-from holdfast.common.net.transports import GrpcTransport, Transport
+from holdfast.common.net.transports import ControlTransport, GrpcTransport
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.statuses import Status
@@ -119,7 +119,7 @@ class ControlClient:
         """Start afresh in this process: nothing of the parent's connections can be used."""
         self._pid = os.getpid()
         self._http = HttpClient(self._shown)
-        self._transport: Transport = GrpcTransport(self._shown) if self._kind == "grpc" else self._http
+        self._transport: ControlTransport = GrpcTransport(self._shown) if self._kind == "grpc" else self._http
         self._leader = ""  # its HTTP address
         self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
         #: why each of them was not found to lead when it was asked last

@@ -63,7 +63,7 @@ class HttpClient:
         self._closed = False
 
     def call(self, address: str, path: str, request: bytes, timeout_s: float) -> asyncio.Future[bytes]:
-        """Begin one try at the master at `address`, "host:port"; see Transport."""
+        """Begin one try at the master at `address`, "host:port"; see ControlTransport."""
 
         def read(status: int, headers: Mapping[str, str], body: bytes) -> bytes:
             return read_http(address, status, headers, body, self.cluster_id)

@@ -3,10 +3,10 @@
 Rules: every request but for OPEN_PATH shows a token where security is on, and is permitted by who serves, before
 anything else of it is looked at. A connection that has shown a permitted request is known, all others are strangers.
 Where all places are taken, that of the stranger who came first goes to who comes; where there is none, who comes is
-closed at once. A connection that has no request under way is closed FIRST_SECONDS after it came if it never finished
-sending a request, and KEEPALIVE_SECONDS after its last answer otherwise; what is unsent FLUSH_SECONDS later is dropped.
+closed at once. A connection that has no request under way is closed `first_s` after it came if it never finished
+sending a request, and `keepalive_s` after its last answer otherwise; what is unsent `flush_s` later is dropped.
 What is not HTTP is answered 400, in words that repeat nothing of it, and logged in one line; a compressed body is
-answered 415 and never unpacked. Under TLS a handshake under way counts as a connection and has HANDSHAKE_SECONDS; what
+answered 415 and never unpacked. Under TLS a handshake under way counts as a connection and has `handshake_s`; what
 is not TLS is hung up on (tls_protocol.py). Built on aiohttp's low-level server. Called by master/api/http.py and
 worker/server/observe/http.py.
 """
@@ -17,6 +17,7 @@ import asyncio
 import logging
 import socket
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
 
@@ -29,25 +30,14 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.tls_protocol import RECEIVED_BYTES, TlsProtocol
 from holdfast.common.security.http import CHALLENGE, token_of
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 
-#: From connecting to the end of the first request's headers.
-FIRST_SECONDS = 15.0
-#: Between an answer and the next request; clients of ours close earlier.
-KEEPALIVE_SECONDS = 75.0
-#: From closing a connection to dropping what the other side has not taken of the answers.
-FLUSH_SECONDS = 15.0
-#: From connecting to the end of the handshake of TLS.
-HANDSHAKE_SECONDS = 5.0
-#: Connections open at once; most are long polls.
-CONNECTIONS_MAX = 16_384
 _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
 #: Answered to anybody; who asks for it is a stranger as before.
 OPEN_PATH = "/healthz"
-_BACKLOG = 1024
 #: Of a body that nobody has read yet, of each connection; the system keeps the rest.
 _READ_BYTES = 32 * KIB
 
@@ -55,15 +45,33 @@ _AS_IT_IS = "send the body as it is: no Content-Encoding is taken here\n"
 _NOT_HTTP = "this is not a request of HTTP that is understood here\n"
 
 #: Who makes a request is None where security is off, and at OPEN_PATH.
-Handler = Callable[[web.BaseRequest, Identity | None], Awaitable[web.StreamResponse]]
+Handler = Callable[[web.BaseRequest, Bearer | None], Awaitable[web.StreamResponse]]
 #: Raises HoldfastError for who may not make this request.
-Permit = Callable[[web.BaseRequest, Identity | None], None]
+Permit = Callable[[web.BaseRequest, Bearer | None], None]
 
 
 def in_words(error: HoldfastError) -> web.Response:
     """Refuse who has shown no token that does, for people."""
     code = HTTPStatus.FORBIDDEN if error.status is Status.FORBIDDEN else HTTPStatus.UNAUTHORIZED
     return web.Response(text=f"{error}\n", status=code)
+
+
+@dataclass(frozen=True)
+class HttpLimits:
+    """Bounds of an HTTP port; times in seconds."""
+
+    #: connections open at once; most are long polls
+    connections: int = 16_384
+    #: what the system takes at once, also beyond that
+    backlog: int = 1024
+    #: from connecting to the end of the first request's headers
+    first_s: float = 15.0
+    #: between an answer and the next request; clients of ours close earlier
+    keepalive_s: float = 75.0
+    #: from closing a connection to dropping what the other side has not taken of the answers
+    flush_s: float = 15.0
+    #: from connecting to the end of the handshake of TLS
+    handshake_s: float = 5.0
 
 
 class HttpServer:
@@ -76,22 +84,12 @@ class HttpServer:
         security: ServerSecurity | None = None,
         *,
         refuse: Callable[[HoldfastError], web.Response] = in_words,
-        connections_max: int = CONNECTIONS_MAX,
-        first_seconds: float = FIRST_SECONDS,
-        keepalive_seconds: float = KEEPALIVE_SECONDS,
-        flush_seconds: float = FLUSH_SECONDS,
-        handshake_seconds: float = HANDSHAKE_SECONDS,
-        backlog: int = _BACKLOG,
+        limits: HttpLimits | None = None,
     ) -> None:
-        """With `security` every connection is under TLS. `refuse` answers who is not permitted. `backlog`: what the
-        system takes at once, also beyond the bound."""
-        self._backlog = backlog
+        """With `security` every connection is under TLS. `refuse` answers who is not permitted."""
         self._handler, self._permit, self._refuse, self._security = handler, permit, refuse, security
-        self.connections_max = connections_max
+        self.limits = limits or HttpLimits()
         self._tls = None if security is None else security.listening
-        self._handshake_seconds = handshake_seconds
-        self._first_seconds, self._keepalive_seconds = first_seconds, keepalive_seconds
-        self._flush_seconds = flush_seconds
         self._server = _Server(
             self._answer, access_log=None, logger=_logger(), auto_decompress=False, read_bufsize=_READ_BYTES
         )
@@ -109,9 +107,9 @@ class HttpServer:
         """Listen on an address or a listening socket; return the port. Raises OSError if the address is taken."""
         loop = asyncio.get_running_loop()
         if isinstance(where, socket.socket):
-            self._listener = await loop.create_server(self._connection, sock=where, backlog=self._backlog)
+            self._listener = await loop.create_server(self._connection, sock=where, backlog=self.limits.backlog)
         else:
-            self._listener = await loop.create_server(self._connection, *where, backlog=self._backlog)
+            self._listener = await loop.create_server(self._connection, *where, backlog=self.limits.backlog)
         self._sweep()
         return int(self._listener.sockets[0].getsockname()[1])
 
@@ -133,12 +131,12 @@ class HttpServer:
         return len(self._server.strangers) + len(self._server.known)
 
     def _connection(self) -> asyncio.BaseProtocol:
-        if self.connections >= self.connections_max and not self._make_room():
+        if self.connections >= self.limits.connections and not self._make_room():
             return _Refusing()
         if self._tls is None:
             return self._server()
         strangers = self._server.strangers
-        return TlsProtocol(self._tls, self._server, strangers, self._received, self._handshake_seconds, _STOP_SECONDS)
+        return TlsProtocol(self._tls, self._server, strangers, self._received, self.limits.handshake_s, _STOP_SECONDS)
 
     def _make_room(self) -> bool:
         """Close the stranger that came first; return whether there was one."""
@@ -174,9 +172,9 @@ class HttpServer:
             return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
         finally:
             self._busy.discard(connection)
-            self._deadlines[connection] = asyncio.get_running_loop().time() + self._keepalive_seconds
+            self._deadlines[connection] = asyncio.get_running_loop().time() + self.limits.keepalive_s
 
-    def _identify(self, request: web.BaseRequest) -> Identity | None:
+    def _identify(self, request: web.BaseRequest) -> Bearer | None:
         """Return who makes a request. Raises UnauthenticatedError, TokenExpiredError."""
         if self._security is None:
             return None
@@ -186,11 +184,11 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         now = loop.time()
         open_ = self._server.connections
-        self._deadlines = {each: self._deadlines.get(each, now + self._first_seconds) for each in open_}
+        self._deadlines = {each: self._deadlines.get(each, now + self.limits.first_s) for each in open_}
         for connection, deadline in self._deadlines.items():
             if deadline <= now and connection not in self._busy:
                 if connection.transport is not None:
-                    loop.call_later(self._flush_seconds, connection.transport.abort)
+                    loop.call_later(self.limits.flush_s, connection.transport.abort)
                 connection.force_close()
         self._timer = loop.call_later(_SWEEP_SECONDS, self._sweep)
 

@@ -39,7 +39,7 @@ _GRPC_OPTIONS = (
 )
 
 
-class Transport(Protocol):
+class ControlTransport(Protocol):
     """What control.py needs of a way to a master."""
 
     #: whose masters are meant; "" while any will do

@@ -20,7 +20,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.security.credentials import TLS_LEAST, CredentialsProvider, calling_context
 from holdfast.common.security.expiry import meet
-from holdfast.common.security.tokens import SECRET_BYTES_MIN, Identity, Keeper, TokenKind, must_be_at, subject_only_at
+from holdfast.common.security.tokens import SECRET_BYTES_MIN, Bearer, Keeper, TokenKind, must_be_at, subject_only_at
 from holdfast.common.system.files import read_small, read_small_text
 from holdfast.common.system.log import log_event
 
@@ -109,7 +109,7 @@ class ServerSecurity:
         token = self.keeper.mint(TokenKind.SERVER, subject, int(time.time()), _ONLY_FOR_LIFE_S)
         return _OnlyFor(token, self.ca_pem, self.context)
 
-    def identify(self, token: str, address: str = "") -> Identity:
+    def identify(self, token: str, address: str = "") -> Bearer:
         """Return who shows this token; `address` is where this server was reached, if it takes tokens that are only for
         that. Raises UnauthenticatedError, TokenExpiredError."""
         identity = self.keeper.verify(token, time.time())

@@ -52,7 +52,7 @@ SEES = (TokenKind.VIEWER, TokenKind.ADMIN, TokenKind.SERVER)
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class Bearer:
     """Who a verified token says its bearer is."""
 
     kind: TokenKind
@@ -85,7 +85,7 @@ class Keeper:
         body = _HEAD.pack(kind, now_s, now_s + life_s) + subject
         return PREFIX + base64.urlsafe_b64encode(body + self._mac(self._key, body)).decode().rstrip("=")
 
-    def verify(self, token: str, now_s: float) -> Identity:
+    def verify(self, token: str, now_s: float) -> Bearer:
         """Return who the bearer is. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
         if not token:
             raise UnauthenticatedError("a token is needed here, and none was given")
@@ -99,7 +99,7 @@ class Keeper:
         if issued > now_s + SKEW_S:
             raise UnauthenticatedError("the token is of the future: the clocks of two hosts differ")
         try:
-            return Identity(TokenKind(kind), body[_HEAD.size :], expires)
+            return Bearer(TokenKind(kind), body[_HEAD.size :], expires)
         except ValueError:
             raise UnauthenticatedError("the token is of a kind that this version does not know") from None
 
@@ -136,14 +136,14 @@ def times_of(token: str) -> tuple[int, int]:
     return issued, expires
 
 
-def must_be(identity: Identity | None, *kinds: TokenKind) -> None:
+def must_be(identity: Bearer | None, *kinds: TokenKind) -> None:
     """Raise ForbiddenError unless the bearer is of one of these kinds; None stands for a cluster without security."""
     if identity is not None and identity.kind not in kinds:
         allowed = " or ".join(kind.name.lower() for kind in kinds)
         raise ForbiddenError(f"this takes a token of kind {allowed}, not {identity.kind.name.lower()}")
 
 
-def must_be_at(identity: Identity, address: str) -> None:
+def must_be_at(identity: Bearer, address: str) -> None:
     """Raise UnauthenticatedError for a token that was made for another server than the one at this address."""
     if identity.only_at not in ("", address):
         raise UnauthenticatedError("the token was made for another server")

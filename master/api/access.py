@@ -13,10 +13,10 @@ from contextvars import ContextVar
 from typing import Any
 
 from holdfast.common.errors import ForbiddenError
-from holdfast.common.security.tokens import SEES, Identity, TokenKind, must_be
+from holdfast.common.security.tokens import SEES, Bearer, TokenKind, must_be
 
 #: Who makes the call that is being answered; None without security.
-CALLER: ContextVar[Identity | None] = ContextVar("caller", default=None)
+CALLER: ContextVar[Bearer | None] = ContextVar("caller", default=None)
 
 _ANYBODY = tuple(TokenKind)
 _OWNS = (TokenKind.APPLICATION,)
@@ -54,12 +54,12 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
 _WITHOUT_INSTANCE = frozenset({"Shuffles/Discover", "Admin/ListWorkers"})
 
 
-def check_method(identity: Identity | None, method: str) -> None:
+def check_method(identity: Bearer | None, method: str) -> None:
     """Raise ForbiddenError unless the bearer may make some call of this method; nothing of it has to be read yet."""
     must_be(identity, *METHOD_KINDS.get(method, ()))
 
 
-def check_call(identity: Identity | None, method: str, request: Any) -> None:
+def check_call(identity: Bearer | None, method: str, request: Any) -> None:
     """Raise ForbiddenError unless the bearer may make this call; None stands for a cluster without security."""
     if identity is None:
         return
@@ -70,18 +70,18 @@ def check_call(identity: Identity | None, method: str, request: Any) -> None:
             raise ForbiddenError("this token is of another application")
 
 
-def is_owner(identity: Identity | None, user: str) -> bool:
+def is_owner(identity: Bearer | None, user: str) -> bool:
     """Whether the bearer may act for an application of this user: anybody but another user."""
     return identity is None or identity.kind is not TokenKind.USER or identity.subject == user.encode()
 
 
-def check_owner(identity: Identity | None, user: str) -> None:
+def check_owner(identity: Bearer | None, user: str) -> None:
     """Raise ForbiddenError unless `is_owner`."""
     if not is_owner(identity, user):
         raise ForbiddenError("this application is another user's")
 
 
-def user_of(identity: Identity | None, owner: Callable[[bytes], str | None]) -> str | None:
+def user_of(identity: Bearer | None, owner: Callable[[bytes], str | None]) -> str | None:
     """Which user calls, `owner` being that of an instance; None where nobody says, or for those who run the cluster."""
     if identity is None or identity.kind not in (TokenKind.APPLICATION, TokenKind.USER):
         return None

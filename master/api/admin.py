@@ -15,6 +15,7 @@ from holdfast.common.errors import ConfigError, ProtocolError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.common.system.versions import versions
 from holdfast.common.version import VERSION
@@ -26,8 +27,7 @@ from holdfast.master.core.retention import Retention, why_kept
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.moves import moved_count
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
-from holdfast.master.core.state.state import Below, State, Tables
-from holdfast.master.core.usage import UsageTotals
+from holdfast.master.core.state.state import Below, State, StateTables
 from holdfast.master.fleet.fleet import Fleet, place_of
 from holdfast.master.leader.handing_over import hand_over
 from holdfast.master.leader.leader import Leader
@@ -46,7 +46,7 @@ _FORMATS = {"raft": str(WIRE_VERSION), "journal": str(ENTRY_VERSION), "state": s
 _LOOKS = 5
 
 
-def _every_shuffle(tables: Tables) -> Iterator[Shuffle]:
+def _every_shuffle(tables: StateTables) -> Iterator[Shuffle]:
     return (shuffle for below in tables.below.values() for shuffle in below.shuffles.values())
 
 
@@ -220,10 +220,10 @@ class Admin:
 
         return why_kept(application, silence_ms, self._leader.config.lease.deletion_grace.ms)
 
-    def _look(self) -> tuple[RaftStatus, Tables]:
+    def _look(self) -> tuple[RaftStatus, StateTables]:
         return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
 
-    async def _hash(self, tables: Tables) -> bytes:
+    async def _hash(self, tables: StateTables) -> bytes:
         """Hash the state in a thread; once for each index."""
         if self._hashed[0] != tables.index:
             loop = asyncio.get_running_loop()

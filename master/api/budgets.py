@@ -17,7 +17,7 @@ from types import TracebackType
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB, MIB
 from holdfast.common.net.methods import Method
-from holdfast.common.security.tokens import Identity, TokenKind
+from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.access import user_of
 from holdfast.master.core.slots import Slots
@@ -49,7 +49,7 @@ _OF_WORKERS = "Registry/"
 
 
 @dataclass(frozen=True, slots=True)
-class Asker:
+class BudgetOwner:
     """Whose share a call takes of."""
 
     who: Hashable
@@ -57,10 +57,10 @@ class Asker:
     vital: bool
 
 
-class Room(AbstractContextManager["Room"]):
+class BudgetRoom(AbstractContextManager["BudgetRoom"]):
     """What one call holds of a budget; given back at the end of a `with`, or by `close`."""
 
-    def __init__(self, slots: Slots, asker: Asker, what: str) -> None:
+    def __init__(self, slots: Slots, asker: BudgetOwner, what: str) -> None:
         self._slots, self._asker, self._what = slots, asker, what
         self.held = 0
 
@@ -71,7 +71,7 @@ class Room(AbstractContextManager["Room"]):
             slots.refused += 1
             taken = f"{slots.count} of {slots.most} taken, {slots.taken.get(who, 0)} of {slots.most_each} by you"
             raise RetryError(f"this master has no room for {self._what} now ({taken}); try again", status=Status.BUSY)
-        slots.take(who, amount, vital=vital)
+        slots.take(who, amount)
         self.held += amount
 
     def keep(self, amount: int) -> None:
@@ -93,28 +93,28 @@ class Room(AbstractContextManager["Room"]):
 class Budgets:
     """The budgets of one master."""
 
-    def __init__(self, owner: Callable[[bytes], str | None] = lambda _: None) -> None:
+    def __init__(self, owner: Callable[[bytes], str | None]) -> None:
         """`owner` tells the user of an application, None if it is not known."""
         self._owner = owner
         self.calls = Slots(CALLS_MAX, CALLS_EACH_MAX, CALLS_RESERVED)
         self.bodies = Slots(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX, BODY_BYTES_RESERVED)
         self.answers = Slots(ANSWER_BYTES_MAX, ANSWER_BYTES_EACH_MAX, ANSWER_BYTES_RESERVED)
 
-    def asker(self, caller: Identity | None, host: str, method: Method) -> Asker:
+    def asker(self, caller: Bearer | None, host: str, method: Method) -> BudgetOwner:
         """Return whose share a call takes of: a user's, with all its applications, or a host's without security."""
         if caller is None:
-            return Asker(host, method.name.startswith(_OF_WORKERS))
+            return BudgetOwner(host, method.name.startswith(_OF_WORKERS))
         user = user_of(caller, self._owner)
-        return Asker((TokenKind.USER, user) if user else (caller.kind, caller.subject), caller.kind in _VITAL)
+        return BudgetOwner((TokenKind.USER, user) if user else (caller.kind, caller.subject), caller.kind in _VITAL)
 
-    def body(self, asker: Asker) -> Room:
+    def body(self, asker: BudgetOwner) -> BudgetRoom:
         """Room for a body; nothing is taken yet."""
-        return Room(self.bodies, asker, "more bytes of bodies")
+        return BudgetRoom(self.bodies, asker, "more bytes of bodies")
 
-    def answer(self, asker: Asker) -> Room:
+    def answer(self, asker: BudgetOwner) -> BudgetRoom:
         """Room for an answer; nothing is taken yet."""
-        return Room(self.answers, asker, "more bytes of answers")
+        return BudgetRoom(self.answers, asker, "more bytes of answers")
 
-    def call(self, asker: Asker) -> Room:
+    def call(self, asker: BudgetOwner) -> BudgetRoom:
         """Room for a call; nothing is taken yet."""
-        return Room(self.calls, asker, "more calls")
+        return BudgetRoom(self.calls, asker, "more calls")

@@ -25,10 +25,10 @@ from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, MET
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.http import token_of
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
-from holdfast.master.api.budgets import SMALL_BYTES, Room
+from holdfast.master.api.budgets import SMALL_BYTES, BudgetRoom
 from holdfast.master.api.handlers import Handlers, without_frames
 from holdfast.master.api.statuses import code_of, metadata_of
 
@@ -99,7 +99,7 @@ async def _add_health(server: aio.Server, names: list[str]) -> None:
     health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
 
 
-def _identify(security: ServerSecurity | None, context: Any) -> Identity | None:
+def _identify(security: ServerSecurity | None, context: Any) -> Bearer | None:
     if security is None:
         return None
     shown = dict(context.invocation_metadata() or ()).get("authorization", "")
@@ -111,7 +111,7 @@ def _host(context: Any) -> str:
     return str(context.peer()).rpartition(":")[0]
 
 
-async def _request(messages: AsyncIterator[bytes], room: Room) -> bytes:
+async def _request(messages: AsyncIterator[bytes], room: BudgetRoom) -> bytes:
     """Read the one message of a call into the room that it takes. Raises ProtocolError, RetryError."""
     room.take(GRPC_MESSAGE_BYTES_MAX)
     try:
@@ -124,7 +124,7 @@ async def _request(messages: AsyncIterator[bytes], room: Room) -> bytes:
     raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
 
 
-async def _send(reply: Message, room: Room, context: Any) -> None:
+async def _send(reply: Message, room: BudgetRoom, context: Any) -> None:
     """Return when gRPC has sent an answer into the room that it takes. Raises RetryError."""
     size = reply.ByteSize()
     if size > SMALL_BYTES:

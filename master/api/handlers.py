@@ -17,12 +17,12 @@ from google.protobuf.message import Message
 from holdfast.common.errors import HoldfastError, ProtocolError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.methods import METHODS, Method
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.master.api import proto_bodies
 from holdfast.master.api.access import CALLER, check_call, check_method
-from holdfast.master.api.budgets import Asker, Budgets
+from holdfast.master.api.budgets import BudgetOwner, Budgets
 from holdfast.master.observe.metrics import Metrics
 
 _LONG_POLLS = frozenset({"Shuffles/GetManifest"})
@@ -41,7 +41,7 @@ class Handlers:
         self._metrics = metrics
         self.budgets = budgets
 
-    def admit(self, method: Method, caller: Identity | None) -> None:
+    def admit(self, method: Method, caller: Bearer | None) -> None:
         """Before the request is read: raise ForbiddenError for whom this method is not for, whatever is asked."""
         try:
             check_method(caller, method.name)
@@ -57,7 +57,7 @@ class Handlers:
             self._metrics.answered(method.name, error.status, 0.0)
             raise
 
-    async def call(self, method: Method, request: Message, caller: Identity | None, asker: Asker) -> Message:
+    async def call(self, method: Method, request: Message, caller: Bearer | None, asker: BudgetOwner) -> Message:
         """Answer a call of this caller (None: there is no security) from the share of `asker`; raises HoldfastError and
         nothing else."""
         started = time.perf_counter()

@@ -21,13 +21,13 @@ from google.protobuf.message import Message
 
 from holdfast.common.errors import HoldfastError, ProtocolError
 from holdfast.common.limits import KIB
-from holdfast.common.net.http_server import CONNECTIONS_MAX, OPEN_PATH, HttpServer
+from holdfast.common.net.http_server import OPEN_PATH, HttpLimits, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import SEES, Identity, must_be
+from holdfast.common.security.tokens import SEES, Bearer, must_be
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
-from holdfast.master.api.budgets import SMALL_BYTES, Asker, Room
+from holdfast.master.api.budgets import SMALL_BYTES, BudgetOwner, BudgetRoom
 from holdfast.master.api.handlers import Handlers
 from holdfast.master.api.json_bodies import JsonBodies
 from holdfast.master.api.proto_bodies import too_long
@@ -73,8 +73,8 @@ class MasterHttp:
         self._pages = pages
         self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
-        most = connections_max(CONNECTIONS_MAX, MASTER_DOORS)
-        self._server = HttpServer(self._answer, self._permit, security, refuse=self._deny, connections_max=most)
+        limits = HttpLimits(connections_max(HttpLimits.connections, MASTER_DOORS))
+        self._server = HttpServer(self._answer, self._permit, security, refuse=self._deny, limits=limits)
 
     @property
     def connections(self) -> int:
@@ -84,7 +84,7 @@ class MasterHttp:
     @property
     def connections_max(self) -> int:
         """Bound of those."""
-        return self._server.connections_max
+        return self._server.limits.connections
 
     @property
     def displaced(self) -> int:
@@ -99,7 +99,7 @@ class MasterHttp:
         """Stop listening and close what is open."""
         await self._server.stop()
 
-    def _permit(self, request: web.BaseRequest, caller: Identity | None) -> None:
+    def _permit(self, request: web.BaseRequest, caller: Bearer | None) -> None:
         method = self._methods.get(request.path)
         if method is None:
             must_be(caller, *SEES)
@@ -112,12 +112,12 @@ class MasterHttp:
         answer.headers[_CLUSTER] = self._cluster
         return answer
 
-    async def _answer(self, request: web.BaseRequest, caller: Identity | None) -> web.StreamResponse:
+    async def _answer(self, request: web.BaseRequest, caller: Bearer | None) -> web.StreamResponse:
         answer = await self._serve(request, caller)
         answer.headers[_CLUSTER] = self._cluster
         return answer
 
-    async def _serve(self, request: web.BaseRequest, caller: Identity | None) -> web.StreamResponse:
+    async def _serve(self, request: web.BaseRequest, caller: Bearer | None) -> web.StreamResponse:
         method = self._methods.get(request.path)
         if method is not None:
             return await self._call(method, request, caller)
@@ -136,10 +136,9 @@ class MasterHttp:
         try:
             return web.Response(body=await self._pages.page(request.query), headers=_PAGE_HEADERS)
         except HoldfastError as error:
-            code = code_of(error.status)
-            return _refused(error, code, http_status_of(code))
+            return _refused(error)
 
-    async def _call(self, method: Method, request: web.BaseRequest, caller: Identity | None) -> web.Response:
+    async def _call(self, method: Method, request: web.BaseRequest, caller: Bearer | None) -> web.Response:
         content_type = request.content_type
         if request.method != "POST":
             return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
@@ -161,10 +160,9 @@ class MasterHttp:
             late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
             return _refused(late, "deadline_exceeded", 408)
         except HoldfastError as error:
-            code = code_of(error.status)
-            return _refused(error, code, http_status_of(code))
+            return _refused(error)
 
-    async def _message(self, method: Method, content_type: str, body: bytearray, asker: Asker) -> Message:
+    async def _message(self, method: Method, content_type: str, body: bytearray, asker: BudgetOwner) -> Message:
         """Return the request that is in the body, of which nothing is left."""
         if content_type == "application/json":
             return await self._json.read(method, body, asker.who)
@@ -174,7 +172,7 @@ class MasterHttp:
             body.clear()
 
     async def _reply(
-        self, reply: Message, content_type: str, asker: Asker, transport: asyncio.WriteTransport | None
+        self, reply: Message, content_type: str, asker: BudgetOwner, transport: asyncio.WriteTransport | None
     ) -> web.Response:
         """Write an answer, for which there has to be room until the client has taken it. One that fits in what the
         system takes at once needs neither room nor a bound on the time."""
@@ -205,7 +203,7 @@ def _json(reply: Message) -> bytes:
 class _Held(web.Response):
     """An answer that gives its room back when the client has taken it, or is given up."""
 
-    def __init__(self, room: Room, body: bytes, content_type: str) -> None:
+    def __init__(self, room: BudgetRoom, body: bytes, content_type: str) -> None:
         super().__init__(body=body, content_type=content_type)
         self._room = room
 
@@ -241,7 +239,7 @@ def _is_idle(transport: asyncio.WriteTransport | None) -> bool:
     return transport is not None and not transport.get_write_buffer_size()
 
 
-async def _read(request: web.BaseRequest, method: Method, content_type: str, room: Room) -> bytearray:
+async def _read(request: web.BaseRequest, method: Method, content_type: str, room: BudgetRoom) -> bytearray:
     """Read the body into the room that it takes; its length is checked before, and again while a chunked one comes in.
     What has come goes at once where the rest does not: the error is kept by aiohttp, with this frame."""
     most = method.request_bytes_max
@@ -266,7 +264,10 @@ async def _read(request: web.BaseRequest, method: Method, content_type: str, roo
     return data
 
 
-def _refused(error: HoldfastError, code: str, status: int) -> web.Response:
+def _refused(error: HoldfastError, code: str = "", status: int = 0) -> web.Response:
+    code = code or code_of(error.status)
     headers = {name.title(): value for name, value in metadata_of(error).items()}
     body = json.dumps({"code": code, "message": str(error)})
-    return web.Response(text=body, status=status, headers=headers, content_type="application/json")
+    return web.Response(
+        text=body, status=status or http_status_of(code), headers=headers, content_type="application/json"
+    )

@@ -18,7 +18,7 @@ from holdfast.common.errors import ProtocolError
 from holdfast.common.limits import KIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import Method
 from holdfast.common.statuses import Status
-from holdfast.master.api.turns import Line
+from holdfast.master.leader.turns import Line
 
 #: What opens or parts values, or is escaped, in one body. The longest Revive has four for each partition.
 MARKS_MAX = 6 * REVIVE_EPOCHS_MAX

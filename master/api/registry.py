@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -18,7 +17,7 @@ from holdfast.master.control.draining import Draining
 from holdfast.master.control.quotas import Quotas
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import DIRECTORIES_MAX
-from holdfast.master.core.state.records import KIND_REDUCE, Directory, Worker
+from holdfast.master.core.state.records import Directory, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
@@ -36,7 +35,7 @@ class Registry:
         self._leader = leader
         self._fleet = fleet
         self.quotas = Quotas(leader)
-        self.draining = Draining(leader, lambda: fleet.taking(KIND_REDUCE, Ack.WRITTEN))
+        self.draining = Draining(leader, fleet)
 
     async def register_worker(self, request: pb.RegisterWorkerRequest) -> pb.RegisterWorkerReply:
         """Take note of a worker's start; return its number."""

@@ -24,12 +24,12 @@ from holdfast.common.version import VERSION
 from holdfast.common.worker_states import LOST
 from holdfast.master.api.access import CALLER, check_owner
 from holdfast.master.api.registry import Registry
-from holdfast.master.api.uploads import submit, upload_name
-from holdfast.master.api.winners import Seen, WinnersCheck
+from holdfast.master.api.winners import WinnersCheck
 from holdfast.master.control.late import unsealed_copies
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.reviving import UNUSABLE_MAX, Reviver
 from holdfast.master.control.sealing import Sealing
+from holdfast.master.core.commit import Seen
 from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
@@ -37,6 +37,7 @@ from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet, place_of
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, gone
+from holdfast.master.leader.uploads import submit, upload_name
 from holdfast.master.observe.masters import Masters
 from holdfast.master.placement.policy import Candidates
 

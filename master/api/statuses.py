@@ -1,4 +1,4 @@
-"""How a status of common/statuses.py is told over gRPC and over HTTP (Connect): one table, one place.
+"""How a status of common/statuses.py is told over gRPC and over HTTP (Connect).
 
 Callers decide by the number; the code only makes generic tools (load balancers, curl, grpcurl) say something sensible.
 """
@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from holdfast.common.errors import HoldfastError, IncarnationTooLowError, NotLeaderError
 from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
-from holdfast.common.statuses import Status
+from holdfast.common.statuses import MEANINGS, Status
 
 #: Connect's code, which is gRPC's name in lower case -> HTTP status.
 _HTTP = {
@@ -21,40 +21,11 @@ _HTTP = {
     "internal": 500,
     "unavailable": 503,
 }
-_CODES = {
-    Status.NOT_LEADER: "unavailable",
-    Status.UNAVAILABLE: "unavailable",
-    Status.OUTCOME_UNKNOWN: "unavailable",
-    Status.BUSY: "unavailable",
-    Status.APPLICATION_GONE: "not_found",
-    Status.UNKNOWN_SHUFFLE: "not_found",
-    Status.UNKNOWN_GENERATION: "not_found",
-    Status.UNKNOWN_WORKER: "not_found",
-    Status.NOT_COMMITTED: "failed_precondition",
-    Status.NEED_WINNERS: "failed_precondition",
-    Status.COMMITTED: "failed_precondition",
-    Status.GENERATION_CLOSED: "failed_precondition",
-    Status.INCARNATION_TOO_LOW: "failed_precondition",
-    Status.CALL_TOO_OLD: "failed_precondition",
-    Status.CALL_REUSED: "already_exists",
-    Status.CONFLICT: "already_exists",
-    Status.WORKER_CONFLICT: "already_exists",
-    Status.NO_ROOM: "resource_exhausted",
-    Status.QUOTA_EXCEEDED: "resource_exhausted",
-    Status.TOO_LARGE: "resource_exhausted",
-    Status.BAD_REQUEST: "invalid_argument",
-    Status.BAD_FRAME: "invalid_argument",
-    Status.BAD_VERSION: "invalid_argument",
-    Status.WRONG_CLUSTER: "failed_precondition",
-    Status.UNAUTHENTICATED: "unauthenticated",
-    Status.TOKEN_EXPIRED: "unauthenticated",
-    Status.FORBIDDEN: "permission_denied",
-}
 
 
 def code_of(status: int) -> str:
     """Return Connect's code for a status, such as "unavailable"."""
-    return _CODES.get(Status(status), "internal")
+    return MEANINGS[Status(status)].code
 
 
 def http_status_of(code: str) -> int:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import hashlib
 from collections.abc import Callable, Hashable
-from dataclasses import dataclass
 from functools import partial, reduce
 from operator import or_
 
@@ -19,27 +18,13 @@ from holdfast.common.formats.reduce_layouts import ReduceWinners
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
-from holdfast.master.api.turns import Line
+from holdfast.master.core.commit import Seen
 from holdfast.master.core.state.records import KIND_MAP, Shuffle
+from holdfast.master.leader.turns import Line
 
 #: Winners larger than this inflated are checked in a thread, so that other calls go on.
 _INLINE_BYTES = 64 * KIB
 _U64_MAX = (1 << 64) - 1
-
-
-@dataclass(frozen=True, slots=True)
-class Seen:
-    """What a winners array holds; of MAP partitions also what the winners name: workers, bytes, and how many wrote
-    anything to one worker alone. Of REDUCE partitions `written` has bit p (byte p // 8, bit p % 8) set if a winner
-    wrote for partition p, where the committer said so."""
-
-    maps: int
-    partitions: int
-    digest: bytes
-    data_bytes: int = 0
-    single: int = 0
-    written: bytes | None = None
-    workers: frozenset[int] = frozenset()
 
 
 class WinnersCheck:

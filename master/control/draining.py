@@ -12,17 +12,19 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 
 from holdfast.common.errors import ConflictError, NoRoomError, ProtocolError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from holdfast.master.api.turns import turn
-from holdfast.master.core.drains import Kept, Verdict, judge, named, ref_of
+from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
-from holdfast.master.core.state.records import Worker
+from holdfast.master.core.state.records import KIND_REDUCE, Worker
+from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.turns import turn
 from holdfast.master.placement.members import Member
 
 #: How long an answer to who takes data stands.
@@ -32,16 +34,19 @@ _TAKING_NS = 200_000_000
 class Draining:
     """Begins, cancels and tells drains on the leader."""
 
-    def __init__(self, leader: Leader, takers: Callable[[], Iterable[Member]]) -> None:
-        """`takers` returns the workers that take new data."""
+    def __init__(self, leader: Leader, fleet: Fleet) -> None:
         self._leader = leader
-        self._takers = takers
+        self._fleet = fleet
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
         #: who took data a moment ago: with all workers draining each of them asks for it
         self._taking: frozenset[int] = frozenset()
         self._taking_until_ns = 0
         self._taking_lives = -1
+
+    def _takers(self) -> Iterable[Member]:
+        """The workers that take new data."""
+        return self._fleet.taking(KIND_REDUCE, Ack.WRITTEN)
 
     async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
         """Have the named workers drain, or take data again; return their records.
@@ -86,7 +91,7 @@ class Draining:
         if not worker.draining_ms or not worker.alive:
             return None
         placed, kept = self._leader.drains.placed(worker), self._kept(worker)
-        verdict: Verdict = judge(placed, kept, self.others(worker))
+        verdict: DrainVerdict = judge(placed, kept, self.others(worker))
         return pb.Drain(
             since_ms=max(self._leader.now_ms() - worker.draining_ms, 0),
             epochs=placed.epochs if placed is not None else None,

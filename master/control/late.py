@@ -31,13 +31,13 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
-from holdfast.master.api.uploads import submit, upload_name
 from holdfast.master.control.locations import Locations, epochs_of, off_loop
 from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tally, unsealed, with_late
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Shuffle, Worker
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.uploads import submit, upload_name
 
 _PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
 #: How often a manifest is made anew because another copy was added meanwhile.
@@ -170,9 +170,7 @@ class LateCopies:
         while missing := late.missing(number, SEAL_EPOCHS_MAX):
             worker = self._asker.worker(key, number)
             answer = await self._asker.ask(worker, key, missing, SealFlag.FINAL)
-            late.answered(number, worker, shuffle.ack, answer.epochs)
-            if late.missing(number, len(missing)) == missing:
-                raise ProtocolError(f'worker "{worker.name}" answered a seal with other epochs')
+            late.heard(worker, shuffle.ack, missing, answer.epochs)
         await self._say(key, late)
         self._forget(key)
 
@@ -194,20 +192,12 @@ class LateCopies:
     async def _propose(self, shuffle: Shuffle, manifest: bytes, told: Tally) -> Answer:
         version = shuffle.manifest_version.to_bytes(4, "little")
         upload = upload_name(len(manifest), repr(shuffle.key).encode(), version, manifest)
-        command = cmd.Command(
-            cmd.AddCopies(
-                key=shuffle.key,
-                manifest_version=shuffle.manifest_version,
-                manifest=b"" if upload else manifest,
-                upload=upload,
-                data_bytes=told.data_bytes,
-                lost=told.lost,
-                under_replicated=told.under_replicated,
-                awaited=told.awaited,
-                unsealed=told.unsealed,
-            )
+        numbers = {name: number for name, number in told._asdict().items() if name != "epochs"}
+        within = b"" if upload else manifest
+        body = cmd.AddCopies(
+            key=shuffle.key, manifest_version=shuffle.manifest_version, manifest=within, upload=upload, **numbers
         )
-        return await submit(self._leader, command, upload, manifest)
+        return await submit(self._leader, cmd.Command(body), upload, manifest)
 
 
 async def unsealed_copies(shuffle: Shuffle) -> dict[int, set[EpochKey]]:

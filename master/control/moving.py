@@ -45,7 +45,7 @@ from holdfast.master.placement.replace import Moving
 
 
 @dataclass(slots=True)
-class MoveCounts:
+class EpochMoveCounts:
     """What was moved since this master started; read by its metrics."""
 
     made: int = 0
@@ -66,7 +66,7 @@ class EpochMover:
         self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
         #: shuffles that cannot move without breaking what placement enforces
         self._stuck: set[ShuffleKey] = set()
-        self.counts = MoveCounts()
+        self.counts = EpochMoveCounts()
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:

@@ -14,10 +14,10 @@ from holdfast.common.errors import QuotaExceededError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted, in_bytes
+from holdfast.common.sizes import UsageTotals, counted, in_bytes
 from holdfast.master.core.state.records import Application
 from holdfast.master.core.state.state import State
-from holdfast.master.core.usage import Limits, Owned, Row, UsageTotals, exceeded
+from holdfast.master.core.usage import Owned, QuotaLimits, Row, exceeded
 from holdfast.master.leader.leader import Leader
 
 #: Refusals of an application are logged so often at most; of so many applications it is remembered.
@@ -29,18 +29,18 @@ class Quotas:
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
         quota = leader.config.quota
-        self._application = Limits(quota.application_bytes, quota.application_files)
-        self._user = Limits(quota.user_bytes, quota.user_files)
-        self._users = {each.user: Limits(each.bytes, each.files) for each in quota.users}
+        self._application = QuotaLimits(quota.application_bytes, quota.application_files)
+        self._user = QuotaLimits(quota.user_bytes, quota.user_files)
+        self._users = {each.user: QuotaLimits(each.bytes, each.files) for each in quota.users}
         #: shuffles refused since this master started; read by its metrics
         self.refused = 0
         #: when refusals of an application were logged last
 
-    def of_application(self) -> Limits:
+    def of_application(self) -> QuotaLimits:
         """What each application may hold."""
         return self._application
 
-    def of_user(self, user: str) -> Limits:
+    def of_user(self, user: str) -> QuotaLimits:
         """What all applications of a user may hold together."""
         return self._users.get(user, self._user)
 

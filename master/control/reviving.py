@@ -21,7 +21,6 @@ from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from holdfast.master.api.turns import turn
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.sealing import Sealing
@@ -34,6 +33,7 @@ from holdfast.master.core.state.records import KIND_REDUCE, Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.turns import turn
 from holdfast.master.placement.assign import CopyPlace
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving

@@ -62,7 +62,7 @@ def _place(spot: Spot) -> dict[str, str]:
     return {"dfs": spot.path} if spot.is_dfs else {"directory": spot.path}
 
 
-class Peers:
+class ConnectedPeers:
     """Which other masters are connected."""
 
     def __init__(self) -> None:

@@ -38,7 +38,7 @@ class Kept(NamedTuple):
     shuffles: int
 
 
-class Verdict(NamedTuple):
+class DrainVerdict(NamedTuple):
     """Whether a worker may be restarted, and removed; what is missing for the next of the two, "" where nothing is."""
 
     restart: bool
@@ -80,7 +80,7 @@ def held(newest: Iterable[PlacedEpoch], workers: frozenset[int]) -> Counter[int]
     return found
 
 
-def judge(placed: Placed | None, kept: Kept | None, others: bool) -> Verdict:
+def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdict:
     """Say how far a drain is; `others` says whether another worker takes data."""
     waits = ""
     if not others:
@@ -95,11 +95,11 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> Verdict:
     elif kept.writing:
         waits = f"epochs and map files that are not sealed there: {kept.writing}"
     if waits:
-        return Verdict(restart=False, removal=False, waits=waits)
+        return DrainVerdict(restart=False, removal=False, waits=waits)
     assert kept is not None
     if kept.shuffles:
-        return Verdict(True, False, f"it keeps data of {counted(kept.shuffles, 'shuffle')}")
-    return Verdict(True, True, "")
+        return DrainVerdict(True, False, f"it keeps data of {counted(kept.shuffles, 'shuffle')}")
+    return DrainVerdict(True, True, "")
 
 
 def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:

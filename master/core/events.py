@@ -66,7 +66,7 @@ class Event:
         return self.happened.event.level
 
 
-class Ring:
+class LatestEvents:
     """The latest events."""
 
     def __init__(self, kept: int = KEPT) -> None:
@@ -87,6 +87,7 @@ class Ring:
         event = Event(self.last, time_ms, index, happened)
         if happened.event in _REPEATS:
             event = self._repeated(ring, event)
+        assert not ring or event.number > next(reversed(ring)), "numbers grow"
         ring[event.number] = event
         if len(ring) > self._kept:
             ring.popitem(last=False)

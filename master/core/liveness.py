@@ -34,7 +34,7 @@ class Timing:
 
 
 @dataclass(frozen=True, slots=True)
-class Decisions:
+class LivenessDecisions:
     """What is to be proposed. `late` says that everybody got a full lease instead."""
 
     lost: tuple[WorkerRef, ...] = ()
@@ -95,13 +95,13 @@ class Liveness:
         known = self._known.setdefault(ref, now if self._looked else self._since)
         return now - max(heard, known, self._since)
 
-    def tick(self, now: int, workers: Iterable[Worker], applications: Iterable[Application]) -> Decisions:
+    def tick(self, now: int, workers: Iterable[Worker], applications: Iterable[Application]) -> LivenessDecisions:
         """Decide what changed. The caller has handled every call that came in before."""
         late = now - self._ticked > _LATE_TICKS * self._timing.tick_ns
         self._ticked = now
         if late:
             self._since = now
-            return Decisions(late=True)
+            return LivenessDecisions(late=True)
         known_workers = {WorkerRef(worker.id, worker.incarnation): worker for worker in workers}
         known_leases = {
             LeaseRef(application.instance, lease.holder): lease
@@ -112,7 +112,7 @@ class Liveness:
         lost, back = self._judge_workers(now, known_workers)
         mark, revoke, end = self._judge_leases(now, known_leases)
         self._looked = True
-        return Decisions(lost, back, mark, revoke, end)
+        return LivenessDecisions(lost, back, mark, revoke, end)
 
     def _renewed(self, ref: LeaseRef) -> int:
         return max(self._leases.get(ref, 0), self._instances.get(ref.instance, 0))

@@ -8,7 +8,7 @@ Rules
 * One that says again and again that it is busy or full has the data. It is asked for five times `return_grace`, counted
   from the first time, whatever came in between; only an answer ends the count.
 
-Pure; times are monotonic nanoseconds. Used by master/control/sealing.py, one for each worker of a commit.
+Pure; times are monotonic nanoseconds. Used by commit.py, one for each worker of a commit.
 """
 
 from __future__ import annotations
@@ -17,6 +17,8 @@ from dataclasses import dataclass
 
 #: A worker that is busy or full is asked for so many times the return grace.
 BUSY_GRACES = 5
+#: A worker that gave no answer is asked again after the first, and later and later up to the second.
+PAUSE_MIN_S, PAUSE_MAX_S = 0.05, 1.0
 
 
 @dataclass(slots=True)
@@ -31,6 +33,10 @@ class Patience:
     failing: int = 0
     #: since when it says that it is busy or full
     busy: int = 0
+    #: it said once that it is full
+    was_full: bool = False
+    #: after what it is asked again when it gives no answer
+    pause_s: float = PAUSE_MIN_S
 
     def asks(self, now: int) -> None:
         """It is asked, for the first time or again."""
@@ -47,6 +53,11 @@ class Patience:
     def was_busy(self, now: int) -> None:
         """It has the data, and cannot seal it now."""
         self.failing, self.busy = 0, self.busy or now
+
+    def pause(self) -> float:
+        """Return after how many seconds to ask it again; the next pause is longer."""
+        pause_s, self.pause_s = self.pause_s, min(self.pause_s * 1.5, PAUSE_MAX_S)
+        return pause_s
 
     def left_at(self, silence: int, now: int) -> int:
         """Return from when on it is not waited for where there are other copies; `silence` is how long it sent no

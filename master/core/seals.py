@@ -9,7 +9,7 @@ Rules
 * A worker that does not know an epoch is believed only if it has not started since, or kept all it acknowledged
   (epochs.vouches); otherwise that copy is lost.
 
-Pure; driven by master/control/sealing.py.
+Pure; driven by commit.py, and by master/control/late.py.
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from heapq import merge
 from itertools import islice
 from typing import NamedTuple
 
+from holdfast.common.errors import ProtocolError
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
@@ -83,6 +84,7 @@ class Seals:
                 self._sizes[side].append(0)
                 if worker != NO_WORKER:
                     self._left.setdefault(worker, _Left()).add(row)
+        assert len(self._placed) == len(self._statuses[1]) == len(self._rows), "columns are as long as there are epochs"
 
     @property
     def copies(self) -> int:
@@ -115,9 +117,17 @@ class Seals:
             self._statuses[side][row] = status
             self._sizes[side][row] = size
             self._left[worker].count -= 1
+            assert self._left[worker].count >= 0, f"worker {worker} answers for each copy once"
+
+    def heard(self, record: Worker, ack: int, wanted: Sequence[EpochKey], answers: Sequence[SealedEpoch]) -> None:
+        """Take what a worker said when it was asked for these. Raises ProtocolError if that is about others."""
+        self.answered(record.id, record, ack, answers)
+        if self.missing(record.id, len(wanted)) == wanted:
+            raise ProtocolError(f'worker "{record.name}" answered a seal with other epochs')
 
     def give_up(self, worker: int) -> None:
         """Do not wait for this worker any more."""
+        assert worker in self._left, f"worker {worker} was waited for"
         self._given_up.add(worker)
 
     def enough(self, away: Iterable[int] = ()) -> bool:

@@ -11,6 +11,9 @@ from __future__ import annotations
 from collections.abc import Hashable
 from dataclasses import dataclass, field
 
+from holdfast.common.errors import RetryError
+from holdfast.common.statuses import Status
+
 
 @dataclass(slots=True)
 class Slots:
@@ -33,16 +36,25 @@ class Slots:
         """Whether this one gets no such amount, having its share."""
         return self.taken.get(who, 0) + amount > self.most_each
 
-    def take(self, who: Hashable, amount: int = 1, *, vital: bool = False) -> None:
+    def take(self, who: Hashable, amount: int = 1) -> None:
         """Take so much. There is as much."""
         assert self.count + amount <= self.most, self.count
         self.taken[who] = self.taken.get(who, 0) + amount
         self.count += amount
+
+    def claim(self, who: Hashable, what: str, amount: int = 1) -> None:
+        """Take so much of `what`. Raises RetryError (BUSY) if there is none, or none for this one."""
+        if self.full(amount):
+            raise RetryError(f"{self.count} {what}; try again", status=Status.BUSY)
+        if self.full_for(who, amount):
+            raise RetryError(f"{self.taken.get(who, 0)} {what} for this application; try again", status=Status.BUSY)
+        self.take(who, amount)
 
     def give_back(self, who: Hashable, amount: int = 1) -> None:
         """Give so much back."""
         rest = self.taken.pop(who, 0) - amount
         assert rest >= 0, who
         self.count -= amount
+        assert self.count >= 0, f"{who} gives back what was taken"
         if rest:
             self.taken[who] = rest

@@ -12,18 +12,7 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.common.ids import shuffle_name
-from holdfast.common.sizes import counted, in_bytes
-
-
-class UsageTotals(NamedTuple):
-    """Bytes and files."""
-
-    size_bytes: int = 0
-    files: int = 0
-
-    def plus(self, other: UsageTotals, sign: int = 1) -> UsageTotals:
-        """The sum, or with sign -1 the difference."""
-        return UsageTotals(self.size_bytes + sign * other.size_bytes, self.files + sign * other.files)
+from holdfast.common.sizes import UsageTotals, counted, in_bytes
 
 
 class Row(NamedTuple):
@@ -34,7 +23,7 @@ class Row(NamedTuple):
     shuffles: tuple[tuple[int, UsageTotals], ...] = ()
 
 
-class Limits(NamedTuple):
+class QuotaLimits(NamedTuple):
     """What may be held; 0: any number."""
 
     size_bytes: int = 0
@@ -97,6 +86,7 @@ class Usage:
     def _add(self, row: Row, sign: int) -> None:
         found = self._applications.setdefault(row.instance, _Application())
         found.held = found.held.plus(row.held, sign)
+        assert min(found.held) >= 0, "no worker takes back more than it told"
         for shuffle, held in row.shuffles:
             left = found.shuffles.get(shuffle, UsageTotals()).plus(held, sign)
             if left == UsageTotals():
@@ -124,10 +114,10 @@ class Owned(NamedTuple):
 def exceeded(
     usage: Usage,
     asker: Owned,
-    application: Limits,
+    application: QuotaLimits,
     user: str,
     owned: Iterable[Owned],
-    of_user: Limits,
+    of_user: QuotaLimits,
     own_row: bool = False,
 ) -> str:
     """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is.
@@ -142,7 +132,7 @@ def exceeded(
             "more: "
             f"{application.key('application', own)} in [quota] of the masters"
         )
-    if of_user == Limits():
+    if of_user == QuotaLimits():
         return ""
     found = list(owned)
     total = UsageTotals()

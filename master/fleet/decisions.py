@@ -18,7 +18,7 @@ CHOICES_MAX = 16
 LEFT_OUT_MAX = 20
 
 
-class Decisions:
+class PlacementDecisions:
     """Choices by shuffle; the oldest go."""
 
     def __init__(self) -> None:

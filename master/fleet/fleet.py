@@ -27,17 +27,17 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
-from holdfast.master.api.turns import turn
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.fleet.capacity import CapacityReport, no_room, takes, why_not
-from holdfast.master.fleet.decisions import LEFT_OUT_MAX, Decisions
+from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.turns import turn
 from holdfast.master.placement.assign import Assigned, CopyPlace, assign
 from holdfast.master.placement.members import Draw, Member
-from holdfast.master.placement.policy import Candidates, Disk, Policy
+from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.replace import Moving, replace_all
@@ -100,7 +100,7 @@ class Fleet:
         self.policy = policy_of(self._section)
         self.places: Places = make_places(self._section)
         self.counts = FleetCounts()
-        self.decisions = Decisions()
+        self.decisions = PlacementDecisions()
         self._task: asyncio.Task[None] | None = None
         self._reloading = asyncio.Lock()
         #: resolvers may hang: they have a thread of their own, and ask for all that waits at once
@@ -286,10 +286,10 @@ class Fleet:
         disks = {one.worker: found for one, found in taking.items()}
         return Candidates(first, second, disks, frozenset(places.values())).sparing(shuffle.avoid)
 
-    def taking(self, kind: int, ack: int) -> dict[Member, Sequence[Disk]]:
+    def taking(self, kind: int, ack: int) -> dict[Member, Sequence[DirectoryLoad]]:
         """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
         places = self.places_now()
-        found: dict[Member, Sequence[Disk]] = {}
+        found: dict[Member, Sequence[DirectoryLoad]] = {}
         for worker, beat in self._beats():
             if worker.draining_ms:
                 continue
@@ -297,7 +297,7 @@ class Fleet:
             # A new leader has not heard everybody yet; a worker refuses what it cannot take.
             if here is None or here:
                 member = Member(worker.id, worker.host, places[worker.id])
-                found[member] = [Disk(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
+                found[member] = [DirectoryLoad(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
         return found
 
     def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Iterator[tuple[Worker, str]]:
@@ -386,26 +386,22 @@ class Fleet:
 
     # What is shown.
 
-    def gauges(self) -> Iterator[tuple[str, str, float]]:
-        """Name, help and value of each."""
-        yield (
-            "placement_not_adhering",
-            "Partitions placed whose copies do not stand as wished",
-            self.counts.not_adhering,
-        )
-        yield "rack_unresolved", "Hosts nobody knows the place of, counted each time", self.counts.unresolved
+    def gauges(self) -> Iterator[tuple[str, float]]:
+        """Name and value of each."""
+        yield "placement_not_adhering", self.counts.not_adhering
+        yield "rack_unresolved", self.counts.unresolved
         workers = self._leader.node.local(
             lambda machine: [each for each in machine.state.workers.values() if each.alive]
         )
         default = self.policy.racks.default
         places = places_of(workers, default)
         on_default = sum(place == default for place in places.values())
-        yield "workers_on_default_rack", "Living workers of which nobody knows where they are", on_default
+        yield "workers_on_default_rack", on_default
         if self._leader.serving:
             now = self._leader.now_ns()
-            yield "workers_flapping", "Workers that start again and again", len(self._flapping.look(now))
+            yield "workers_flapping", len(self._flapping.look(now))
             held = self._quarantine.tick(now, fresh_draw())
-            yield "workers_in_quarantine", "Workers with many errors", len(held)
+            yield "workers_in_quarantine", len(held)
 
 
 @dataclass(frozen=True, slots=True)

@@ -55,7 +55,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Report:
+class WorkerReport:
     """The last heartbeat of a worker, when it came, and what the one before says of its pace."""
 
     incarnation: int
@@ -97,7 +97,7 @@ class Leader:
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         self._callers = Callers()
         #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
-        self.reports: dict[int, Report] = {}
+        self.reports: dict[int, WorkerReport] = {}
         #: what those heartbeats say of who holds how much, and of what is not well
         self.usage = Usage()
         self.conditions = Conditions()
@@ -208,7 +208,7 @@ class Leader:
         rates = Rates()
         if before is not None and before.incarnation == beat.incarnation:
             rates = rates_between(before.heartbeat.counters, beat.counters, now - before.at_ns, before.rates)
-        self.reports[beat.worker] = Report(beat.incarnation, beat, now, rates)
+        self.reports[beat.worker] = WorkerReport(beat.incarnation, beat, now, rates)
         self.events.tell_all(self.conditions.heard(beat.worker, worker, _spots(beat)))
 
     # Commands and reads.

@@ -10,9 +10,7 @@ import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
-from holdfast.common.errors import RetryError
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.statuses import Status
 from holdfast.master.core.slots import Slots
 from holdfast.master.state_machine.state_machine import Subject
 
@@ -39,10 +37,8 @@ class Waiters:
 
     async def wait(self, key: ShuffleKey, seconds: float) -> None:
         """Return when the shuffle may have changed or after `seconds`. Raises RetryError (BUSY) past the bounds."""
-        if self._polls.full() or self._polls.full_for(key.instance):
-            raise RetryError(f"{self.count} calls are waiting on this master; try again", status=Status.BUSY)
+        self._polls.claim(key.instance, "calls are waiting on this master")
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._polls.take(key.instance)
         try:
             with self.watch((key,), lambda: None if woken.done() else woken.set_result(None)):
                 await asyncio.wait((woken,), timeout=seconds)

@@ -16,8 +16,8 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from holdfast.common.log_events import Level, LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_facts
-from holdfast.master.core.conditions import Peers
-from holdfast.master.core.events import LEVELS, Event, Happened, Ring
+from holdfast.master.core.conditions import ConnectedPeers
+from holdfast.master.core.events import LEVELS, Event, Happened, LatestEvents
 from holdfast.master.raft import RaftStatus
 
 _LIMIT_DEFAULT, LIMIT_MAX = 100, 3_000
@@ -33,9 +33,9 @@ class Events:
     def __init__(self, name: str, now_ms: Callable[[], int]) -> None:
         """`name` is this master's; `now_ms` the wall clock."""
         self._name, self._now_ms = name, now_ms
-        self._ring = Ring()
+        self._ring = LatestEvents()
         self._lock = threading.Lock()
-        self._peers = Peers()
+        self._peers = ConnectedPeers()
 
     def applied(self, time_ms: int, index: int, happened: Iterable[Happened]) -> None:
         """Take in what an entry of the log did; any thread."""

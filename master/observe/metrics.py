@@ -1,4 +1,4 @@
-"""The masters' metrics for Prometheus; docs/metrics.md lists them.
+"""The masters' metrics for Prometheus; metric_help.py says what they mean, and docs/metrics.md lists them.
 
 Rules: no label takes values from clients: methods and statuses are fixed sets, so the number of series is bounded.
 Gauges are read when they are scraped. Called by handlers.py (counts) and http.py (the text).
@@ -14,22 +14,23 @@ from prometheus_client.registry import Collector
 
 from holdfast.common.net.methods import METHODS
 from holdfast.common.statuses import Status
+from holdfast.master.observe.metric_help import CALL_SECONDS, CALLS, GAUGES, LABELLED
 
 #: Seconds; a command is a few milliseconds, a long poll up to 30 s.
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
-Gauges = Callable[[], Iterable[tuple[str, str, float]]]
+Gauges = Callable[[], Iterable[tuple[str, float]]]
 
 
 class Metrics:
     """One registry per master process."""
 
     def __init__(self, gauges: Gauges, readings: Collector | None = None) -> None:
-        """`gauges` yields (name, help, value) when metrics are scraped, `readings` whole families."""
+        """`gauges` yields (name, value) when metrics are scraped, `readings` whole families."""
         self._registry = CollectorRegistry(auto_describe=False)
-        self._calls = Counter("holdfast_master_calls", "Calls answered", ["method", "status"], registry=self._registry)
+        self._calls = Counter("holdfast_master_calls", CALLS, ["method", "status"], registry=self._registry)
         seconds = Histogram(
-            "holdfast_master_call_seconds", "Time to answer", ["method"], registry=self._registry, buckets=_BUCKETS
+            "holdfast_master_call_seconds", CALL_SECONDS, ["method"], registry=self._registry, buckets=_BUCKETS
         )
         self._seconds = {name: seconds.labels(name) for name in METHODS}
         self._counts: dict[tuple[str, Status], Counter] = {}
@@ -56,5 +57,19 @@ class _Gauges(Collector):
         self._read = gauges
 
     def collect(self) -> Iterable[Metric]:
-        for name, text, value in self._read():
-            yield GaugeMetricFamily(name, text, value=value)
+        for name, value in self._read():
+            yield gauge(name, value)
+
+
+def gauge(name: str, value: float) -> Metric:
+    """A number of this master, with what it means."""
+    return GaugeMetricFamily(f"holdfast_master_{name}", GAUGES[name], value=float(value))
+
+
+def labelled(name: str, values: Iterable[tuple[str, float]]) -> Metric:
+    """The same by a label."""
+    label, text = LABELLED[name]
+    family = GaugeMetricFamily(f"holdfast_master_{name}", text, labels=[label])
+    for of, value in values:
+        family.add_metric([of], float(value))
+    return family

@@ -28,7 +28,7 @@ Constraint = Literal["random", "rackaware", "regionaware"]
 Order = Literal["roundrobin", "loadaware", "weighted"]
 
 
-class Disk(NamedTuple):
+class DirectoryLoad(NamedTuple):
     """What a worker told of a directory that takes data; times are means of the last window, 0 if nothing was done."""
 
     free_bytes: int
@@ -59,7 +59,7 @@ class Candidates:
 
     members: Sequence[Member]
     spared: Sequence[Member] = ()
-    disks: Mapping[int, Sequence[Disk]] = field(default_factory=dict)
+    disks: Mapping[int, Sequence[DirectoryLoad]] = field(default_factory=dict)
     #: places of all workers that ever were, lost and full ones too: whether there are racks to keep apart at all
     places: Collection[str] = ()
 
@@ -226,7 +226,7 @@ def _broken(policy: Policy, members: Sequence[Member]) -> str:
     return ""
 
 
-def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequence[Disk]]) -> list[float]:
+def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequence[DirectoryLoad]]) -> list[float]:
     """Return the share of the work of each member; they add up to 1."""
     if policy.order == "weighted":
         return capped([sum(each.free_bytes for each in disks.get(one.worker, ())) for one in members], policy.multiple)
@@ -236,10 +236,10 @@ def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequen
 
 
 #: Stands for the disks of a worker that was not heard yet: neither fast nor slow is known of it.
-_UNHEARD = (Disk(0, 0, 0),)
+_UNHEARD = (DirectoryLoad(0, 0, 0),)
 
 
-def gradient_shares(policy: Policy, disks: Sequence[Sequence[Disk]]) -> list[float]:
+def gradient_shares(policy: Policy, disks: Sequence[Sequence[DirectoryLoad]]) -> list[float]:
     """Return the shares of workers by their disks: all disks ranked by their times and cut into groups, a disk's part
     in each being 1 + gradient times that of one in the next."""
     ranked = sorted(

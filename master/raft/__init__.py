@@ -12,7 +12,7 @@ from holdfast.master.raft.errors import (
     SettingsRefused,
     StorageDamaged,
 )
-from holdfast.master.raft.member import Applied, StateMachine
+from holdfast.master.raft.member import Applied, RaftStateMachine
 from holdfast.master.raft.node import PeerStatus, RaftNode, RaftSettings, RaftStatus
 from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 
@@ -30,9 +30,9 @@ __all__ = [
     "RaftError",
     "RaftNode",
     "RaftSettings",
+    "RaftStateMachine",
     "RaftStatus",
     "SettingsRefused",
-    "StateMachine",
     "StorageDamaged",
     "TlsContexts",
 ]

@@ -73,7 +73,7 @@ class SnapshotPart:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class AppendAnswer:
     """Answer to the append or part with the same (term, seq).
 
     success: the log equals the leader's up to next_index - 1. reset: send again from next_index. Neither: heard you.
@@ -110,7 +110,7 @@ class PreVoteGranted:
     term: int
 
 
-Message: TypeAlias = RequestVote | Vote | Append | SnapshotPart | Answer | TimeoutNow | PreVote | PreVoteGranted
+Message: TypeAlias = RequestVote | Vote | Append | SnapshotPart | AppendAnswer | TimeoutNow | PreVote | PreVoteGranted
 
 _HEAD = struct.Struct("<BB")
 _REQUEST_VOTE = struct.Struct("<QQQ")
@@ -128,7 +128,7 @@ def encode(message: Message) -> bytes:
     match message:
         case Append():
             return _encode_append(message)
-        case Answer(term, seq, next_index, reset, success):
+        case AppendAnswer(term, seq, next_index, reset, success):
             return _HEAD.pack(WIRE_VERSION, 5) + _ANSWER.pack(term, seq, next_index, reset | success << 1)
         case RequestVote(term, last_index, last_term):
             return _HEAD.pack(WIRE_VERSION, 1) + _REQUEST_VOTE.pack(term, last_index, last_term)
@@ -177,7 +177,7 @@ def decode(payload: bytes) -> Message:
         term, seq, next_index, flags = _fields(_ANSWER, payload)
         if flags > 3:
             raise WireError(f"an answer with unknown flags {flags:#x}")
-        return Answer(term, seq, next_index, bool(flags & 1), bool(flags & 2))
+        return AppendAnswer(term, seq, next_index, bool(flags & 1), bool(flags & 2))
     if kind == 1:
         return RequestVote(*_fields(_REQUEST_VOTE, payload))
     if kind == 2:

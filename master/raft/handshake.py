@@ -52,7 +52,7 @@ def _short(text: str) -> bytes:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class MemberIdentity:
     """Who this node is: node id, cluster id and the secret all masters share; `other_secret` is one more that it takes
     while the secret is changed, b"" at other times."""
 
@@ -62,7 +62,7 @@ class Identity:
     other_secret: bytes = b""
 
 
-class Session:
+class SecureSession:
     """Seals payloads going out and opens those coming in, each numbered from 0."""
 
     def __init__(self, send_key: bytes, receive_key: bytes) -> None:
@@ -120,9 +120,9 @@ def _same(one: bytes, other: bytes) -> bool:
 class Initiator:
     """The connecting side: the node with the greater id."""
 
-    def __init__(self, me: Identity, peer: str, nonce: bytes) -> None:
+    def __init__(self, me: MemberIdentity, peer: str, nonce: bytes) -> None:
         self._me, self.peer, self._nonce = me, peer, nonce
-        self.session: Session | None = None
+        self.session: SecureSession | None = None
         self._step: Callable[[bytes], bytes | None] = self._challenge
         #: what all proofs are bound to, and the secret that the other side has proved
         self._bound, self._secret, self._names = b"", b"", b""
@@ -166,7 +166,7 @@ class Initiator:
         sealed = _expect(frame, WELCOME, (PROOF_BYTES,), "no welcome where one was due")
         if not _same(sealed, _derive(self._secret, b"welcome", bound)):
             raise PeerRefused("the welcome was altered")
-        self.session = Session(
+        self.session = SecureSession(
             _derive(self._secret, b"to acceptor", bound), _derive(self._secret, b"to initiator", bound)
         )
         return None
@@ -175,10 +175,10 @@ class Initiator:
 class Acceptor:
     """The listening side. `peer` is set once a master has proved the secret and said its name, `session` with it."""
 
-    def __init__(self, me: Identity, peers: Mapping[str, object], nonce: bytes) -> None:
+    def __init__(self, me: MemberIdentity, peers: Mapping[str, object], nonce: bytes) -> None:
         self._me, self._peers, self._nonce = me, peers, nonce
         self.peer: str | None = None
-        self.session: Session | None = None
+        self.session: SecureSession | None = None
         self._step: Callable[[bytes], bytes] = self._hello
         self._bound = b""
 
@@ -225,7 +225,7 @@ class Acceptor:
             raise PeerRefused(f"master {self._me.node_id!r} expects no connection from {peer!r}")
         self.peer = peer
         bound = self._bound + names
-        self.session = Session(_derive(secret, b"to initiator", bound), _derive(secret, b"to acceptor", bound))
+        self.session = SecureSession(_derive(secret, b"to initiator", bound), _derive(secret, b"to acceptor", bound))
         return bytes([WELCOME]) + _derive(secret, b"welcome", bound)
 
 

@@ -3,8 +3,8 @@
 Rules: the library changes the log in memory; `sync` puts every change since the last one to disk in one durable,
 atomic step, and the gate calls it before any message leaves. Entries equal on disk are not written again. The
 commit index and the removal of compacted entries are only hints for a faster start, so they never force a sync by
-themselves. `Store` is the disk: LMDB in `journal_store`, a simulated one in the tests. Called by the library (its
-`Journal` interface, hence the camel case), `gate` and `member`.
+themselves. `JournalStore` is the disk: LMDB in `journal_store`, a simulated one in the tests. Called by the library
+(its `Journal` interface, hence the camel case), `gate` and `member`.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Change:
     remove: list[tuple[int, int]] = field(default_factory=list)
 
 
-class Store(Protocol):
+class JournalStore(Protocol):
     """Durable home of a journal."""
 
     def load(self) -> tuple[Meta, list[Entry], int]:
@@ -52,9 +52,9 @@ REMOVE_LIMIT = 500  # compacted entries removed in one step, so that no step is 
 
 
 class Journal:
-    """The library's journal over a `Store`."""
+    """The library's journal over a `JournalStore`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: JournalStore) -> None:
         self._store = store
         meta, self._log, self._disk_first = store.load()
         self._term, self._vote, self._commit = meta.term, meta.vote, meta.commit

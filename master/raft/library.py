@@ -75,8 +75,8 @@ def _source() -> tuple[ModuleSpec, CodeType]:
     return spec, code
 
 
-class Host(Protocol):
-    """What the overrides call back: implemented by `member.Member`."""
+class LibraryHost(Protocol):
+    """What the overrides call back: implemented by `member.RaftMember`."""
 
     def apply_committed(self) -> None:
         """Apply committed entries, a slice at a time."""
@@ -113,7 +113,7 @@ class Hardened:
     _SyncObj__transferInProgress: bool
     doTick: Callable[[float], None]  # noqa: N815
     transferLeadership: Callable[..., None]  # noqa: N815
-    host: Host
+    host: LibraryHost
     clock: Callable[[], float]
     heartbeat: float
 
@@ -215,7 +215,7 @@ class Hardened:
 
 def make(
     *,
-    host: Host,
+    host: LibraryHost,
     node_id: str,
     peers: list[str],
     journal: Journal,
@@ -235,7 +235,7 @@ def make(
     module.createPoller = lambda _kind: NoPoller()
     election_min, election_max, heartbeat, fallback = timing
 
-    class Peer(module.Node):  # type: ignore[misc, name-defined] # the library is untyped
+    class PeerNode(module.Node):  # type: ignore[misc, name-defined] # the library is untyped
         """A node whose hash does not depend on PYTHONHASHSEED, so that sets of nodes have one order (row 13)."""
 
         def __init__(self, name: str) -> None:
@@ -245,7 +245,7 @@ def make(
             return int(self.crc)
 
         def __eq__(self, other: object) -> bool:
-            return isinstance(other, Peer) and bool(self.id == other.id)
+            return isinstance(other, PeerNode) and bool(self.id == other.id)
 
     conf = module.SyncObjConf(
         autoTick=False,
@@ -261,7 +261,7 @@ def make(
     )
     parts = {"host": host, "clock": staticmethod(clock), "heartbeat": heartbeat}
     kind = type("HardenedSyncObj", (Hardened, module.SyncObj), parts)
-    nodes = {peer: Peer(peer) for peer in peers}
-    raft = kind(Peer(node_id), list(nodes.values()), conf, transport=transport)
+    nodes = {peer: PeerNode(peer) for peer in peers}
+    raft = kind(PeerNode(node_id), list(nodes.values()), conf, transport=transport)
     raft._SyncObj__needLoadDumpFile = False
     return raft, nodes

@@ -17,7 +17,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.net.tls import NOT_TLS, PIECE_BYTES, TlsPipe
 from holdfast.master.raft.codec import MAX_MESSAGE_BYTES
 from holdfast.master.raft.errors import PeerRefused, WireError
-from holdfast.master.raft.handshake import MAC_BYTES, MAX_HANDSHAKE_BYTES, Acceptor, Initiator, Session
+from holdfast.master.raft.handshake import MAC_BYTES, MAX_HANDSHAKE_BYTES, Acceptor, Initiator, SecureSession
 
 #: Sealed in one call.
 TURN_BYTES = 4 << 20
@@ -34,7 +34,7 @@ class Link:
         self, sock: socket.socket, handshake: Initiator | Acceptor, deadline: float, tls: TlsPipe | None = None
     ) -> None:
         self.sock, self.handshake, self.deadline, self.tls = sock, handshake, deadline, tls
-        self.session: Session | None = None
+        self.session: SecureSession | None = None
         self.incoming = bytearray()
         self.out: deque[memoryview] = deque()
         self.out_bytes = 0

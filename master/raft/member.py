@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
@@ -40,7 +40,7 @@ TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transact
 TAKE_BYTES = 4 << 20
 
 
-class StateMachine(Protocol):
+class RaftStateMachine(Protocol):
     """What is replicated. Equal commands in equal order give equal states."""
 
     def apply(self, index: int, term: int, command: bytes) -> object:
@@ -73,7 +73,7 @@ class MemberSettings:
     """Identity, timing in seconds, and bounds of a member."""
 
     node_id: str
-    peers: tuple[str, ...]
+    peers: Collection[str]
     election_min: float = 0.4
     election_max: float = 0.9
     heartbeat: float = 0.12
@@ -93,6 +93,16 @@ class Background(Protocol):
         """Run `job`, then `done(result, None)` or `done(None, error)` where the member is called."""
 
 
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What a member meets: other members, threads, time and chance."""
+
+    network: Network
+    background: Background
+    clock: Callable[[], float]
+    rng: library.Random
+
+
 @dataclass(slots=True)
 class _Read:
     future: Future[Any]
@@ -109,24 +119,20 @@ class _HandOver:
     asked: bool = False
 
 
-class Member:
+class RaftMember:
     """See the module. `on_leadership(serving, term)` is told when the node begins and ends to serve as leader."""
 
     def __init__(
         self,
         settings: MemberSettings,
-        machine: StateMachine,
+        machine: RaftStateMachine,
         journal: Journal,
         snapshots: Snapshots,
-        network: Network,
-        background: Background,
-        *,
-        clock: Callable[[], float],
-        rng: library.Random,
+        world: Surroundings,
         on_leadership: Callable[[bool, int], None] = lambda _serving, _term: None,
     ) -> None:
         self.settings, self.machine, self.journal, self.snapshots = settings, machine, journal, snapshots
-        self._background, self._clock, self._on_leadership = background, clock, on_leadership
+        self._background, self._clock, self._on_leadership = world.background, world.clock, on_leadership
         self.lock = threading.RLock()
         self._queue: deque[tuple[bytes, Future[Applied]]] = deque()
         self._queue_bytes = 0
@@ -137,13 +143,14 @@ class Member:
         self._handing: _HandOver | None = None
         self._serving_term: int | None = None
         self._role_changed = False
-        self._installing = False
         self._compacting = False
         self._applied_bytes = 0
         restored = self._restore()
         peers = sorted(settings.peers)
-        self._pre_votes = PreVotes(settings.node_id, len(peers) + 1, settings.election_min - settings.heartbeat, clock)
-        self.gate = MessageFilter(network, journal, peers, settings.window_messages, self._pre_votes)
+        self._pre_votes = PreVotes(
+            settings.node_id, len(peers) + 1, settings.election_min - settings.heartbeat, world.clock
+        )
+        self.gate = MessageFilter(world.network, journal, peers, settings.window_messages, self._pre_votes)
         timing = (settings.election_min, settings.election_max, settings.heartbeat, settings.leader_fallback)
         self.raft, self._nodes = library.make(
             host=self,
@@ -151,12 +158,12 @@ class Member:
             peers=peers,
             journal=journal,
             transport=self.gate,
-            clock=clock,
-            rng=rng,
+            clock=world.clock,
+            rng=world.rng,
             timing=timing,
         )
         self._replicator = Replicator(self.raft, self._nodes, self.gate, journal, snapshots, settings.batch_entries)
-        self.gate.bind(self.raft, self._nodes, self._keep_part, lambda: self._installing)
+        self.gate.bind(self.raft, self._nodes, self._keep_part)
         if restored is not None:
             self.raft.set_applied(restored.index)
         journal.sync()
@@ -269,7 +276,7 @@ class Member:
 
     def next_tick(self) -> float | None:
         """Clock time of the next `tick` needed even if nothing comes in; None for never."""
-        if self.raft.commit_index > self.raft.applied_index and not self._installing:
+        if self.raft.commit_index > self.raft.applied_index and not self.gate.installing:
             return self._clock()
         if self._queue and self.serving and self._handing is None and self._room():
             return self._clock()
@@ -391,7 +398,7 @@ class Member:
 
     def apply_committed(self) -> None:
         """Apply committed entries for at most a slice of time."""
-        if self._installing or self.raft.commit_index <= self.raft.applied_index:
+        if self.gate.installing or self.raft.commit_index <= self.raft.applied_index:
             return
         if not self._nodes:
             self.journal.sync()  # alone, nothing is sent, so nothing else would have synced
@@ -439,7 +446,7 @@ class Member:
 
     def compact(self) -> None:
         """Row 8 and 9: capture here, encode and sync elsewhere, only then drop the head of the log."""
-        if self._compacting or self._installing:
+        if self._compacting or self.gate.installing:
             return
         have = self.snapshots.current
         done_to = have.index if have else 0
@@ -472,7 +479,7 @@ class Member:
     def _keep_part(self, part: SnapshotPart) -> bool:
         whole = self.snapshots.receive(part)
         if whole and not self._compacting:
-            self._installing = True
+            self.gate.installing = True
             self._background.run(self._install, self._installed)
         return whole
 
@@ -488,7 +495,7 @@ class Member:
         self.journal.restart_at(NO_OP, last.index, last.term)
         self.raft.set_applied(last.index)
         self._applied_bytes = 0
-        self._installing = False
+        self.gate.installing = False
 
 
 def run_read(fn: Callable[[Any], Any], machine: Any, future: Future[Any]) -> None:

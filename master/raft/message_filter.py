@@ -19,8 +19,8 @@ from typing import Any, Protocol
 
 from holdfast.master.raft import codec
 from holdfast.master.raft.codec import (
-    Answer,
     Append,
+    AppendAnswer,
     Message,
     PreVote,
     PreVoteGranted,
@@ -44,7 +44,7 @@ class Network(Protocol):
         """Queue a payload; dropped if the peer is not connected."""
 
 
-class Window:
+class AppendWindow:
     """Appends sent to one peer and not yet answered."""
 
     def __init__(self, messages: int) -> None:
@@ -92,24 +92,19 @@ class MessageFilter:
         self._handled: dict[str, tuple[int, int]] = {}
         self._answering = (0, 0)
         self._voters: set[tuple[int, str]] = set()
-        self.windows = {peer: Window(window_messages) for peer in peers}
+        self.windows = {peer: AppendWindow(window_messages) for peer in peers}
         self._deliver: Callable[[Any, dict[str, Any]], None] = lambda _node, _message: None
         self._on_connected: Callable[[Any], None] = lambda _node: None
         self._on_disconnected: Callable[[Any], None] = lambda _node: None
         self._raft: Hardened
         self._nodes: dict[str, Any] = {}
-        self._on_part: Callable[[SnapshotPart], bool] = lambda _part: True
-        self._busy: Callable[[], bool] = lambda: False
+        self._on_part: Callable[[SnapshotPart], bool]
+        #: a snapshot is being installed: nothing that would change the log is taken
+        self.installing = False
 
-    def bind(
-        self,
-        raft: Hardened,
-        nodes: dict[str, Any],
-        on_part: Callable[[SnapshotPart], bool],
-        busy: Callable[[], bool],
-    ) -> None:
-        """Complete the gate. `on_part` keeps a part; `busy` says that a snapshot is being installed."""
-        self._raft, self._nodes, self._on_part, self._busy = raft, nodes, on_part, busy
+    def bind(self, raft: Hardened, nodes: dict[str, Any], on_part: Callable[[SnapshotPart], bool]) -> None:
+        """Complete the filter. `on_part` keeps a part of a snapshot."""
+        self._raft, self._nodes, self._on_part = raft, nodes, on_part
 
     # the transport object of the library
 
@@ -157,7 +152,7 @@ class MessageFilter:
         out: Message
         if kind == "next_node_idx":
             term, seq = self._answering
-            out = Answer(term, seq, message["next_node_idx"], bool(message["reset"]), bool(message["success"]))
+            out = AppendAnswer(term, seq, message["next_node_idx"], bool(message["reset"]), bool(message["success"]))
         elif kind == "request_vote":
             out = RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
         elif kind == "response_vote":
@@ -245,7 +240,7 @@ class MessageFilter:
                 self._append(peer, node, message)
             case SnapshotPart():
                 self._part(peer, node, message)
-            case Answer():
+            case AppendAnswer():
                 self._answer(peer, node, message)
             case RequestVote(term, index, last_term):
                 fields = {"type": "request_vote", "term": term, "last_log_index": index, "last_log_term": last_term}
@@ -284,9 +279,9 @@ class MessageFilter:
     def _append(self, peer: str, node: Any, message: Append) -> None:
         if not self._fresh(peer, message.term, message.seq):
             return
-        if self._busy():
+        if self.installing:
             self._heard(node, message.term, 0)
-            self._outbox.append((peer, Answer(message.term, message.seq, 0, False, False)))
+            self._outbox.append((peer, AppendAnswer(message.term, message.seq, 0, False, False)))
             return
         term_at = self._journal.term_at
         prev, entries = message.prev_index, message.entries
@@ -299,7 +294,7 @@ class MessageFilter:
             new = next((n for n, entry in enumerate(entries) if term_at(entry[1]) != entry[2]), None)
             if new is None:
                 self._heard(node, message.term, commit)
-                self._outbox.append((peer, Answer(message.term, message.seq, verified + 1, False, True)))
+                self._outbox.append((peer, AppendAnswer(message.term, message.seq, verified + 1, False, True)))
                 return
             entries = entries[new:]
             self._check_cut(entries[0][1], entries[0][2])
@@ -325,17 +320,17 @@ class MessageFilter:
         if not self._fresh(peer, part.term, part.seq):
             return
         self._heard(node, part.term, 0)
-        answer = Answer(part.term, part.seq, 0, False, False)
+        answer = AppendAnswer(part.term, part.seq, 0, False, False)
         known = self._raft.commit_index
         if self._journal.term_at(part.index) == part.last_term:
-            answer = Answer(part.term, part.seq, part.index + 1, False, True)
+            answer = AppendAnswer(part.term, part.seq, part.index + 1, False, True)
         elif part.index <= known:
-            answer = Answer(part.term, part.seq, known + 1, False, True)
-        elif not self._busy() and part.data:
+            answer = AppendAnswer(part.term, part.seq, known + 1, False, True)
+        elif not self.installing and part.data:
             self._on_part(part)
         self._outbox.append((peer, answer))
 
-    def _answer(self, peer: str, node: Any, answer: Answer) -> None:
+    def _answer(self, peer: str, node: Any, answer: AppendAnswer) -> None:
         """Row 2: an answer counts in the term of the append that it answers, and nowhere else."""
         raft = self._raft
         if answer.term != raft.term or raft.role != LEADER:

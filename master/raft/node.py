@@ -1,4 +1,4 @@
-"""The door to the replicated log: one thread, its sockets and its disk around a `member.Member`.
+"""The door to the replicated log: one thread, its sockets and its disk around a `member.RaftMember`.
 
 Rules: everything inside happens on the Raft thread; other threads hand over work through an inbox and a wake-up;
 sockets are served before time is looked at, so a node that was stopped for a while hears its peers before it acts;
@@ -18,7 +18,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import Future
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Generic, TypeVar
 
@@ -29,15 +29,15 @@ from holdfast.common.system.log import log_event
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
 from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
-from holdfast.master.raft.handshake import Identity
+from holdfast.master.raft.handshake import MemberIdentity
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
-from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings, StateMachine
+from holdfast.master.raft.member import PREFIX, Applied, MemberSettings, RaftMember, RaftStateMachine, Surroundings
 from holdfast.master.raft.snapshot import FileSnapshots
 from holdfast.master.raft.transport import TlsContexts, Transport
 
 T = TypeVar("T")
-M = TypeVar("M", bound=StateMachine)
+M = TypeVar("M", bound=RaftStateMachine)
 EXIT_FATAL = 70
 PACE_SECONDS = 0.001
 #: A turn of the Raft thread should never take longer: heartbeats, answers and elections wait behind it.
@@ -45,8 +45,8 @@ SLOW_TURN_SECONDS = 0.05
 ROLES = {library.FOLLOWER: "follower", library.CANDIDATE: "candidate", library.LEADER: "leader"}
 
 
-@dataclass(frozen=True, slots=True)
-class RaftSettings:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RaftSettings(MemberSettings):
     """Everything a node is told.
 
     `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A
@@ -55,20 +55,11 @@ class RaftSettings:
     faults are for drills only.
     """
 
-    node_id: str
     address: str
     peers: Mapping[str, str]
     cluster_id: str
     secret: bytes = field(repr=False)
     directory: Path
-    election_min: float = 0.4
-    election_max: float = 0.9
-    heartbeat: float = 0.12
-    leader_fallback: float = 0.9
-    compact_entries: int = 20_000
-    compact_bytes: int = 64 << 20
-    queue_commands: int = 20_000
-    queue_bytes: int = 64 << 20
     faults_disk_delay: float = 0.0
     faults_clock_offset: float = 0.0
     tls: TlsContexts | None = field(default=None, repr=False)
@@ -177,30 +168,16 @@ class RaftNode(Generic[M]):
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
         undo.callback(store.close)
         journal = Journal(store)
-        identity = Identity(s.node_id, s.cluster_id, s.secret, s.other_secret)
+        identity = MemberIdentity(s.node_id, s.cluster_id, s.secret, s.other_secret)
         self._transport = Transport(identity, s.address, self._peers, self._clock, tls=s.tls)
         undo.callback(self._transport.close)
-        self._member = Member(
-            MemberSettings(
-                s.node_id,
-                tuple(self._peers),
-                s.election_min,
-                s.election_max,
-                s.heartbeat,
-                s.leader_fallback,
-                s.compact_entries,
-                s.compact_bytes,
-                s.queue_commands,
-                s.queue_bytes,
-            ),
+        self._member = RaftMember(
+            replace(s, peers=self._peers),
             self._machine,
             journal,
             snapshots,
-            self._transport,
-            self,
-            clock=self._clock,
-            rng=rng,
-            on_leadership=on_leadership,
+            Surroundings(self._transport, self, self._clock, rng),
+            on_leadership,
         )
         self._transport.bind(self._member)
         self._snapshots = snapshots
@@ -325,7 +302,7 @@ class RaftNode(Generic[M]):
             return fn(self._machine)
 
     def transfer_leadership(self, to: str | None = None) -> Future[bool]:
-        """Have a follower (by default the one furthest on) take over; see `Member.transfer_leadership`."""
+        """Have a follower (by default the one furthest on) take over; see `RaftMember.transfer_leadership`."""
         future: Future[bool] = Future()
         if self._admit(future):
             self._post(lambda: self._member.transfer_leadership(to, future))

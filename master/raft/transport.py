@@ -26,7 +26,7 @@ from holdfast.common.net import detour
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.system.log import log_event
 from holdfast.master.raft.errors import TAKEN, PeerRefused, RaftError, SettingsRefused, WireError
-from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Identity, Initiator, refusal
+from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Initiator, MemberIdentity, refusal
 from holdfast.master.raft.link import Link
 
 _READ_BYTES = 256 << 10
@@ -46,8 +46,8 @@ RETRY_MIN, RETRY_MAX = 0.05, 1.0
 _DEAD_AFTER_MS = 4_000
 
 
-class Handler(Protocol):
-    """Told what happens on connections; `member.Member` is one."""
+class TransportHandler(Protocol):
+    """Told what happens on connections; `member.RaftMember` is one."""
 
     def connected(self, peer: str) -> None:
         """Authenticated."""
@@ -121,7 +121,7 @@ class Transport:
 
     def __init__(
         self,
-        me: Identity,
+        me: MemberIdentity,
         address: str,
         peers: Mapping[str, str],
         clock: Callable[[], float],
@@ -150,7 +150,7 @@ class Transport:
         }
         self.errors: dict[str, str] = {}
         self._names = Names()
-        self._handler: Handler
+        self._handler: TransportHandler
         self._wake = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
         self._selector.register(self._wake, selectors.EVENT_READ, None)
         self._listener = self._listen(address)
@@ -170,7 +170,7 @@ class Transport:
         self._selector.register(listener, selectors.EVENT_READ, listener)
         return listener
 
-    def bind(self, handler: Handler) -> None:
+    def bind(self, handler: TransportHandler) -> None:
         """Complete the transport."""
         self._handler = handler
 

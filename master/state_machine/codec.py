@@ -32,11 +32,6 @@ class VersionError(Exception):
     """The bytes are not an entry that this version of Holdfast understands."""
 
 
-def encode_entry(entry: cmd.Entry) -> bytes:
-    """Return the bytes of one place of the log."""
-    return join_entry(entry.time_ms, [encode_command(command) for command in entry.commands])
-
-
 def encode_command(command: cmd.Command) -> bytes:
     """Return the bytes of one command, for `join_entry`."""
     return _command_message(command).SerializeToString()
@@ -53,7 +48,7 @@ def join_entry(time_ms: int, commands: Sequence[bytes]) -> bytes:
     return b"".join(pieces)
 
 
-def decode_entry(data: bytes) -> cmd.Entry:
+def decode_entry(data: bytes) -> cmd.LogEntry:
     """Return the commands in `data`; raises VersionError if they are of another version or not commands at all."""
     message = pb.Entry()
     try:
@@ -65,7 +60,7 @@ def decode_entry(data: bytes) -> cmd.Entry:
             f"a log entry has version {message.version}, this master understands {VERSION}; "
             "start the version of Holdfast that wrote it"
         )
-    return cmd.Entry(message.time_ms, tuple([_command(each) for each in message.commands]))
+    return cmd.LogEntry(message.time_ms, tuple([_command(each) for each in message.commands]))
 
 
 def to_message(record: Any, without: Collection[str] = ()) -> Any:

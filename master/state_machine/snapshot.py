@@ -18,7 +18,7 @@ from google.protobuf.message import DecodeError
 from holdfast.master.core.state.highest_generations import HighestGenerations, Run
 from holdfast.master.core.state.moves import MOVED
 from holdfast.master.core.state.records import Application, Client, Shuffle, Upload, Worker
-from holdfast.master.core.state.state import Below, Tables
+from holdfast.master.core.state.state import Below, StateTables
 from holdfast.master.proto import commands_pb2 as pb
 from holdfast.master.state_machine.codec import VERSION, from_message, to_message
 
@@ -34,7 +34,7 @@ class SnapshotError(Exception):
     """The bytes are not a whole snapshot of this version."""
 
 
-def encode(tables: Tables) -> Iterator[bytes]:
+def encode(tables: StateTables) -> Iterator[bytes]:
     """Yield the snapshot in pieces of at most 64 KiB and a record."""
     yield _MAGIC
     count = 0
@@ -50,7 +50,7 @@ def encode(tables: Tables) -> Iterator[bytes]:
     yield _U32.pack(len(end)) + end
 
 
-def state_hash(tables: Tables) -> bytes:
+def state_hash(tables: StateTables) -> bytes:
     """Return 16 bytes that are equal exactly where the tables are."""
     digest = hashlib.blake2b(digest_size=16)
     for piece in encode(tables):
@@ -58,7 +58,7 @@ def state_hash(tables: Tables) -> bytes:
     return digest.digest()
 
 
-def decode(chunks: Iterable[bytes]) -> Tables:
+def decode(chunks: Iterable[bytes]) -> StateTables:
     """Return the tables of a snapshot, wherever it was cut into chunks. Raises SnapshotError."""
     source = _Source(chunks)
     magic = source.take(len(_MAGIC))
@@ -69,7 +69,7 @@ def decode(chunks: Iterable[bytes]) -> Tables:
         )
     if magic != _MAGIC:
         raise SnapshotError("this is no snapshot of Holdfast's masters")
-    tables = Tables()
+    tables = StateTables()
     count = 0
     while True:
         record = pb.Record()
@@ -94,7 +94,7 @@ def decode(chunks: Iterable[bytes]) -> Tables:
         count += 1
 
 
-def _records(tables: Tables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
+def _records(tables: StateTables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
     """Yield every record with its arrays: tables without an order of their own by key, the others in their order."""
     yield pb.Record(header=pb.Header(**{name: getattr(tables, name) for name in _HEADER})), ()
     for number in sorted(tables.workers):
@@ -124,21 +124,21 @@ def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, t
             yield pb.Record(head=head), ()
 
 
-def _load_header(tables: Tables, message: Any, _: list[bytes]) -> None:
+def _load_header(tables: StateTables, message: Any, _: list[bytes]) -> None:
     for name in _HEADER:
         setattr(tables, name, getattr(message, name))
 
 
-def _load_worker(tables: Tables, message: Any, _: list[bytes]) -> None:
+def _load_worker(tables: StateTables, message: Any, _: list[bytes]) -> None:
     tables.workers[message.id] = from_message(Worker, message)
 
 
-def _load_application(tables: Tables, message: Any, _: list[bytes]) -> None:
+def _load_application(tables: StateTables, message: Any, _: list[bytes]) -> None:
     tables.applications[message.instance] = from_message(Application, message)
     tables.below[message.instance] = Below()
 
 
-def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> None:
     assignment, winners, manifest, *moves = arrays
     arrays_of = {"assignment": assignment, "winners": winners, "manifest": manifest, "moves": tuple(moves)}
     shuffle = from_message(Shuffle, message, **arrays_of)
@@ -147,24 +147,24 @@ def _load_shuffle(tables: Tables, message: Any, arrays: list[bytes]) -> None:
     _below(tables, shuffle.key.instance).shuffles[shuffle.key.number] = shuffle
 
 
-def _load_head(tables: Tables, message: Any, _: list[bytes]) -> None:
+def _load_head(tables: StateTables, message: Any, _: list[bytes]) -> None:
     run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
     _below(tables, message.instance).heads.setdefault(message.state, HighestGenerations()).append(run)
 
 
-def _load_gone(tables: Tables, message: Any, _: list[bytes]) -> None:
+def _load_gone(tables: StateTables, message: Any, _: list[bytes]) -> None:
     tables.gone[message.instance] = message.time_ms
 
 
-def _load_upload(tables: Tables, message: Any, arrays: list[bytes]) -> None:
+def _load_upload(tables: StateTables, message: Any, arrays: list[bytes]) -> None:
     tables.uploads[message.name] = Upload(tuple(arrays), message.started_ms)
 
 
-def _load_client(tables: Tables, message: Any, _: list[bytes]) -> None:
+def _load_client(tables: StateTables, message: Any, _: list[bytes]) -> None:
     tables.clients[message.id] = from_message(Client, message)
 
 
-def _below(tables: Tables, instance: bytes) -> Below:
+def _below(tables: StateTables, instance: bytes) -> Below:
     below = tables.below.get(instance)
     if below is None:
         raise ValueError("its application is missing")

@@ -15,7 +15,7 @@ from holdfast.master.core.events import Happened
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.apply import apply
 from holdfast.master.core.state.records import Answer
-from holdfast.master.core.state.state import State, Tables
+from holdfast.master.core.state.state import State, StateTables
 from holdfast.master.state_machine import codec, snapshot
 
 #: What may have changed, for whoever waits: the key of a shuffle, an instance or b"" for all, the number of a worker.
@@ -63,13 +63,13 @@ class StateMachine:
             self._on_events(time_ms, index, told)
         return answer
 
-    def capture(self) -> Tables:
+    def capture(self) -> StateTables:
         """Return a picture of the state; quick."""
         return self.state.capture()
 
     def encode(self, captured: object) -> Iterator[bytes]:
         """Yield the bytes of a picture; may run in any thread."""
-        assert isinstance(captured, Tables)
+        assert isinstance(captured, StateTables)
         return snapshot.encode(captured)
 
     def restore(self, chunks: Iterable[bytes]) -> None:

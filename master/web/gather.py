@@ -21,14 +21,14 @@ from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
-from holdfast.master.api.turns import turn
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.retention import Retention
 from holdfast.master.core.state.moves import moved_count
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State
 from holdfast.master.fleet.fleet import Fleet, places_of
-from holdfast.master.leader.leader import Leader, Report
+from holdfast.master.leader.leader import Leader, WorkerReport
+from holdfast.master.leader.turns import turn
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft import RaftStatus
 from holdfast.master.web.pace import PaceKeeper
@@ -56,7 +56,7 @@ class _Look:
     applications: list[Application] = field(default_factory=list)
     shuffles: list[Shuffle] = field(default_factory=list)
     cut: Cut = Cut(1, 1, 0, 0, 0)
-    reports: dict[int, Report] = field(default_factory=dict)
+    reports: dict[int, WorkerReport] = field(default_factory=dict)
     drains: dict[int, str] = field(default_factory=dict)
     rows: list[ShuffleRow] = field(default_factory=list)
     application: str = ""

@@ -180,7 +180,7 @@ class Problem:
 
 
 @dataclass(frozen=True, slots=True)
-class Fleet:
+class FleetPicture:
     """The workers, all in sums and some one by one."""
 
     racks: tuple[RackRow, ...]
@@ -243,7 +243,7 @@ class Picture:
     view: View
     own: Own
     events: tuple[Event, ...]
-    fleet: Fleet | None = None
+    fleet: FleetPicture | None = None
     shuffles: tuple[ShuffleRow, ...] = ()
     shuffle_cut: Cut = Cut(1, 1, 0, 0, 0)
     counts: ShuffleCounts = ShuffleCounts()

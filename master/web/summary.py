@@ -12,8 +12,8 @@ from holdfast.common.sizes import counted
 from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import in_time
 from holdfast.master.core.state.records import Worker
-from holdfast.master.leader.leader import Report
-from holdfast.master.web.picture import DiskRow, Fleet, Picture, Problem, RackRow, Room, ShuffleCounts, WorkerRow
+from holdfast.master.leader.leader import WorkerReport
+from holdfast.master.web.picture import DiskRow, FleetPicture, Picture, Problem, RackRow, Room, ShuffleCounts, WorkerRow
 from holdfast.master.web.view import Cut, View
 
 #: Workers between two rests.
@@ -26,13 +26,13 @@ _TIERS = {"MEMORY": 0, "SSD": 1, "HDD": 2, "DFS": 9}
 
 def fleet_of(
     workers: Sequence[Worker],
-    reports: Mapping[int, Report],
+    reports: Mapping[int, WorkerReport],
     places: Mapping[int, str],
     drains: Mapping[int, str],
     view: View,
     now_ns: int,
     rest: Callable[[], None],
-) -> Fleet:
+) -> FleetPicture:
     """Sum up the workers, and make rows of those that are asked for. `drains`: what drains wait for."""
     racks: dict[str, RackRow] = {}
     tiers: dict[str, Room] = {}
@@ -56,7 +56,7 @@ def fleet_of(
         for worker in shown[cut.first : cut.end]
     ]
     ordered = tuple(racks[name] for name in sorted(racks))
-    return Fleet(
+    return FleetPicture(
         racks=ordered,
         rows=tuple(rows),
         cut=cut,
@@ -112,7 +112,7 @@ def in_order(tiers: dict[str, Room]) -> dict[str, Room]:
     return dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0])))
 
 
-def worker_row(worker: Worker, report: Report | None, rack: str, drain: str, now_ns: int) -> WorkerRow:
+def worker_row(worker: Worker, report: WorkerReport | None, rack: str, drain: str, now_ns: int) -> WorkerRow:
     """One worker as the page shows it."""
     beat = report.heartbeat if report is not None else None
     return WorkerRow(
@@ -133,13 +133,15 @@ def worker_row(worker: Worker, report: Report | None, rack: str, drain: str, now
     )
 
 
-def _report(worker: Worker, reports: Mapping[int, Report]) -> Report | None:
+def _report(worker: Worker, reports: Mapping[int, WorkerReport]) -> WorkerReport | None:
     """The last heartbeat of this start of a worker, if this leader heard one."""
     report = reports.get(worker.id)
     return report if report is not None and report.incarnation == worker.incarnation else None
 
 
-def _count(worker: Worker, report: Report | None, rack: RackRow, tiers: dict[str, Room], problems: _Problems) -> None:
+def _count(
+    worker: Worker, report: WorkerReport | None, rack: RackRow, tiers: dict[str, Room], problems: _Problems
+) -> None:
     """Add one worker to all sums."""
     state = worker.state
     rack.workers += 1

@@ -21,7 +21,7 @@ from holdfast.common.security.tokens import Keeper, TokenKind
 from holdfast.common.system.ports import free_ports, outgoing_range
 from holdfast.tools.cli.commands.doctor import Patient
 from holdfast.tools.doctor.core.directories import check_directories
-from holdfast.tools.doctor.core.findings import CODES, Finding
+from holdfast.tools.doctor.core.findings import CODES, Symptom
 from holdfast.tools.doctor.core.spark import DATA_IO, MANAGER, check_spark
 from holdfast.tools.doctor.disks import gather_directories
 from holdfast.tools.doctor.spark import gather_spark
@@ -61,19 +61,19 @@ def master(tmp_path: Path, section: str = "", own: str = "127.0.0.1", others: st
     return config.parse(text + more)
 
 
-def told(found: Config) -> list[Finding]:
+def told(found: Config) -> list[Symptom]:
     """What the doctor says of a host with this file, without asking any master."""
     return list(Patient(found, [], False, None).examine())
 
 
-def only(findings: list[Finding], code: str) -> Finding:
+def only(findings: list[Symptom], code: str) -> Symptom:
     """The first finding of that code; shows all of them if there is none."""
     named = [each for each in findings if each.code == code]
     assert named, findings
     return named[0]
 
 
-def problems(findings: list[Finding]) -> list[Finding]:
+def problems(findings: list[Symptom]) -> list[Symptom]:
     """What is wrong with the set-up, and not with the machine."""
     return [each for each in findings if each.level == "problem" and each.code not in OF_THE_MACHINE]
 
@@ -455,7 +455,7 @@ def program(path: Path, script: str) -> Path:
     return path
 
 
-def judged(file: Path, environ: dict[str, str]) -> list[Finding]:
+def judged(file: Path, environ: dict[str, str]) -> list[Symptom]:
     """What the doctor says of these settings, with a Java that is new enough unless the environment says otherwise."""
     return list(check_spark(gather_spark(file, environ), None))
 

@@ -11,7 +11,7 @@ from holdfast.common.config.config import parse
 from holdfast.common.security.server import read_secret
 from holdfast.common.security.tokens import Keeper, TokenKind
 from holdfast.tools.cli.commands.doctor import Patient
-from holdfast.tools.doctor.core.findings import Finding
+from holdfast.tools.doctor.core.findings import Symptom
 from holdfast.tools.doctor.core.security import check_job
 from holdfast.tools.doctor.job import gather_job
 from tests.support.certificates import Authority
@@ -39,7 +39,7 @@ def token(tmp_path: Path, text: str, mode: int = 0o640) -> None:
     (tmp_path / "token").chmod(mode)
 
 
-def told(settings: dict[str, str]) -> list[Finding]:
+def told(settings: dict[str, str]) -> list[Symptom]:
     """What the doctor says of the two files."""
     return list(check_job(gather_job(settings)[0], "spark-defaults.conf", time.time()))
 

@@ -26,7 +26,7 @@ from holdfast.tools.cli.commands.drill import drill
 from holdfast.tools.cli.main import run
 from holdfast.tools.cli.output import in_seconds, percentile
 from holdfast.tools.drills.catalogue import CATALOGUE, draw_all
-from holdfast.tools.drills.support.ledger import Ledger, State
+from holdfast.tools.drills.support.ledger import Ledger, ShuffleState
 from holdfast.tools.drills.support.map_files import MapFile
 from holdfast.tools.drills.support.report import Report
 
@@ -34,9 +34,9 @@ from holdfast.tools.drills.support.report import Report
 def ledger() -> Ledger:
     """Shuffle 1 open, 2 committed, 3 dropped, all acknowledged."""
     made = Ledger()
-    made.acknowledge(1, State.OPEN)
-    made.acknowledge(2, State.COMMITTED, b"w")
-    made.acknowledge(3, State.GONE)
+    made.acknowledge(1, ShuffleState.OPEN)
+    made.acknowledge(2, ShuffleState.COMMITTED, b"w")
+    made.acknowledge(3, ShuffleState.GONE)
     return made
 
 
@@ -66,10 +66,10 @@ def test_ledger_finds_what_was_forgotten(listed: dict[int, str], shuffle: int):
 def test_ledger_allows_both_outcomes_of_an_unanswered_command():
     """Between sending and the answer either state is right; after the answer only one is."""
     made = ledger()
-    made.attempt(1, State.COMMITTED)
+    made.attempt(1, ShuffleState.COMMITTED)
     assert list(made.violations({1: "open", 2: "committed"})) == []
     assert list(made.violations({1: "committed", 2: "committed"})) == []
-    made.acknowledge(1, State.COMMITTED, b"x")
+    made.acknowledge(1, ShuffleState.COMMITTED, b"x")
     assert len(list(made.violations({1: "open", 2: "committed"}))) == 1
 
 

@@ -121,17 +121,6 @@ def test_refusals_have_causes(served: LocalCluster) -> None:
     assert by_cause == float(total)
 
 
-def test_workers_and_documentation_mean_the_same() -> None:
-    """The help texts that a worker tells are those of docs/metrics.md."""
-    from holdfast.worker.server.observe.metric_help import CAUSES, COUNTERS, DIRECTORY, GAUGES
-
-    meanings = {f"holdfast_worker_{name}_total": meaning for name, meaning in (COUNTERS | CAUSES).items()}
-    meanings |= {f"holdfast_worker_{name}": meaning for name, meaning in GAUGES.items()}
-    meanings |= {f"holdfast_worker_directory_{name}": meaning for name, meaning in DIRECTORY.items()}
-    told = {name: meaning for name, _, _, _, meaning in _ROW.findall((ROOT / "docs/metrics.md").read_text("utf-8"))}
-    assert {name: told.get(name) for name in meanings} == meanings
-
-
 def series_of(expression: str) -> set[str]:
     """The metrics that an expression of Prometheus names; of a histogram its name."""
     names = set(re.findall(r"\b(?:holdfast|process)_\w+", expression))

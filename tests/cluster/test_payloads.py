@@ -83,9 +83,9 @@ def test_a01_a_push_writer_that_lost_a_row_takes_nothing_more(
             exhaust(now)
             with pytest.raises(MemoryError):
                 writer.write(0, b"the next row")
-        with pytest.raises(GiveUpError, match="given up"):
+        with pytest.raises(GiveUpError, match="nothing more can be written"):
             writer.write(0, TEXT)
-        with pytest.raises(GiveUpError, match="given up"):
+        with pytest.raises(GiveUpError, match="nothing more can be written"):
             writer.close()
 
 
@@ -98,7 +98,7 @@ def test_a01_a_close_that_failed_is_not_made_good_by_another(session: Session, m
             exhaust(now)
             with pytest.raises(MemoryError):
                 writer.close()
-        with pytest.raises(GiveUpError, match="given up"):
+        with pytest.raises(GiveUpError, match="nothing more can be written"):
             writer.close()
 
 

@@ -45,7 +45,7 @@ from holdfast.common.security.tokens import Keeper, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.access import METHOD_KINDS
 from holdfast.worker.core.access import NAMING
-from tests.support.waiting import wait_until
+from tests.support.waiting import gone, wait_until
 
 LIFE_S = 3_600
 
@@ -254,7 +254,7 @@ async def greeted(cluster: LocalCluster, token: str, role: Role, *frames: tuple[
             await client.request(frame_type, meta)
     finally:
         client.abort()
-        await client.wait_closed()
+        await gone(client)
 
 
 @pytest.mark.parametrize("frame_type", sorted(NAMING))

@@ -35,7 +35,7 @@ from tests.support.map_data import (
     shuffle_key,
     write_file,
 )
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import gone, wait_until_async
 from tests.support.worker_world import HOLDER, World, failure_of, refused, run
 
 #: What `shared` is here.
@@ -158,7 +158,7 @@ def test_what_the_masters_do_not_know_is_deleted_unless_they_were_restored(tmp_p
                 await world.new_shuffle()
 
             def strange() -> bool:
-                return any("never heard" in problem for problem in world.status()["problems"])
+                return any("do not know" in problem for problem in world.status()["problems"])
 
             await wait_until_async(strange, "the worker to ask again")
             async with world.client() as client:
@@ -232,7 +232,7 @@ def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
                 await client.request(FrameType.PING)
                 world.worker.kill(signal.SIGTERM)
                 answers = await asyncio.gather(*futures, return_exceptions=True)
-                await client.wait_closed()
+                await gone(client)
                 with pytest.raises(RetryError, match="ending"):
                     await client.request(FrameType.PING)
             sealed = [content for content, answer in zip(contents, answers, strict=True) if is_sealed(answer)]

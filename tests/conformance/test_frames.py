@@ -19,7 +19,7 @@ from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.statuses import Status
 from tests.support.frame_world import GREETING, OPENING, Recorder, next_frame, run, world
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import gone, wait_until_async
 
 
 def test_requests_find_their_answers() -> None:
@@ -39,7 +39,7 @@ def test_requests_find_their_answers() -> None:
                 first = number if size > 1 else 255 - number
                 assert (await future).meta == b"%d %d %d" % (first, 255 - number, size)
             client.close()
-            await client.wait_closed()
+            await gone(client)
 
     run(story)
 

@@ -18,7 +18,7 @@ from itertools import product
 from pathlib import Path
 
 from holdfast.client.cluster.local import LocalCluster, Sections, Server
-from holdfast.tools.drills.support.network import CLIENT, Network
+from holdfast.tools.drills.support.network import CLIENT, ProxiedNetwork
 from tests.diskfull.test_file_systems import run, tmpfs, told_room
 
 MASTERS, WORKERS = 3, 3
@@ -41,7 +41,7 @@ class Plain:
     small: tuple[str, ...] = ()
 
     def __init__(self) -> None:
-        self._network = Network(NAMES)
+        self._network = ProxiedNetwork(NAMES)
 
     @property
     def own(self) -> Mapping[str, Sections]:
@@ -58,7 +58,7 @@ class Plain:
     @property
     def way(self) -> list[str]:
         """What client processes are given to find their way."""
-        return [self._network.client_host, ",".join(map(str, self._ports))]
+        return [self._network._hosts[CLIENT], ",".join(map(str, self._ports))]
 
     def cut(self, some: Iterable[str], others: Iterable[str], *, one_way: bool) -> None:
         """Let nothing pass between them; `one_way` is for real networks."""

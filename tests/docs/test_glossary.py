@@ -45,6 +45,30 @@ def test_words_are_those_of_the_code() -> None:
     assert wrong(text) == []
 
 
+#: Of storage, until it is made anew; the last one has the name of its message in the log.
+TWICE_ALLOWED = {"Part", "Pending", "Segment"}
+
+
+def twice(found: dict[str, set[str]]) -> dict[str, list[str]]:
+    """Names of classes that mean several things, and where; what begins with _ is of its file alone."""
+    places: dict[str, list[str]] = {}
+    for file, names in found.items():
+        for name in names:
+            if not name.startswith("_"):
+                places.setdefault(name, []).append(file)
+    return {name: files for name, files in places.items() if len(files) > 1}
+
+
+def test_a_name_means_one_thing() -> None:
+    """No two modules of the packages have a class of the same name."""
+    assert twice(classes()).keys() == TWICE_ALLOWED
+
+
+def test_a_name_that_means_two_things_is_found() -> None:
+    """Wherever the two are; a name that begins with _ is nobody else's concern."""
+    assert twice({"a.py": {"Move", "_File"}, "b.py": {"Move", "_File"}}) == {"Move": ["a.py", "b.py"]}
+
+
 def test_a_word_that_came_back_is_found() -> None:
     """So is a new word that nobody uses, and a file that kept its name."""
     planted = "| `Session` | `Sitting` | `client/session.py` |\n| `client/session.py` | `client/sitting.py` |\n"

@@ -28,8 +28,8 @@ def nobody_stands_for_election(role: str) -> None:
             self.raft.postpone_election()
         original(self)
 
-    original = member.Member.tick
-    member.Member.tick = tick  # type: ignore[method-assign]
+    original = member.RaftMember.tick
+    member.RaftMember.tick = tick  # type: ignore[method-assign]
 
 
 def answers_without_proof(role: str) -> None:

@@ -11,7 +11,7 @@ from holdfast.master.raft.codec import Entry, SnapshotPart
 from holdfast.master.raft.errors import RaftError
 from holdfast.master.raft.journal import Change, Journal, Meta
 from holdfast.master.raft.library import LEADER
-from holdfast.master.raft.member import PREFIX, Applied, Member, MemberSettings
+from holdfast.master.raft.member import PREFIX, Applied, MemberSettings, RaftMember, Surroundings
 from holdfast.master.raft.snapshot import SnapshotId, Transfer
 from tests.raft.world import Crash, Oracle, Violation, World
 
@@ -28,19 +28,19 @@ class Disk:
 
 
 class SimStore:
-    """`journal.Store` on a `Disk`: a commit is durable at once and whole; `step` may end the node around it."""
+    """`journal.JournalStore` on a `Disk`: a commit is durable at once and whole; `step` may end the node around it."""
 
     def __init__(self, disk: Disk, step: Callable[[], None], stored: Callable[[list[Entry]], None]) -> None:
         self._disk, self._step, self._stored = disk, step, stored
 
     def load(self) -> tuple[Meta, list[Entry], int]:
-        """See `journal.Store`."""
+        """See `journal.JournalStore`."""
         meta, entries = self._disk.meta, self._disk.entries
         log = [entries[index] for index in range(meta.first, meta.last + 1)]
         return meta, log, min(entries, default=1) if log else 1
 
     def commit(self, change: Change) -> None:
-        """See `journal.Store`."""
+        """See `journal.JournalStore`."""
         self._step()
         for low, high in change.remove:
             for index in range(low, high + 1):
@@ -139,7 +139,7 @@ class RecordingMachine:
         self.applied: list[tuple[int, bytes]] = []
 
     def apply(self, index: int, term: int, command: bytes) -> object:
-        """See `StateMachine`."""
+        """See `RaftStateMachine`."""
         if self.applied and index <= self.applied[-1][0]:
             raise Violation(f"{self._name} applies index {index} behind {self.applied[-1][0]}")
         self._oracle.apply(self._name, index, term, command)
@@ -147,17 +147,17 @@ class RecordingMachine:
         return index
 
     def capture(self) -> object:
-        """See `StateMachine`."""
+        """See `RaftStateMachine`."""
         return list(self.applied)
 
     def encode(self, captured: object) -> Iterator[bytes]:
-        """See `StateMachine`."""
+        """See `RaftStateMachine`."""
         assert isinstance(captured, list)
         for index, command in captured:
             yield b"%d %s\n" % (index, command)
 
     def restore(self, chunks: Iterable[bytes]) -> None:
-        """See `StateMachine`."""
+        """See `RaftStateMachine`."""
         pairs = (line.split(b" ", 1) for line in b"".join(chunks).split(b"\n") if line)
         self.applied = [(int(index), command) for index, command in pairs]
         for index, command in self.applied:
@@ -165,12 +165,12 @@ class RecordingMachine:
                 raise Violation(f"{self._name} restored another command at index {index}")
 
     def state_hash(self) -> bytes:
-        """See `StateMachine`."""
+        """See `RaftStateMachine`."""
         return repr(self.applied).encode()
 
 
 class HardenedPeer:
-    """`world.Peer` around the product's `Member`."""
+    """`world.Peer` around the product's `RaftMember`."""
 
     def __init__(self, name: str, world: World, **limits: int) -> None:
         self.name, self._world, self._limits = name, world, limits  # limits: fields of MemberSettings
@@ -180,7 +180,7 @@ class HardenedPeer:
         self._offset = world.rng.uniform(0.0, 1000.0)
         self._life = 0
         self._seen = (0, 0)
-        self.member: Member | None = None
+        self.member: RaftMember | None = None
 
     def _clock(self) -> float:
         return self._world.now * self._rate + self._offset
@@ -201,18 +201,15 @@ class HardenedPeer:
         self._machine = RecordingMachine(self.name, self._world.oracle)
         others = tuple(name for name in self._world.names if name != self.name)
         settings = MemberSettings(self.name, others, **self._limits)
-        self.member = Member(
+        self.member = RaftMember(
             settings,
             self._machine,
             journal,
             SimSnapshots(self._disk),
-            self,
-            self,
-            clock=self._clock,
-            rng=self._world.rng,
+            Surroundings(self, self, self._clock, self._world.rng),
         )
 
-    def live(self) -> Member:
+    def live(self) -> RaftMember:
         """The running member."""
         assert self.member is not None
         return self.member

@@ -9,8 +9,8 @@ import pytest
 
 from holdfast.master.raft import codec
 from holdfast.master.raft.codec import (
-    Answer,
     Append,
+    AppendAnswer,
     Message,
     PreVote,
     PreVoteGranted,
@@ -28,7 +28,7 @@ MESSAGES: dict[str, Message] = {
     "append": Append(7, 1001, 256, 257, 6, ((b"\x00\x01register", 258, 6), (codec.NO_OP, 259, 7))),
     "heartbeat": Append(7, 1002, 259, 259, 7, ()),
     "snapshot_part": SnapshotPart(7, 1003, 250, 5, 70_000, 65_536, b"piece of a snapshot"),
-    "answer": Answer(7, 1001, 260, reset=False, success=True),
+    "answer": AppendAnswer(7, 1001, 260, reset=False, success=True),
     "timeout_now": TimeoutNow(term=7),
     "pre_vote": PreVote(number=3, last_index=258, last_term=6),
     "pre_vote_granted": PreVoteGranted(number=3, term=7),

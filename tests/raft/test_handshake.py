@@ -5,16 +5,18 @@ from __future__ import annotations
 import pytest
 
 from holdfast.master.raft.errors import PeerRefused, WireError
-from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Identity, Initiator
+from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Initiator, MemberIdentity
 
 SECRET = b"the masters' secret"
 ONE, TWO = bytes(range(NONCE_BYTES)), bytes(range(100, 100 + NONCE_BYTES))
 
 
-LEFT, RIGHT = Identity("m2", "c1", SECRET), Identity("m1", "c1", SECRET)
+LEFT, RIGHT = MemberIdentity("m2", "c1", SECRET), MemberIdentity("m1", "c1", SECRET)
 
 
-def meet(initiator: Identity = LEFT, acceptor: Identity = RIGHT, to: str = "m1") -> tuple[Initiator, Acceptor]:
+def meet(
+    initiator: MemberIdentity = LEFT, acceptor: MemberIdentity = RIGHT, to: str = "m1"
+) -> tuple[Initiator, Acceptor]:
     """Run a handshake to its end or to the refusal."""
     left = Initiator(initiator, to, ONE)
     right = Acceptor(acceptor, {"m2": "", "m3": ""}, TWO)
@@ -39,14 +41,34 @@ def test_both_sides_agree() -> None:
 @pytest.mark.parametrize(
     ("initiator", "acceptor", "to", "text"),
     [
-        (Identity("m2", "c1", b"wrong"), Identity("m1", "c1", SECRET), "m1", "the secret is not this cluster's"),
-        (Identity("m2", "c2", SECRET), Identity("m1", "c1", SECRET), "m1", "belongs to cluster 'c1', not 'c2'"),
-        (Identity("m2", "c1", SECRET), Identity("m1", "c1", SECRET), "m4", "this is master 'm1', not 'm4'"),
-        (Identity("m9", "c1", SECRET), Identity("m1", "c1", SECRET), "m1", "expects no connection from 'm9'"),
-        (Identity("m0", "c1", SECRET), Identity("m1", "c1", SECRET), "m1", "expects no connection from 'm0'"),
+        (
+            MemberIdentity("m2", "c1", b"wrong"),
+            MemberIdentity("m1", "c1", SECRET),
+            "m1",
+            "the secret is not this cluster's",
+        ),
+        (
+            MemberIdentity("m2", "c2", SECRET),
+            MemberIdentity("m1", "c1", SECRET),
+            "m1",
+            "belongs to cluster 'c1', not 'c2'",
+        ),
+        (MemberIdentity("m2", "c1", SECRET), MemberIdentity("m1", "c1", SECRET), "m4", "this is master 'm1', not 'm4'"),
+        (
+            MemberIdentity("m9", "c1", SECRET),
+            MemberIdentity("m1", "c1", SECRET),
+            "m1",
+            "expects no connection from 'm9'",
+        ),
+        (
+            MemberIdentity("m0", "c1", SECRET),
+            MemberIdentity("m1", "c1", SECRET),
+            "m1",
+            "expects no connection from 'm0'",
+        ),
     ],
 )
-def test_strangers_are_refused(initiator: Identity, acceptor: Identity, to: str, text: str) -> None:
+def test_strangers_are_refused(initiator: MemberIdentity, acceptor: MemberIdentity, to: str, text: str) -> None:
     """A wrong secret, cluster or node id ends the handshake with the reason."""
     with pytest.raises(PeerRefused, match=text):
         meet(initiator, acceptor, to)
@@ -65,7 +87,7 @@ def test_strangers_are_refused(initiator: Identity, acceptor: Identity, to: str,
 )
 def test_a_secret_is_changed_master_by_master(initiator: tuple[bytes, bytes], acceptor: tuple[bytes, bytes]) -> None:
     """Two masters meet wherever each is in the change: the other secret is taken, then goes first, then is alone."""
-    left, right = meet(Identity("m2", "c1", *initiator), Identity("m1", "c1", *acceptor))
+    left, right = meet(MemberIdentity("m2", "c1", *initiator), MemberIdentity("m1", "c1", *acceptor))
     assert left.session
     assert right.session
     assert right.session.open(left.session.seal(b"one") + b"one") == b"one"
@@ -75,7 +97,7 @@ def test_a_secret_is_changed_master_by_master(initiator: tuple[bytes, bytes], ac
 def test_the_acceptor_s_first_secret_has_to_be_known() -> None:
     """A master whose other secret is the initiator's only one is not believed: it may be about to forget it."""
     with pytest.raises(PeerRefused, match="the secret is not this cluster's"):
-        meet(Identity("m2", "c1", SECRET), Identity("m1", "c1", b"the next secret", SECRET))
+        meet(MemberIdentity("m2", "c1", SECRET), MemberIdentity("m1", "c1", b"the next secret", SECRET))
 
 
 def test_a_client_without_the_secret_cannot_prove_it() -> None:
@@ -94,8 +116,8 @@ def test_a23_who_connects_hears_nothing_before_a_proof() -> None:
     heard = set()
     for identity in (
         RIGHT,
-        Identity("m1", "c1", b"another secret, as long"),
-        Identity("m0", "c9", SECRET, b"and a new"),
+        MemberIdentity("m1", "c1", b"another secret, as long"),
+        MemberIdentity("m0", "c9", SECRET, b"and a new"),
     ):
         right = Acceptor(identity, {"m2": "", "m3": ""}, TWO)
         challenge = right.feed(Initiator(LEFT, "m1", ONE).hello())
@@ -120,7 +142,7 @@ def test_a23_who_answers_in_a_masters_place_hears_no_name() -> None:
 def test_a23_a_proof_that_is_sent_back_to_its_maker_proves_nothing(also: bytes) -> None:
     """A stranger that is called by one master and calls it at the same time, or another, with what it hears there: its
     own proofs are no proofs of the other side, whichever nonces are used."""
-    me = Identity("m2", "c1", SECRET, also)
+    me = MemberIdentity("m2", "c1", SECRET, also)
     left = Initiator(me, "m1", ONE)
     proof = left.feed(b"\x02" + ONE)  # its own nonce comes back
     assert proof is not None
@@ -139,14 +161,14 @@ def test_a23_a_proof_that_is_sent_back_to_its_maker_proves_nothing(also: bytes) 
 
 def test_a_recorded_handshake_cannot_be_replayed() -> None:
     """Frames recorded from one connection prove nothing on another, whose nonce differs."""
-    left = Initiator(Identity("m2", "c1", SECRET), "m1", ONE)
-    right = Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, TWO)
+    left = Initiator(MemberIdentity("m2", "c1", SECRET), "m1", ONE)
+    right = Acceptor(MemberIdentity("m1", "c1", SECRET), {"m2": ""}, TWO)
     hello = left.hello()
     challenge = right.feed(hello)
     assert challenge
     proof = left.feed(challenge)
     assert proof
-    again = Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, bytes(NONCE_BYTES))
+    again = Acceptor(MemberIdentity("m1", "c1", SECRET), {"m2": ""}, bytes(NONCE_BYTES))
     again.feed(hello)
     with pytest.raises(PeerRefused):
         again.feed(proof)
@@ -178,10 +200,10 @@ def flipped(data: bytes) -> bytes:
 
 def test_another_protocol_version_is_named() -> None:
     """A hello of another version is refused with both versions in the text."""
-    hello = bytearray(Initiator(Identity("m2", "c1", SECRET), "m1", ONE).hello())
+    hello = bytearray(Initiator(MemberIdentity("m2", "c1", SECRET), "m1", ONE).hello())
     hello[1] = 9
     with pytest.raises(PeerRefused, match="version 9; this master speaks 2"):
-        Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes(hello))
+        Acceptor(MemberIdentity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes(hello))
 
 
 @pytest.mark.parametrize("trouble", ["flip", "replay", "reflect", "skip", "short"])
@@ -211,4 +233,4 @@ def test_garbage_is_refused(length: int) -> None:
     """Whatever bytes come as a hello, the answer is a refusal and not another error."""
     for first in range(8):
         with pytest.raises(PeerRefused):
-            Acceptor(Identity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes([first, 1, 0]) + b"\xff" * length)
+            Acceptor(MemberIdentity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes([first, 1, 0]) + b"\xff" * length)

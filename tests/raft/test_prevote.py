@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.master.raft.member import Member
+from holdfast.master.raft.member import RaftMember
 from holdfast.master.raft.prevote import PreVotes
 from tests.raft.hardened import HardenedPeer
 from tests.raft.world import World
@@ -91,7 +91,7 @@ def test_a15_who_comes_back_deposes_no_leader(leave: Callable[[World, str, list[
 
 def test_a15_without_pre_votes_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same stories without the question: leaders fall, or the test above would show nothing."""
-    monkeypatch.setattr(Member, "_ask_first", lambda member: None)
+    monkeypatch.setattr(RaftMember, "_ask_first", lambda member: None)
     assert [
         leave.__name__ for leave in (isolated, deaf, stopped) if not any(deposed(seed, leave) for seed in SEEDS)
     ] == []

@@ -15,7 +15,7 @@ import pytest
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.system.ports import free_ports
 from holdfast.master.raft.errors import WireError
-from holdfast.master.raft.handshake import NONCE_BYTES, Identity, Initiator
+from holdfast.master.raft.handshake import NONCE_BYTES, Initiator, MemberIdentity
 from holdfast.master.raft.link import TURN_BYTES, Link
 from holdfast.master.raft.transport import OUT_LIMIT_BYTES, SHAKES_PER_POLL, TlsContexts, Transport
 from tests.support.certificates import Authority, authority
@@ -61,7 +61,7 @@ class Pair:
         self, name: str, port: int, peers: dict[str, str], secret: bytes = SECRET, cluster: str = "c1", **other: Any
     ) -> Transport:
         """One transport with its recorder in `handler`; `tls` may be another than that of the pair."""
-        identity, tls = Identity(name, cluster, secret), other.get("tls", self.tls)
+        identity, tls = MemberIdentity(name, cluster, secret), other.get("tls", self.tls)
         transport = Transport(identity, f"127.0.0.1:{port}", peers, time.monotonic, tls=tls)
         transport.bind(Recorder())
         self.open.append(transport)
@@ -213,7 +213,7 @@ def test_a_replayed_frame_is_refused(pair: Pair) -> None:
     """A sealed frame sent twice on one connection fails its MAC the second time."""
     (port,) = free_ports(1)
     left = pair.make("m1", port, {"m2": "127.0.0.1:1"})
-    initiator = Initiator(Identity("m2", "c1", SECRET), "m1", bytes(NONCE_BYTES))
+    initiator = Initiator(MemberIdentity("m2", "c1", SECRET), "m1", bytes(NONCE_BYTES))
     with raw(port) as sock:
         frame: bytes | None = initiator.hello()
         while initiator.session is None:

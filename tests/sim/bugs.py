@@ -21,9 +21,10 @@ from holdfast.master.core.state.answers import AnswerTable
 from holdfast.master.core.state.state import State
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.waiters import Waiters
-from holdfast.worker.core.forgetting import Verdict
+from holdfast.worker.core.forgetting import ForgetVerdict
 from holdfast.worker.core.write.credits import Credits
 from holdfast.worker.core.write.epochs import Life
+from holdfast.worker.core.write.pending_pushes import PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, epoch_key
 from holdfast.worker.core.write.seen_batches import Attempt
 from holdfast.worker.server.membership import registration as registration_module
@@ -185,11 +186,34 @@ def left_is_always_vouched_for() -> list[Swap]:
 def replica_acknowledged_alone() -> list[Swap]:
     """A replica that does not answer is no reason not to acknowledge."""
 
-    def forwarded(self: Any, push: Any, chosen: Any, done: Any) -> None:
-        done.cancelled() or done.exception()
-        self._one_less(push)
+    return [(PendingPushes, "forwarded", lambda self, push, refused: self.waited(push))]
 
-    return [(PushService, "_forwarded", forwarded)]
+
+@bug
+def every_level_is_memory() -> list[Swap]:
+    """Every push is answered before it is written, whatever level it asked for."""
+
+    def when(self: Any, push: Any, *, slow: bool) -> When:
+        return When.PROMISED if self.owed is None and push.taken else original(self, push, slow=slow)
+
+    original = PendingPushes.when
+    return [(PendingPushes, "when", when)]
+
+
+@bug
+def synced_waits_for_no_disk() -> list[Swap]:
+    """A push at SYNCED is answered as soon as it is written."""
+
+    def begin(self: Any, push: Any, now_ns: int, *, slow: bool) -> Any:
+        steps = original(self, push, now_ns, slow=slow)
+        if steps is not None and steps.directories:
+            push.waits -= len(steps.directories)
+            push.syncing.clear()
+            steps.directories.clear()
+        return steps if push.waits else None
+
+    original = PendingPushes.begin
+    return [(PendingPushes, "begin", begin)]
 
 
 @bug
@@ -407,7 +431,7 @@ def older_generation_deleted() -> list[Swap]:
 @bug
 def dropped_and_never_deleted() -> list[Swap]:
     """A worker keeps what the masters have dropped."""
-    return [(registration_module, "judge", lambda **answer: Verdict(()))]
+    return [(registration_module, "judge", lambda **answer: ForgetVerdict(()))]
 
 
 @bug

@@ -21,8 +21,8 @@ from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.ticket import Ticket
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.read.fetch import AskMasters, CloseStream, Complete, Effect, Failed, OpenStream
-from holdfast.client.core.write.locations import Locations
+from holdfast.client.core.read.fetch import AskMasters, CloseStream, Complete, Effect, OpenStream, ReadFailed
+from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.write import push_writer
 from holdfast.client.write.batches import PushBatches
@@ -44,7 +44,7 @@ from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
 from holdfast.worker.server.membership import registration
 from holdfast.worker.server.membership import worker_identity as standing
-from holdfast.worker.server.services import forwarding, push_service
+from holdfast.worker.server.services import forwarding
 from tests.sim.clock import Life, Violation, here, pause
 from tests.sim.control import Control
 from tests.sim.network import Dialer, Link, Network
@@ -98,7 +98,7 @@ def wired(network: Network) -> Iterator[None]:
     Dialer.network = network
     swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
     swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
-    swaps += [(module, "FRAME_BODY_BYTES_MAX", BODY_BYTES) for module in (push_service, credits_module)]
+    swaps += [(credits_module, "FRAME_BODY_BYTES_MAX", BODY_BYTES)]
 
     async def control_client(masters: str, standing: object) -> Control:
         return Control(network)
@@ -156,7 +156,9 @@ class ShuffleHere:
             incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in self.reply.workers}
             first = ReduceLocations.decode(self.reply.assignment_array).partitions
             known = known_addresses(self.reply.workers)
-            found = executor.routes[self.key] = Routes(Locations(first, incarnations), Addresses(TICKET, known))
+            found = executor.routes[self.key] = Routes(
+                PartitionLocations(first, incarnations), Addresses(TICKET, known)
+            )
         return found
 
 
@@ -282,7 +284,7 @@ class Reader:
                     self._spawn(self._ask(effect.after_ns))
                 case Complete():
                     self._complete = True
-                case Failed():
+                case ReadFailed():
                     raise effect.error
 
     def _spawn(self, work: Any) -> None:

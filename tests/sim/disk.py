@@ -22,10 +22,10 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
-from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.server.membership.worker_identity import KeptIdentity
 from holdfast.worker.storage.reduce_directory import Missing
@@ -131,6 +131,10 @@ def is_whole(batch: bytes) -> bool:
         return False
 
 
+def key_of(state: EpochState) -> EpochKey:
+    return EpochKey(state.shuffle, state.partition, state.epoch)
+
+
 def name_of(key: EpochKey, batch: bytes | memoryview) -> Name:
     _, _, _, map_id, attempt, number, _, _ = HEADER.unpack_from(batch)
     return Name(key, map_id, attempt, number)
@@ -177,7 +181,7 @@ class Store:
         return ((key.shuffle, UsageTotals(sealed.answer.size_bytes, 1)) for key, sealed in self.disk.index.items())
 
     def has_file(self, state: EpochState) -> bool:
-        return state.copy is not None
+        return key_of(state) in self._mine
 
     def past(self, shuffle: ShuffleKey) -> tuple[bool, list[tuple[int, int]]]:
         disk = self.disk
@@ -185,15 +189,14 @@ class Store:
         return shuffle in disk.final, [(key.partition, key.epoch) for key in keys if key not in self._mine]
 
     def begin(self, state: EpochState) -> None:
-        key = EpochKey(state.shuffle, state.partition, state.epoch)
+        key = key_of(state)
         if key in self.disk.index:
             raise Violation(f"{self._life.host} opens {key}, which is sealed")
         if key in self.disk.piles:
             raise Violation(f"{self._life.host} incarnation {self.disk.incarnation} appends to {key} of an earlier one")
-        state.copy = key
         self._mine[key] = Pile(state.ack, self.disk.incarnation, self.disk.boot)
 
-    def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[tuple[int, Status]]:
+    def append(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[tuple[int, Status]]:
         disk = self.disk
         if not self._life.alive:
             return []
@@ -201,7 +204,7 @@ class Store:
         if disk.full:
             return [(index, Status.NO_ROOM) for index in taken]
         if disk.sick and disk.rng.random() < disk.sick:
-            self.disk.poisoned.update(decision.states[index].copy for index in taken)  # type: ignore[union-attr]
+            self.disk.poisoned.update(key_of(state) for state in decision.states if state is not None)
             for index in taken:
                 self.give_up(decision.states[index], OSError(5, "a write failed"))
             return [(index, Status.FAILED_COPY) for index in taken]
@@ -211,10 +214,10 @@ class Store:
             piece = bytes(body[offset : offset + entry[3]])
             offset += entry[3]
             if state is not None and torn:
-                self._put(state.copy, piece)
+                self._put(key_of(state), piece)
                 torn -= 1
             elif state is not None:
-                self._put(state.copy, piece[: disk.rng.randrange(len(piece))])
+                self._put(key_of(state), piece[: disk.rng.randrange(len(piece))])
                 break
         return []
 
@@ -244,16 +247,17 @@ class Store:
 
     def give_up(self, state: EpochState | None, error: Exception) -> None:
         assert state is not None
-        self.mark_failed(state.copy)
+        if (key := key_of(state)) in self._mine:
+            self.mark_failed(key)
 
     def mark_failed(self, key: EpochKey) -> None:
         """Given up for good: the mark is synced."""
         if self._life.alive:
             self.disk.failed[key] = None
 
-    def sync(self, decision: Decision) -> list[Future[Missing]]:
+    def sync(self, decision: PushDecision) -> list[Future[Missing]]:
         future: Future[Missing] = Future()
-        piles = {state.copy: self._mine[state.copy] for state in decision.states if state is not None}
+        piles = {(key := key_of(state)): self._mine[key] for state in decision.states if state is not None}
         counts = {key: len(pile.batches) for key, pile in piles.items()}
 
         def done() -> None:

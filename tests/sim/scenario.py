@@ -15,7 +15,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.master.core.state.moves import moved_count
-from holdfast.worker.core.write.reduce import Limits
+from holdfast.worker.core.write.reduce import SplitLimits
 from tests.sim.client import Executor, wired
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.job import Job
@@ -41,7 +41,7 @@ class Shape:
     records: int
     press: int
     pause: float
-    limits: Limits
+    limits: SplitLimits
     faults: tuple[str, ...]
     pace: float
     #: seconds that a sync or seal takes at most
@@ -87,7 +87,7 @@ def shape_of(rng: random.Random) -> Shape:
         records=rng.choice((3, 10, 25)),
         press=rng.choice((60, 400, 1 << 20)),
         pause=rng.choice((0.0, 0.02, 0.2)),
-        limits=Limits(soft, soft * 2),
+        limits=SplitLimits(soft, soft * 2),
         faults=tuple(sorted(kinds)),
         pace=rng.choice((0.2, 0.6, 1.5)),
         speed=rng.choice((0.01, 0.1, 0.6)),

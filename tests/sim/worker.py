@@ -19,7 +19,7 @@ from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Role
 from holdfast.common.formats.reduce_messages import ChunksOpen, Push, Registered, Seal
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, ShuffleKey
-from holdfast.worker.core.write.reduce import Limits
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
@@ -31,7 +31,7 @@ from holdfast.worker.server.membership.worker_identity import (
 )
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.refusal import refusal
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.reduce_layout import EpochKey
@@ -78,7 +78,7 @@ class SimWorker:
         network: Network,
         rng: random.Random,
         oracle: Oracle,
-        limits: Limits,
+        limits: SplitLimits,
         memory: int,
     ) -> None:
         self.name = f"w{number}"
@@ -111,10 +111,10 @@ class SimWorker:
             store: Any = self.store
             asking = self.asking = Asking()
             asking.learn(store.shuffles())
-            self.pushes = PushService(
-                store, self.standing, counters, Faults(), asking, memory=self._memory, limits=self._limits
-            )
-            self.seals = SealService(store, counters, self.pushes.reduce)
+            reduce = Reduce(self.standing.incarnation, store.choose, self._limits)
+            self.seals = SealService(store, counters, reduce)
+            bounds = PushBounds(self._memory)
+            self.pushes = PushService(store, self.standing, counters, Faults(), asking, self.seals, bounds)
             self._accept(self.standing.worker != NO_WORKER, "the masters do not know this worker yet")
             self._network.servers[self.name] = self
             server: Any = SimpleNamespace(
@@ -132,7 +132,7 @@ class SimWorker:
             departure = Departure(server, self.standing, 0, asyncio.Event())
             self._loop.create_task(
                 Registration(
-                    store, self.standing, IdentityKeeper(store, self.standing), counters, server, place, departure
+                    store, self.standing, IdentityKeeper(store, self.standing), counters, server, place, departure, int
                 ).run("")
             )
             self._loop.create_task(self._tick())

@@ -7,7 +7,7 @@ import random
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from holdfast.client.core.read.read_order import Health, Interleave, View, read_order
+from holdfast.client.core.read.read_order import ClusterView, Interleave, ReadHealth, read_order
 
 S = 10**9
 HERE, THERE = "here", "there"
@@ -36,12 +36,12 @@ class Case:
 
     def order(self) -> list[int]:
         """What the Python code makes of it."""
-        health = Health(self.failure_expire * S, self.slow_expire * S)
+        health = ReadHealth(self.failure_expire * S, self.slow_expire * S)
         for worker, at in self.failed.items():
             health.failed(worker, at * S)
         for worker, at in self.slow.items():
             health.slow(worker, at * S)
-        view = View(
+        view = ClusterView(
             writable=self.writable,
             read_only=self.read_only,
             regions=self.regions,

@@ -2,13 +2,14 @@
 
 import asyncio
 import contextlib
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
 import urllib.request
-from collections.abc import AsyncIterator, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -64,6 +65,12 @@ WORKER = WorkerId(1)
 def shuffle_of(number: int = 1, generation: int = 0) -> ShuffleKey:
     """A shuffle key."""
     return ShuffleKey(Instance(bytes(range(16))), ShuffleId(number), Generation(generation))
+
+
+def by_turns(directories: int) -> Callable[[int, Ack], int | None]:
+    """Choose the directories of new epochs one after the other."""
+    turns = itertools.cycle(range(directories))
+    return lambda _hint, _ack: next(turns)
 
 
 class Made(NamedTuple):

@@ -23,9 +23,9 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
-from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.core.write.reduce import Limits, Reduce
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.pending_pushes import PendingPush, PendingPushes, When
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
+from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.storage import prepare as prepare_module
 from holdfast.worker.storage import store as store_module
 from holdfast.worker.storage.away import Away
@@ -50,8 +50,7 @@ NARROW = (1_200 * KIB, 1_600 * KIB, 2_000 * KIB)
 SEGMENT_BYTES = 128 * KIB
 RESERVE_SHARE = 0.1
 #: As in push_service.py.
-ROOM_SHARE = 4
-LIMITS = Limits(soft_bytes=700 * KIB, hard_bytes=1_200 * KIB)
+LIMITS = SplitLimits(soft_bytes=700 * KIB, hard_bytes=1_200 * KIB)
 
 
 @contextlib.contextmanager
@@ -110,6 +109,7 @@ class StoryWorld:
         self.starts = 0
         self._store: Store | None = None
         self.core: Reduce
+        self.pending: PendingPushes
         self._until_look = 0
 
     @property
@@ -136,8 +136,9 @@ class StoryWorld:
         self.store.mover._threads.append(_ended_thread())
         for directory in self.store._directories:
             directory.index._disk = IndexDisk(self.disk, directory.root)
-        self.core = Reduce(self.store.incarnation, LIMITS, choose=self.store.tiering.choose)
+        self.core = Reduce(self.store.incarnation, self.store.tiering.choose, LIMITS)
         self.core.closed_because = ""
+        self.pending = PendingPushes(self.core)
         self.look()
 
     def end(self) -> None:
@@ -163,71 +164,46 @@ class StoryWorld:
             self.core.introduce(request, *self.store.reduce.past(request.shuffle))
         refusal = self.core.refuse(request)
         assert refusal is None, refusal
-        decision = self.core.decide(request)
-        failures = self._open(decision)
+        push = PendingPush(self.core.decide(request))
+        self._open(push)
         rows = meta[-PUSH_ENTRY.size * len(batches) :]
-        at_once = ack is Ack.MEMORY and not decision.opened
+        when = self.pending.when(push, slow=False)
+        at_once = when is When.PROMISED
         if at_once:
-            told(dict(decision.statuses) | failures)
-        failures |= self._write(decision, rows, memoryview(body))
-        if ack is Ack.SYNCED:
-            failures |= self._sync(decision)
+            told(dict(self.pending.answer(push)))
+        failures = self.store.reduce.append(push.decision, rows, memoryview(body))
+        self.pending.written(push, failures, self.store.reduce.flush(push.decision.marked))
         if at_once:
-            for index in failures:
-                state = decision.states[index]
-                if state is not None:
-                    self._give_up(state)
-        self.core.landed(decision, list(failures))
+            self._give_up_promised(push)
+        elif when is When.LATER and (steps := self.pending.begin(push, 0, slow=False)) is not None:
+            self._sync(push, steps.directories)
         self.core.check()
         if not at_once:
-            told(dict(decision.statuses) | failures)
+            told(dict(self.pending.answer(push)))
 
-    def _open(self, decision: Decision) -> dict[int, int]:
-        failures: dict[int, int] = {}
-        for state in decision.opened:
+    def _open(self, push: PendingPush) -> None:
+        for state in push.decision.opened:
             try:
                 self.store.reduce.begin(state)
             except OSError as error:
-                self.core.broke(state)
-                for index, taken in enumerate(decision.states):
-                    if taken is state:
-                        failures[index] = Status.NO_ROOM if is_full(error) else Status.FAILED_COPY
-                        decision.states[index] = None
-                decision.whole = False
-        return failures
+                self.pending.not_opened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
 
-    def _write(self, decision: Decision, rows: bytes, body: memoryview) -> dict[int, int]:
-        failures: dict[int, int] = {}
-        for index, status in self.store.reduce.append(decision, rows, body):
-            state = decision.states[index]
-            assert state is not None
-            self._end(state, status)
-            failures[index] = status
-        for state, status in self.store.reduce.flush([one for one in decision.marked if one.copy is not None]):
-            self._end(state, status)
-            if status is Status.FAILED_COPY:
-                failures |= {index: status for index, taken in enumerate(decision.states) if taken is state}
-        return failures
-
-    def _end(self, state: EpochState, status: Status) -> None:
-        (self.core.broke if status is Status.FAILED_COPY else self.core.split)(state)
-
-    def _sync(self, decision: Decision) -> dict[int, int]:
-        failures: dict[int, int] = {}
-        directories = dict.fromkeys([state.directory for state in decision.states if state is not None])
-        for directory, future in zip(directories, self.store.reduce.sync(decision), strict=True):
+    def _sync(self, push: PendingPush, directories: Sequence[int]) -> None:
+        for directory, future in zip(directories, self.store.reduce.sync(push.decision), strict=True):
             missing = future.result(60)
-            for index, state in enumerate(decision.states):
-                if state is None or state.directory != directory:
-                    continue
-                if EpochKey(state.shuffle, state.partition, state.epoch) in missing:
-                    self.core.broke(state)
-                    failures[index] = Status.FAILED_COPY
-        return failures
+            states = [state for state in push.decision.states if state is not None]
+            lost = [one for one in states if EpochKey(one.shuffle, one.partition, one.epoch) in missing]
+            self.pending.synced(push, directory, lost)
 
-    def _give_up(self, state: EpochState) -> None:
-        self.store.reduce.give_up(state, OSError("it could not be written"))
-        self.core.broke(state)
+    def _give_up_promised(self, push: PendingPush) -> None:
+        """Nothing waits for room here: what was acknowledged and cannot be written is given up, as after an error."""
+        lost = self.pending.promised(push, unforeseen=False)
+        if self.pending.owed is not None:
+            lost += {state: None for state in self.pending.owed.decision.states if state is not None}
+            self.pending.owed = None
+        for state in lost:
+            self.store.reduce.give_up(state, OSError("it could not be written"))
+            self.core.broke(state)
 
     # looking and moving
 
@@ -240,7 +216,7 @@ class StoryWorld:
         for directory, size in self.store.tiering.step(self.now):
             self.core.split_largest(directory, size)
         rooms = [space.room if space is not None else 0 for space in spaces]
-        self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, 1 * MIB)
+        self._until_look = look_after_bytes(rooms)
         self.core.set_rooms([room > 0 for room in rooms])
         return self.store.mover.busy
 

@@ -1,7 +1,7 @@
 """Waiting for conditions with a deadline: the only place where tests let time pass.
 
 A test that waits for time instead of a condition is slow where it passes and flaky where it fails; so tests have these
-two functions and no sleep. The deadline is generous: it is met only when something is wrong.
+functions and no sleep. The deadline is generous: it is met only when something is wrong.
 """
 
 import asyncio
@@ -9,6 +9,8 @@ import threading
 import time
 from collections.abc import Callable
 from typing import TypeVar
+
+from holdfast.common.net.frames.client import FrameClient
 
 T = TypeVar("T")
 
@@ -36,3 +38,8 @@ async def wait_until_async(condition: Callable[[], T], what: str, seconds: float
         loop.call_later(_BETWEEN_SECONDS, turn.set_result, None)
         await turn
     return value
+
+
+async def gone(client: FrameClient) -> None:
+    """Return when a connection that was closed is gone."""
+    await wait_until_async(lambda: client._out is None, "the connection to be gone")

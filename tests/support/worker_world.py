@@ -22,9 +22,8 @@ from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from tests.support.map_data import (
-    shuffle_key,
-)
+from tests.support.map_data import shuffle_key
+from tests.support.waiting import gone
 
 HOLDER = bytes(range(16))
 
@@ -78,7 +77,7 @@ class World:
             yield client
         finally:
             client.abort()
-            await client.wait_closed()
+            await gone(client)
 
     def restart(self) -> None:
         """Kill -9 and start."""

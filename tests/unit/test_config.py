@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.config import config
-from holdfast.common.config.config import Config, Directory, parse
+from holdfast.common.config.config import Config, DirectorySetting, parse
 from holdfast.common.config.settings import Address, Duration, Size
 from holdfast.common.errors import ConfigError
 from tests.write_docs import PAGES
@@ -47,8 +47,8 @@ def test_values_and_units():
     assert (read.raft.heartbeat.ms, read.raft.heartbeat.seconds) == (50, 0.05)
     assert read.worker.masters == ("127.0.0.1:7070", "[::1]:7071")
     assert read.worker.directories == (
-        Directory(path="/data/a"),
-        Directory(path="/data/b", tier="HDD", capacity=Size(3 << 40)),
+        DirectorySetting(path="/data/a"),
+        DirectorySetting(path="/data/b", tier="HDD", capacity=Size(3 << 40)),
     )
 
 
@@ -137,7 +137,7 @@ def test_environment_wins_over_the_file():
     read = parse(WORKER, environ)
     assert (read.worker.name, read.worker.memory, read.worker.data_port) == ("w2", 2 << 30, 0)
     assert read.worker.masters == ("a:1", "b:2")
-    assert read.worker.directories == (Directory(path="/c"),)
+    assert read.worker.directories == (DirectorySetting(path="/c"),)
     assert (read.faults.enabled, read.log.level) == (True, "DEBUG")
 
 
@@ -222,7 +222,7 @@ promote_quota = 1.0
 def test_tables_are_read_like_text():
     """The settings of a local cluster are given as mappings and checked as strictly."""
     tables = {"worker": {"memory": "1GiB", "directories": [{"path": "/a"}]}}
-    assert config.from_tables(tables).worker.directories == (Directory(path="/a"),)
+    assert config.from_tables(tables).worker.directories == (DirectorySetting(path="/a"),)
     with pytest.raises(ConfigError, match=r'settings: \[worker\] has no key "memroy"'):
         config.from_tables({"worker": {"memroy": "1GiB"}})
 

@@ -40,7 +40,7 @@ _SLOW_MEMORY = 64 * MIB
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class CatalogueEntry:
     """One drill in its short form."""
 
     rounds: int
@@ -50,8 +50,8 @@ class Entry:
     options: str = ""
 
 
-def _fixed(rounds: int, drill: Drill, ground: Ground | None = None, options: str = "") -> Entry:
-    return Entry(rounds, lambda _seed: (drill, ground or Ground()), options)
+def _fixed(rounds: int, drill: Drill, ground: Ground | None = None, options: str = "") -> CatalogueEntry:
+    return CatalogueEntry(rounds, lambda _seed: (drill, ground or Ground()), options)
 
 
 CATALOGUE = {
@@ -73,8 +73,8 @@ CATALOGUE = {
         f" --clients 16 --seconds 4 --memory {_SLOW_MEMORY // MIB}",
     ),
     "bit-flip": _fixed(2, bit_flip.drill, bit_flip.GROUND),
-    "partition": Entry(1, lambda _: partition.ground()),
-    "clock-skew": Entry(1, lambda seed: (clock_skew.drill, clock_skew.ground(seed))),
+    "partition": CatalogueEntry(1, lambda _: partition.ground()),
+    "clock-skew": CatalogueEntry(1, lambda seed: (clock_skew.drill, clock_skew.ground(seed))),
 }
 
 

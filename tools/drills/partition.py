@@ -30,7 +30,7 @@ from holdfast.tools.drills import leader
 from holdfast.tools.drills.running import Drill, Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, told_nothing
-from holdfast.tools.drills.support.network import CLIENT, Network
+from holdfast.tools.drills.support.network import CLIENT, ProxiedNetwork
 from holdfast.tools.drills.support.report import Report
 
 WORKERS = 3
@@ -42,7 +42,7 @@ _LOST_SECONDS_MAX = 60.0
 _BACK_SECONDS_MAX = 60.0
 
 
-class Cut(Enum):
+class NetworkCut(Enum):
     """What is cut off from what."""
 
     LEADER = "the leader"
@@ -54,7 +54,7 @@ class Cut(Enum):
 def ground() -> tuple[Drill, Ground]:
     """The drill and its cluster: three workers, and a network that can be cut."""
     names = [f"m{number}" for number in range(1, 4)] + [f"w{number}" for number in range(1, WORKERS + 1)]
-    network = Network(names)
+    network = ProxiedNetwork(names)
     settings = {"lease": {"worker": "2s", "heartbeat": "300ms", "tick": "200ms"}}
 
     async def run(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
@@ -64,12 +64,12 @@ def ground() -> tuple[Drill, Ground]:
 
 
 async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, network: Network
+    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, network: ProxiedNetwork
 ) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     commands = leader.Commands(cluster, rng)
     await commands.start()
-    cuts = list(Cut)
+    cuts = list(NetworkCut)
     try:
         with Session(cluster.endpoints, app="drill partition") as session:
             for number in range(report.rounds):
@@ -90,7 +90,7 @@ class _Round:
     def __init__(
         self,
         cluster: LocalCluster,
-        network: Network,
+        network: ProxiedNetwork,
         commands: leader.Commands,
         report: Report,
         rng: random.Random,
@@ -101,7 +101,7 @@ class _Round:
         self._report = report
         self._rng = rng
 
-    async def run(self, session: Session, cut: Cut) -> None:
+    async def run(self, session: Session, cut: NetworkCut) -> None:
         """Push, cut, join, commit, read. Raises what a client is told."""
         rng, report = self._rng, self._report
         job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=rng.choice((1, 2)))
@@ -112,13 +112,13 @@ class _Round:
         worker = rng.choice(self._cluster.workers)
         try:
             match cut:
-                case Cut.LEADER:
+                case NetworkCut.LEADER:
                     await self._cut_leader(old, [])
-                case Cut.LEADER_AND_WORKER:
+                case NetworkCut.LEADER_AND_WORKER:
                     await self._cut_leader(old, [worker])
-                case Cut.FROM_MASTERS:
+                case NetworkCut.FROM_MASTERS:
                     await self._cut_from_masters(worker)
-                case Cut.FROM_ALL:
+                case NetworkCut.FROM_ALL:
                     self._cut([worker])
                     await asyncio.sleep(rng.uniform(*_CUT_SECONDS))
         finally:

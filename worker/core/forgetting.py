@@ -21,7 +21,7 @@ BATCH_KEYS_MAX = 10_000
 
 
 @dataclass(frozen=True, slots=True)
-class Verdict:
+class ForgetVerdict:
     """What to delete, and what is wrong if anything is."""
 
     delete: tuple[ShuffleKey, ...]
@@ -47,7 +47,7 @@ def judge(
     answer_cluster_id: str,
     answer_index: RaftIndex,
     answer_state: StateId,
-) -> Verdict:
+) -> ForgetVerdict:
     """Decide on one answer of CheckShuffles.
 
     `state` is the one that gave this worker its number, and `highest_when_asked` the highest Raft index with which
@@ -55,18 +55,18 @@ def judge(
     older state for sure.
     """
     if answer_cluster_id != cluster_id:
-        return Verdict(
+        return ForgetVerdict(
             (), f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}", stop=True
         )
     if answer_state != state:
-        return Verdict(
+        return ForgetVerdict(
             (),
             "the masters were restored from a backup since this worker registered, so nothing is deleted until it has "
             "registered anew",
             stop=True,
         )
     if answer_index < highest_when_asked:
-        return Verdict(
+        return ForgetVerdict(
             (),
             f"the masters are at index {answer_index}, this worker has seen {highest_when_asked}: the cluster was "
             "restored from an older state, so nothing is deleted",
@@ -81,4 +81,4 @@ def judge(
             "restored from an older state, or forgot a very old application. The data is kept; "
             f"`holdfast forget {one.instance.hex()}` deletes it"
         )
-    return Verdict(tuple(key for key in answer_dropped if key in known), problem)
+    return ForgetVerdict(tuple(key for key in answer_dropped if key in known), problem)

@@ -44,7 +44,7 @@ class Outcome(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Limits:
+class HealthLimits:
     """When a directory is what; the defaults are those of [disk_check]."""
 
     #: a probe that has not ended after so long hangs
@@ -63,7 +63,7 @@ class Limits:
 class Health:
     """Of one directory."""
 
-    def __init__(self, limits: Limits) -> None:
+    def __init__(self, limits: HealthLimits) -> None:
         self.limits = limits
         self._errors: deque[int] = deque(maxlen=ERRORS_KEPT_MAX)
         self._isolated = self._critical = self._hanging = False

@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import heapq
 from collections.abc import Iterable
+from functools import reduce
 from typing import NamedTuple
 
 from holdfast.common.ids import Instance, ShuffleKey
 from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
-
-
-class UsageTotals(NamedTuple):
-    """Bytes and files, of a shuffle (all generations) or of an application."""
-
-    size_bytes: int = 0
-    files: int = 0
+from holdfast.common.sizes import UsageTotals
 
 
 class ApplicationUsage(NamedTuple):
@@ -33,16 +28,13 @@ def by_application(
 ) -> list[ApplicationUsage]:
     """Add up what was found, a shuffle may come several times; return the largest applications, largest first."""
     applications: dict[Instance, dict[int, UsageTotals]] = {}
-    for key, (size, files) in found:
+    for key, held in found:
         shuffles = applications.setdefault(key.instance, {})
-        before = shuffles.get(key.shuffle, UsageTotals())
-        shuffles[key.shuffle] = UsageTotals(before.size_bytes + size, before.files + files)
+        shuffles[key.shuffle] = shuffles.get(key.shuffle, UsageTotals()).plus(held)
     told = (
         ApplicationUsage(
             instance,
-            UsageTotals(
-                sum(each.size_bytes for each in shuffles.values()), sum(each.files for each in shuffles.values())
-            ),
+            reduce(UsageTotals.plus, shuffles.values()),
             heapq.nlargest(shuffles_max, shuffles.items(), key=lambda item: item[1]),
         )
         for instance, shuffles in applications.items()

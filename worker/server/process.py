@@ -38,7 +38,7 @@ from holdfast.common.system.notify import Notifier
 from holdfast.common.system.tasks import awaited, background
 from holdfast.common.system.waiting import SAY_SECONDS
 from holdfast.common.version import VERSION
-from holdfast.worker.core.write.reduce import Limits
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.worker_identity import (
@@ -50,11 +50,11 @@ from holdfast.worker.server.membership.worker_identity import (
 )
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.observe.http import serve_http
-from holdfast.worker.server.observe.status import Status
+from holdfast.worker.server.observe.status import WorkerStatus
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.directory_paths import doubts
@@ -86,7 +86,7 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
         close_to_others(Path(directory.path))
     pending.disk = Faults.of(config.faults).disk()
     store = open_store(pending)
-    worker = Worker(config, store, security)
+    worker = WorkerProcess(config, store, security)
     try:
         asyncio.run(worker.run())
     finally:
@@ -124,7 +124,7 @@ class Ending:
         _leave(what, self.code)
 
 
-class Worker:
+class WorkerProcess:
     """One worker, from its open directories to its end."""
 
     def __init__(self, config: Config, store: Store, security: ServerSecurity | None) -> None:
@@ -133,8 +133,6 @@ class Worker:
         self._store = store
         self._monitor = store.monitor(config.disk_check.interval.seconds)
         self._stop = asyncio.Event()
-        #: why this worker ends though nobody told it to
-        self._refusal = ""
         self._notifier = Notifier()
         self.ending = Ending()
 
@@ -153,18 +151,10 @@ class Worker:
         kept = KeptIdentity.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = IdentityKeeper(store, standing)
-        pushes = PushService(
-            store,
-            standing,
-            counters,
-            faults,
-            asking,
-            memory=int(config.worker.memory),
-            limits=Limits(int(config.worker.soft_split), int(config.worker.hard_split)),
-            disk_reserve=int(config.worker.disk_reserve),
-            peers_max=descriptors.peers,
-        )
-        seals = SealService(store, counters, pushes.reduce)
+        limits = SplitLimits(int(config.worker.soft_split), int(config.worker.hard_split))
+        seals = SealService(store, counters, Reduce(standing.incarnation, store.tiering.choose, limits))
+        bounds = PushBounds(int(config.worker.memory), int(config.worker.disk_reserve), descriptors.peers)
+        pushes = PushService(store, standing, counters, faults, asking, seals, bounds)
         streams = StreamService(store, standing, counters, faults)
         server = DataServer(standing, maps, streams, pushes, seals, asking, self._security, descriptors.connections)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
@@ -185,7 +175,7 @@ class Worker:
             log_event(LogEvent.STORAGE_OPENED, what=sentence)
         if active := faults.active():
             log_event(LogEvent.FAULTS_ENABLED, faults=active)
-        status = Status(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
+        status = WorkerStatus(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
         beside = awaited(self._beside(status, keeper, http, departure))
@@ -194,7 +184,7 @@ class Worker:
         if not stop_task.done():
             beside.result()  # raises what ended it
         self._notifier.stopping()
-        self.ending.code = 2 if self._refusal else 0
+        self.ending.code = 2 if departure.refusal else 0
         self.ending.begin()
         in_time = await _finish(status, keeper)
         for task in (beside, watch):
@@ -203,22 +193,19 @@ class Worker:
         self._monitor.close()
         if store.hanging or not in_time:
             _leave("a disk", self.ending.code)
-        if self._refusal:
-            raise ConfigError(self._refusal)
+        if departure.refusal:
+            raise ConfigError(departure.refusal)
 
-    def _end(self, refusal: str) -> None:
-        self._refusal = refusal
-        self._stop.set()
-
-    async def _beside(self, status: Status, keeper: IdentityKeeper, http: socket.socket, departure: Departure) -> None:
+    async def _beside(
+        self, status: WorkerStatus, keeper: IdentityKeeper, http: socket.socket, departure: Departure
+    ) -> None:
         """What runs beside the data port: ticks, HTTP, registration. Ends only by an error or by being cancelled."""
         await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.membership.registration")
         from holdfast.worker.server.membership.registration import Registration
 
         registration = Registration(
-            self._store, status.standing, keeper, status.counters, status.data, status.place, departure
+            self._store, status.standing, keeper, status.counters, status.data, status.place, departure, resident_bytes
         )
-        registration.memory, registration.end = resident_bytes, self._end
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
@@ -272,7 +259,7 @@ def _say_ready(standing: WorkerIdentity, place: WorkerAddresses) -> None:
     sys.stdout.flush()
 
 
-async def _tick(status: Status, keeper: IdentityKeeper, monitor: Monitor) -> None:
+async def _tick(status: WorkerStatus, keeper: IdentityKeeper, monitor: Monitor) -> None:
     """What happens once a second: disks looked at, expiry, idle memory given back, and the standing kept if it has
     changed. Nothing of it waits for a disk, since that is how a disk that hangs is noticed."""
     idle = Idle()
@@ -293,7 +280,7 @@ def _leave(what: str, code: int) -> None:
     os._exit(code)
 
 
-async def _finish(status: Status, keeper: IdentityKeeper) -> bool:
+async def _finish(status: WorkerStatus, keeper: IdentityKeeper) -> bool:
     """Take nothing new, let seals on their way end, say good-bye to everybody; False if a disk does not answer."""
     ending = RetryError("this worker is ending")
     status.frames.stop_accepting()

@@ -16,7 +16,7 @@ from typing import NamedTuple
 
 import lmdb
 
-from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, Limits
+from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, HealthLimits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.push_log import is_full
@@ -47,7 +47,7 @@ class Measured(NamedTuple):
 class Condition:
     """Of one directory."""
 
-    def __init__(self, root: Path, identity: bytes, limits: Limits) -> None:
+    def __init__(self, root: Path, identity: bytes, limits: HealthLimits) -> None:
         """The directory is there and open; raises OSError."""
         #: why nothing more is written here; "" while all is well
         self.problem = ""

@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
-from holdfast.worker.core.health import Limits, WindowMean
-from holdfast.worker.core.usage import UsageTotals
+from holdfast.common.sizes import UsageTotals
+from holdfast.worker.core.health import HealthLimits, WindowMean
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.condition import Condition
@@ -101,7 +101,7 @@ class StorageDirectory:
         old_logs: set[int],
         unnamed: bool,
         segment_bytes: int,
-        limits: Limits,
+        limits: HealthLimits,
         average_ns: int,
     ) -> None:
         self.root = root

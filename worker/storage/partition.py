@@ -22,6 +22,7 @@ from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import CHUNK_BYTES, MIB
+from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.handles import Handle, OpenFiles
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT
@@ -91,6 +92,7 @@ class PartitionCopy:
         "path_text",
         "pending",
         "rows",
+        "state",
         "sync_error",
         "syncing",
         "views",
@@ -99,6 +101,8 @@ class PartitionCopy:
 
     def __init__(self, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
         self.key: EpochKey = head.key
+        #: what is decided on while it is open; None of what an earlier start left
+        self.state: EpochState | None = None
         self.ack: Ack = head.ack
         self.head = head
         self.path = root / open_path(head.key)

@@ -10,6 +10,7 @@ twice as fast as the log grows. Facts and steps only; reduce_store.py decides wh
 from __future__ import annotations
 
 import errno
+from array import array
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
@@ -25,6 +26,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
+from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.disk import Disk, bytes_on_disk
@@ -122,6 +124,10 @@ class ReduceDirectory:
         self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
+        #: the same by what is decided on, and the arrays of what is pending: no batch costs more than one look
+        self.copy_of: dict[EpochState, PartitionCopy] = {}
+        self.positions_of: dict[EpochState | None, array[int]] = {}
+        self.sizes_of: dict[EpochState | None, array[int]] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
         #: bytes of unsealed files whose epochs have their answer, and that nobody will read; they go with their shuffle
         self._aside = aside
@@ -154,12 +160,21 @@ class ReduceDirectory:
 
     # writing
 
-    def begin(self, key: EpochKey, ack: Ack, incarnation: Incarnation) -> PartitionCopy:
+    def begin(self, state: EpochState) -> None:
         """Begin an epoch; raises OSError. Its file is made with its first flush."""
+        key = EpochKey(state.shuffle, state.partition, state.epoch)
         self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
-        copy = PartitionCopy(self.root, FileHead(key, ack, incarnation, self._boot_id), self.log.views)
-        self.copies[key] = copy
-        return copy
+        head = FileHead(key, state.ack, self.log.incarnation, self._boot_id)
+        copy = PartitionCopy(self.root, head, self.log.views)
+        copy.state = state
+        self.copies[key] = self.copy_of[state] = copy
+        self.positions_of[state], self.sizes_of[state] = copy.pending.positions, copy.pending.sizes
+
+    def _close(self, key: EpochKey) -> None:
+        """Let go of a copy that takes nothing more."""
+        copy = self.copies.pop(key, None)
+        if copy is not None and copy.state is not None:
+            del self.copy_of[copy.state], self.positions_of[copy.state], self.sizes_of[copy.state]
 
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
@@ -388,7 +403,7 @@ class ReduceDirectory:
             del self.sealing[key]
             self._finished.pop(key, None)
             if recorded and key in job.records and not job.dropped:
-                self.copies.pop(key, None)
+                self._close(key)
                 self.left.pop(key, None)
                 if job.records[key].status is not Status.OK:
                     size = bytes_on_disk(self.root / open_path(key))
@@ -502,7 +517,8 @@ class ReduceDirectory:
         size = 0
         known = self.holds(shuffle)
         for key in [key for key in self.copies if key.shuffle == shuffle]:
-            copy = self.copies.pop(key)
+            copy = self.copies[key]
+            self._close(key)
             self._unsynced.discard(copy)
             self._writers.close(copy.path_text)
             size += copy.file_bytes

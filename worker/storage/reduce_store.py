@@ -1,6 +1,6 @@
 """REDUCE partitions over all directories of a worker: what the services use.
 
-    copy = store.begin(state)                    # an epoch begins
+    store.begin(state)                           # an epoch begins
     failures = store.append(decision, rows, body)   # a frame is written; failures are (index, status)
     store.flush(states)                          # what is pending goes into the partition files
     store.seal(shuffle, final, epochs)           # a future with one answer for each
@@ -17,7 +17,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import accumulate
-from operator import attrgetter, itemgetter
+from operator import itemgetter
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
@@ -28,7 +28,7 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.moving import FileMove
@@ -47,7 +47,6 @@ DIRECT_BYTES = 32 * KIB
 #: What a byte in the log takes of a directory's room: it has to be written elsewhere in the end.
 LOG_TAKES = 2
 _SIZE = itemgetter(3)
-_POSITIONS, _SIZES = attrgetter("positions"), attrgetter("sizes")
 
 Failure = tuple[int, Status]
 
@@ -88,20 +87,21 @@ class ReduceStore:
     def begin(self, state: EpochState) -> None:
         """Begin the copy of an epoch; raises OSError."""
         reduce = self._directories[state.directory].reduce
-        key = EpochKey(state.shuffle, state.partition, state.epoch)
         try:
-            copy = reduce.begin(key, state.ack, reduce.log.incarnation)
+            reduce.begin(state)
         except OSError as error:
             reduce.broke(error)
             raise
-        state.copy, state.positions, state.sizes = copy, copy.pending.positions, copy.pending.sizes
 
-    @staticmethod
-    def has_file(state: EpochState) -> bool:
+    def _copy(self, state: EpochState) -> PartitionCopy:
+        return self._directories[state.directory].reduce.copy_of[state]
+
+    def has_file(self, state: EpochState) -> bool:
         """Whether anything of an epoch that is not sealed is outside the log."""
-        return state.copy is not None and state.copy.file_bytes > 0
+        copy = self._directories[state.directory].reduce.copy_of.get(state)
+        return copy is not None and copy.file_bytes > 0
 
-    def append(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
+    def append(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """Write what was taken of a frame; `rows` are its entries as they came. Returns (index, status) of failures."""
         entries, states = decision.push.entries, decision.states
         count = len(entries)
@@ -129,7 +129,7 @@ class ReduceStore:
             failures += self._append_some(decision, directory, some, body)
         return sorted(failures)
 
-    def _append_whole(self, decision: Decision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
+    def _append_whole(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """The hot path: the whole body is one record of the log."""
         push = decision.push
         reduce = self._directories[0].reduce
@@ -155,13 +155,13 @@ class ReduceStore:
         sizes = list(map(_SIZE, push.entries))
         starts = accumulate(sizes, initial=position + RECORD_BYTES)
         # Loops in C: the arrays of every copy take its position and size.
-        deque(map(array.append, map(_POSITIONS, decision.states), starts), maxlen=0)
-        deque(map(array.append, map(_SIZES, decision.states), sizes), maxlen=0)
+        deque(map(array.append, map(reduce.positions_of.__getitem__, decision.states), starts), maxlen=0)
+        deque(map(array.append, map(reduce.sizes_of.__getitem__, decision.states), sizes), maxlen=0)
         self.log_bytes += size
         return self._empty(0, size)
 
     def _append_some(
-        self, decision: Decision, directory: int, some: list[tuple[int, int, int]], body: memoryview
+        self, decision: PushDecision, directory: int, some: list[tuple[int, int, int]], body: memoryview
     ) -> list[Failure]:
         """One record of the log for some batches (index, offset, length) of a frame."""
         push = decision.push
@@ -185,17 +185,19 @@ class ReduceStore:
             return self._failed([(index, decision.states[index]) for index, _, _ in some], error)
         at = position + RECORD_BYTES
         for index, _, length in some:
-            _copy(decision.states[index]).pending.add(at, length)
+            state = decision.states[index]
+            assert state is not None, "only what was taken is written"
+            self._copy(state).pending.add(at, length)
             at += length
         self.log_bytes += size
         return self._empty(directory, size)
 
     def _write_run(
-        self, decision: Decision, state: EpochState, first: int, past: int, body: memoryview
+        self, decision: PushDecision, state: EpochState, first: int, past: int, body: memoryview
     ) -> list[Failure]:
         sizes = [entry[3] for entry in decision.push.entries[first:past]]
         try:
-            self._directories[state.directory].reduce.write_run(_copy(state), body, sizes, decision.push.map)
+            self._directories[state.directory].reduce.write_run(self._copy(state), body, sizes, decision.push.map)
         except OSError as error:
             return self._failed([(index, state) for index in range(first, past)], error)
         self.direct_bytes += len(body)
@@ -218,16 +220,20 @@ class ReduceStore:
         return []
 
     def give_up(self, state: EpochState, error: Exception) -> None:
-        """This copy is given up for good."""
-        self._directories[state.directory].reduce.give_up(_copy(state).key, error)
+        """This copy is given up for good; one that never began, or is sealed or dropped by now, stays what it is."""
+        reduce = self._directories[state.directory].reduce
+        copy = reduce.copy_of.get(state)
+        if copy is not None:
+            reduce.give_up(copy.key, error)
 
     def flush(self, states: Sequence[EpochState]) -> list[tuple[EpochState, Status]]:
-        """Bring what is pending of these into their files; return those whose disk is full, or that are given up."""
+        """Bring what is pending of these into their files, as far as they began; return those whose disk is full, or
+        that are given up."""
         told = []
         for state in states:
             reduce = self._directories[state.directory].reduce
-            copy = _copy(state)
-            if copy.key in reduce.sealing:
+            copy = reduce.copy_of.get(state)
+            if copy is None or copy.key in reduce.sealing:
                 continue
             try:
                 self.flushes += reduce.flush(copy) > 0
@@ -239,14 +245,14 @@ class ReduceStore:
                     told.append((state, Status.FAILED_COPY))
         return told
 
-    def sync(self, decision: Decision) -> list[Future[Missing]]:
+    def sync(self, decision: PushDecision) -> list[Future[Missing]]:
         """Bring everything that was taken of a frame to the disk: what SYNCED waits for. One future for each directory,
         with the epochs for which that failed: their copies are given up."""
         wanted: dict[int, Wanted] = {}
         for state in decision.states:
             if state is not None:
                 found = wanted.setdefault(state.directory, Wanted(set(), set(), set()))
-                copy = _copy(state)
+                copy = self._copy(state)
                 found.copies.add(copy)
                 found.segments.update(self._unsynced_segments(state.directory, copy))
                 if copy.file_bytes:
@@ -419,12 +425,6 @@ def _lost(key: EpochKey) -> SealedEpoch:
 
 def _unknown(key: EpochKey) -> SealedEpoch:
     return SealedEpoch(key.partition, key.epoch, Status.UNKNOWN_FILE)
-
-
-def _copy(state: EpochState | None) -> PartitionCopy:
-    assert state is not None
-    assert isinstance(state.copy, PartitionCopy), state
-    return state.copy
 
 
 __all__ = ["Ack", "ReduceStore", "SealedLocation"]

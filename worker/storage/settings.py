@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from holdfast.common.config.config import TiersSection
-from holdfast.worker.core.health import SECOND_NS, Limits
+from holdfast.worker.core.health import SECOND_NS, HealthLimits
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,6 +49,6 @@ class StoreSettings:
     #: room kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
     reserve_bytes: int = 64 << 20
     #: when a directory is isolated, and when it returns
-    health: Limits = Limits()
+    health: HealthLimits = HealthLimits()
     #: window of the mean times of writes and reads
     average_ns: int = 10 * SECOND_NS

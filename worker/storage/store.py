@@ -26,8 +26,8 @@ import lmdb
 from holdfast.common.errors import CorruptError, NoRoomError, RerouteError, RetryError
 from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
-from holdfast.worker.core.usage import UsageTotals
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.away_health import DfsStatus
@@ -43,14 +43,7 @@ from holdfast.worker.storage.index import Reader
 from holdfast.worker.storage.map_range_index import MapRangeIndexes
 from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.moving import FileMover, settle
-from holdfast.worker.storage.opening import (
-    decide_all,
-    examine,
-    new_identity,
-    next_start,
-    open_directory,
-    record_start,
-)
+from holdfast.worker.storage.opening import decide_all, examine, new_identity, next_start, open_directory, record_start
 from holdfast.worker.storage.owner import Owner, Threads
 from holdfast.worker.storage.prepare import Pending, prepare
 from holdfast.worker.storage.push_log import is_full

@@ -20,16 +20,16 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.worker.core.tiers.allocate import Chosen, Request, decide
 from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
 from holdfast.worker.core.tiers.annotators import make_annotator
 from holdfast.worker.core.tiers.backoff import make_backoff
 from holdfast.worker.core.tiers.orders import Orders
 from holdfast.worker.core.tiers.promote import promote
 from holdfast.worker.core.tiers.reviewers import make_reviewer
+from holdfast.worker.core.tiers.space import moves_for
 from holdfast.worker.core.tiers.swaps import align, restore
 from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
-from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, Location, StoreView, Tier
+from holdfast.worker.core.tiers.view import UNLIMITED, DirectorySet, DirectoryView, FileView, StoreView, Tier
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
 from holdfast.worker.core.write.space import Space
@@ -192,10 +192,10 @@ class Tiering:
         none has, files begin to move so that the next one finds some.
         """
         media = self._media[ack]
-        attempts = [(Location(media=media & {MEMORY}), True)] if self._has_memory else []
+        attempts = [(DirectorySet(media=media & {MEMORY}), True)] if self._has_memory else []
         if hint:
-            attempts.append((Location(directory=hint - 1, media=media), True))
-        attempts += [(Location(media=media), True), (Location(media=media), False)]
+            attempts.append((DirectorySet(directory=hint - 1, media=media), True))
+        attempts += [(DirectorySet(media=media), True), (DirectorySet(media=media), False)]
         for location, reviewed in attempts:
             found = self._allocator.allocate(self._view, 1, location, reviewed=reviewed)
             if found is not None:
@@ -214,9 +214,8 @@ class Tiering:
             return
         self._room_planned = True
         view = StoreView((*self._view.directories, *self._dfs_view()))
-        wanted = Request.create(EPOCH_BYTES, Location(media=media))
-        planned = decide(wanted, view, self._allocator, self._orders.coldest, int(self._settings.free_ahead))
-        for move in planned.moves if isinstance(planned, Chosen) else ():
+        ahead = int(self._settings.free_ahead)
+        for move in moves_for(view, DirectorySet(media=media), EPOCH_BYTES, ahead, self._orders.coldest):
             self._start(move)
 
     def step(self, now: float) -> list[tuple[int, int]]:

@@ -5,7 +5,7 @@ copies. Chunks of one copy are asked for once: a stream that is opened again goe
 complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
-the other (recovery cut a damaged end); of two that an Order takes for equal the longer is read first, so that this is
+the other (recovery cut a damaged end); of two that are equal to CopyOrder the longer is read first, so that this is
 rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker says of it: where
 nobody knows which maps wrote, nothing else tells that a map is missing. Copies that were sealed after the manifest was
 read are learned from a newer one. Called by push_reader.py.
@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.exact import PartitionCheck
 from holdfast.client.core.read.fetch import Effect, Fetch, Source
-from holdfast.client.core.read.order import Order
+from holdfast.client.core.read.order import CopyOrder
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
 from holdfast.common.formats.batch import Batch
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
@@ -44,7 +44,7 @@ class ChunkFetch:
         where: str,
         grace_ns: int,
         maps: range | None = None,
-        order: Order | None = None,
+        order: CopyOrder | None = None,
     ) -> None:
         """`where` names the shuffle in errors. `maps`: a range with step 1, all by default."""
         self._where = where

@@ -7,7 +7,7 @@ batches); refused and lost connections are no answers: they are tried again whil
 it has not been gone for the return grace, which begins anew whenever more of a file came of that worker than ever
 before. A copy whose worker is gone is given up at once if another copy is left, and one whose worker is merely silent
 is left for another one that may answer. A file may be wanted again from other workers when it is complete, or when all
-copies of another one are given up: read/chunk_fetch.py decides that. Which copy is asked first is said by an Order,
+copies of another one are given up: read/chunk_fetch.py decides that. Which copy is asked first is said by a CopyOrder,
 which is told what became of it. A stream that is late may get a rival, which is asked for files of it on another
 worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed. Events of a
 stream that is over are ignored. Called by stream_reader.py.
@@ -21,7 +21,7 @@ from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.client.core.read.order import AsGiven, Order
+from holdfast.client.core.read.order import AsGiven, CopyOrder
 from holdfast.client.core.write.route import pause_ns
 from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, HoldfastError
 from holdfast.common.ids import WorkerId
@@ -95,13 +95,13 @@ class Complete:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class ReadFailed:
     """The read is over."""
 
     error: HoldfastError
 
 
-Effect = OpenStream[K] | CloseStream | AskMasters | Complete | Failed
+Effect = OpenStream[K] | CloseStream | AskMasters | Complete | ReadFailed
 
 
 @dataclass(slots=True)
@@ -135,13 +135,13 @@ class Fetch(Generic[K]):
         *,
         where: str,
         gave_up: Callable[[K, HoldfastError], Mapping[K, Source] | HoldfastError] | None = None,
-        order: Order | None = None,
+        order: CopyOrder | None = None,
         grace_ns: int = RETURN_GRACE_NS,
         streams_max: int = STREAMS_MAX,
     ) -> None:
         """`where` names shuffle and partitions in errors. gave_up: asked when no copy of a file is left; returns
         files to read on account of that, or the error that ends the read. By default the first such file ends it."""
-        self._order: Order = AsGiven() if order is None else order
+        self._order: CopyOrder = AsGiven() if order is None else order
         self._files: dict[K, _File] = {}
         self._want(files)
         self._where = where
@@ -341,6 +341,7 @@ class Fetch(Generic[K]):
         stream = self._next_stream
         self._next_stream += 1
         effect = OpenStream(stream, worker, tuple(sorted(files)[: self._files_max.get(worker, STREAM_FILES_MAX)]))
+        assert effect.files, "a stream is opened for something"
         self._streams[stream] = _Stream(worker, set(effect.files), rival_of)
         return effect
 
@@ -470,7 +471,7 @@ class Fetch(Generic[K]):
 
     def _stop(self, error: HoldfastError) -> list[Effect[K]]:
         self.over = True
-        return [*(CloseStream(stream) for stream in self._streams), Failed(error)]
+        return [*(CloseStream(stream) for stream in self._streams), ReadFailed(error)]
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""

@@ -12,7 +12,7 @@ from typing import Protocol
 from holdfast.common.ids import WorkerId
 
 
-class Order(Protocol):
+class CopyOrder(Protocol):
     """Which copy is asked first."""
 
     def ordered(self, copies: Sequence[WorkerId]) -> Sequence[WorkerId]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from enum import Enum, unique
 from typing import NamedTuple
 
-from holdfast.client.core.read.read_order import Health, Interleave, View, read_order
+from holdfast.client.core.read.read_order import ClusterView, Interleave, ReadHealth, read_order
 from holdfast.common.ids import WorkerId
 
 #: Workers of which it is remembered what the masters said; the oldest word is forgotten first.
@@ -80,10 +80,10 @@ class ReadBook:
     """The books of a process. Not thread-safe."""
 
     by: OrderBy = OrderBy.HEALTH
-    health: Health = field(default_factory=Health)
+    health: ReadHealth = field(default_factory=ReadHealth)
     #: the process's own, "" if it is not known
     region: str = ""
-    #: as View has it
+    #: as ClusterView has it
     pending_threshold: int = 0
     interleave: Interleave = Interleave.ONCE
     #: None: from what was observed
@@ -108,9 +108,9 @@ class ReadBook:
             return tuple(copies)
         return tuple(map(WorkerId, read_order(copies, self._view(copies, now_ns), self.health, now_ns)))
 
-    def _view(self, copies: Sequence[WorkerId], now_ns: int) -> View:
+    def _view(self, copies: Sequence[WorkerId], now_ns: int) -> ClusterView:
         sights = {worker: self._sight(worker, now_ns) for worker in copies}
-        return View(
+        return ClusterView(
             writable={worker for worker, sight in sights.items() if sight.alive and not sight.draining},
             read_only={worker for worker, sight in sights.items() if sight.alive and sight.draining},
             regions={worker: sight.region for worker, sight in sights.items()},

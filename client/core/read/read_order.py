@@ -46,7 +46,7 @@ class Interleave(Enum):
 
 
 @dataclass(slots=True)
-class Health:
+class ReadHealth:
     """What this reader met at each worker."""
 
     failure_expire_ns: int = EXPIRE_NS
@@ -86,7 +86,7 @@ def _note(times: dict[int, int], worker: int, now_ns: int) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class View:
+class ClusterView:
     """What a reader knows of the cluster."""
 
     writable: Collection[int]
@@ -101,7 +101,7 @@ class View:
     interleave: Interleave = Interleave.ONCE
 
 
-def category(worker: int, view: View, health: Health) -> Category:
+def category(worker: int, view: ClusterView, health: ReadHealth) -> Category:
     """Where a copy belongs."""
     if worker in view.writable:
         failed = health.failure_ns(worker) > 0
@@ -112,7 +112,7 @@ def category(worker: int, view: View, health: Health) -> Category:
     return Category.READ_ONLY if worker in view.read_only else Category.UNAVAILABLE
 
 
-def read_order(copies: Sequence[int], view: View, health: Health, now_ns: int) -> list[int]:
+def read_order(copies: Sequence[int], view: ClusterView, health: ReadHealth, now_ns: int) -> list[int]:
     """Return all copies, the one to ask first first."""
     health.look(now_ns)
     given = _least_pending_first(copies, view)
@@ -125,7 +125,7 @@ def read_order(copies: Sequence[int], view: View, health: Health, now_ns: int) -
     return _interleaved(ordered, [keys[worker][0] for worker in ordered], view) if view.region else ordered
 
 
-def _least_pending_first(copies: Sequence[int], view: View) -> list[int]:
+def _least_pending_first(copies: Sequence[int], view: ClusterView) -> list[int]:
     given = list(copies)
     if view.pending_threshold and given:
         least = min(given, key=lambda one: view.pending.get(one, 0))
@@ -135,7 +135,7 @@ def _least_pending_first(copies: Sequence[int], view: View) -> list[int]:
     return given
 
 
-def _interleaved(ordered: list[int], categories: list[Category], view: View) -> list[int]:
+def _interleaved(ordered: list[int], categories: list[Category], view: ClusterView) -> list[int]:
     """Put copies of other regions among local ones, so that a region that is slow as a whole is found out early."""
     local = [one for one, found in zip(ordered, categories, strict=True) if found <= Category.FAILED]
     remote = [

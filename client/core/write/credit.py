@@ -66,6 +66,7 @@ class CreditLine:
     def returned(self, size: int) -> list[Effect]:
         """Room that was given is not used."""
         self.given -= size
+        assert self.given >= 0, "no more comes back than was given"
         return self._serve()
 
     def answered(self, size: int, window: int | None) -> list[Effect]:
@@ -74,6 +75,7 @@ class CreditLine:
         A push that was refused as beyond the window says 0: what we took for granted has lapsed.
         """
         self.given -= size
+        assert self.given >= 0, "each push is answered once"
         if window is not None:
             self._learn(size, window)
             self.window = window

@@ -33,7 +33,7 @@ class Place(NamedTuple):
     hint: int
 
 
-class Locations:
+class PartitionLocations:
     """The place of every partition, by index."""
 
     def __init__(self, partitions: Sequence[Location], incarnations: Mapping[WorkerId, Incarnation]) -> None:

@@ -40,7 +40,7 @@ class Open:
 
 
 @dataclass(frozen=True, slots=True)
-class Push:
+class SendFrame:
     """Send a frame."""
 
     copy: int
@@ -49,7 +49,7 @@ class Push:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class AskSeal:
     """Ask for the seal, by key, on any connection."""
 
     copy: int
@@ -68,7 +68,7 @@ class Abandon:
 
 
 @dataclass(frozen=True, slots=True)
-class Wake:
+class WakeMap:
     """Call `woken` after so long: to open all copies, or to ask for the seal of one again."""
 
     after_ns: int
@@ -85,13 +85,13 @@ class Written:
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class MapFailed:
     """The attempt is over."""
 
     error: HoldfastError
 
 
-Effect = Open | Push | Seal | Abandon | Wake | Written | Failed
+Effect = Open | SendFrame | AskSeal | Abandon | WakeMap | Written | MapFailed
 
 
 class Phase(IntEnum):
@@ -182,6 +182,7 @@ class MapWrite:
             return []
         state = self._copies[copy]
         state.unacked_bytes -= state.unacked.pop(frame)
+        assert state.unacked_bytes >= 0, "each frame is acknowledged once"
         self._failures = 0
         self._progress_ns = now_ns
         return self._advance(copy)
@@ -214,11 +215,11 @@ class MapWrite:
         if state.phase == Phase.SEALING and self._ask_again(state, error.status):
             # The answer may have been lost and the file be safe: asking by key costs less than sending all again.
             state.seal_failures += 1
-            return [Wake(pause_ns(state.seal_failures, 1), epoch, copy)]
+            return [WakeMap(pause_ns(state.seal_failures, 1), epoch, copy)]
         return self._move_on()
 
     def woken(self, epoch: Epoch, copy: int | None) -> list[Effect]:
-        """The time of a Wake has come."""
+        """The time of a WakeMap has come."""
         if self._stale(epoch):
             return []
         return self._open_all() if copy is None else [self._seal(copy)]
@@ -250,7 +251,7 @@ class MapWrite:
         self._copies = []
         self.epoch = Epoch(self.epoch + 1)
         pause = pause_ns(self._failures, len(self._assignment.workers))
-        return [*effects, Wake(pause, self.epoch)] if pause else [*effects, *self._open_all()]
+        return [*effects, WakeMap(pause, self.epoch)] if pause else [*effects, *self._open_all()]
 
     def _open_all(self) -> list[Effect]:
         workers = places(self._assignment, self._map, self.epoch)
@@ -273,10 +274,11 @@ class MapWrite:
             size = self._sizes[state.next]
             state.unacked[state.next] = size
             state.unacked_bytes += size
-            effects.append(Push(copy, self.epoch, state.next))
+            effects.append(SendFrame(copy, self.epoch, state.next))
             state.next += 1
         if self._totals is not None and not state.unacked and state.next == len(self._sizes):
             state.phase = Phase.SEALING
+            assert not state.unacked_bytes, "all of it is acknowledged"
             effects.append(self._seal(copy))
         return effects
 
@@ -285,13 +287,13 @@ class MapWrite:
             return True
         return len(state.unacked) < self._window_frames and state.unacked_bytes + size <= self._window_bytes
 
-    def _seal(self, copy: int) -> Seal:
+    def _seal(self, copy: int) -> AskSeal:
         assert self._totals is not None
-        return Seal(copy, self._copies[copy].worker, self.epoch, self._totals)
+        return AskSeal(copy, self._copies[copy].worker, self.epoch, self._totals)
 
     def _stop(self, error: HoldfastError) -> list[Effect]:
         self.over = True
-        return [*self._abandon_all(), Failed(error)]
+        return [*self._abandon_all(), MapFailed(error)]
 
     def _spent(self, error: HoldfastError, now_ns: int) -> HoldfastError:
         seconds = (now_ns - self._progress_ns) / 1e9

@@ -17,8 +17,8 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from holdfast.client.core.write.locations import Destination, Locations
-from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS, REVIVES_MAX, Revivals, Revive
+from holdfast.client.core.write.locations import Destination, PartitionLocations
+from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS, REVIVES_MAX, AskRevive, Revivals
 from holdfast.client.core.write.route import pause_ns
 from holdfast.client.core.write.window import Window
 from holdfast.common.errors import HoldfastError, error_for
@@ -88,18 +88,18 @@ class Settled:
 
 
 @dataclass(frozen=True, slots=True)
-class Done:
+class AllKept:
     """Every batch is kept, at the level asked for."""
 
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class PushFailed:
     """The attempt is over."""
 
     error: HoldfastError
 
 
-Effect = Ask | Return | Send | Revive | Wake | Settled | Done | Failed
+Effect = Ask | Return | Send | AskRevive | Wake | Settled | AllKept | PushFailed
 
 
 @dataclass(slots=True, eq=False)
@@ -132,7 +132,7 @@ class PushSession:
 
     def __init__(
         self,
-        locations: Locations,
+        locations: PartitionLocations,
         *,
         where: str,
         press_bytes: int = PRESS_BYTES,
@@ -175,7 +175,7 @@ class PushSession:
         self._finishing = True
         if not self._batches:
             self.over = True
-            return [Done()]
+            return [AllKept()]
         return self._advance()
 
     def room(self, worker: WorkerId, size: int) -> list[Effect]:
@@ -217,7 +217,7 @@ class PushSession:
             disposition = MEANINGS[Status(status)].push
             if disposition is PushDisposition.STOP:
                 return self._stop(self._over_because(status, sent.entries[index]))
-            congested |= status in (Status.SLOW_DOWN, Status.BUSY)
+            congested |= status == Status.SLOW_DOWN or disposition is PushDisposition.AGAIN
             if disposition is PushDisposition.KEPT:
                 if status == Status.SOFT_SPLIT:
                     self._revivals.split(sent.entries[index].partition, sent.entries[index].epoch)
@@ -360,6 +360,7 @@ class PushSession:
 
     def _asked(self, state: _Worker, size: int) -> None:
         self._asked_bytes += size - state.asked
+        assert self._asked_bytes >= 0, "what is asked for is counted once"
         state.asked = size
 
     def _fullest(self, state: _Worker) -> _Queue | None:
@@ -386,6 +387,7 @@ class PushSession:
             queue.batches.popleft()
             queue.size -= length
             self._queued_bytes -= length
+            assert self._queued_bytes >= queue.size >= 0, "each batch waits in one place"
             if not stays:
                 self._enqueue(batch)
                 continue
@@ -408,6 +410,7 @@ class PushSession:
             return None
         self._workers[sent.destination.primary].window.answered(sent.size, kept=kept)
         self._unanswered_bytes -= sent.size
+        assert self._unanswered_bytes >= 0, "each frame is answered once"
         return None if self.over else sent
 
     def _settle(self, batches: list[int], entries: list[PushEntry]) -> list[Effect]:
@@ -416,7 +419,7 @@ class PushSession:
         self._revivals.accepted(entry.partition for entry in entries)
         if self._finishing and not self._batches:
             self.over = True
-            return [Settled(batches), Done()]
+            return [Settled(batches), AllKept()]
         return [Settled(batches), *self._advance()]
 
     def _shrink(self, worker: _Worker, congested: bool, refused: set[int]) -> bool:
@@ -483,7 +486,7 @@ class PushSession:
 
     def _stop(self, error: HoldfastError) -> list[Effect]:
         self.over = True
-        return [Failed(error)]
+        return [PushFailed(error)]
 
     def _over_because(self, status: int, entry: PushEntry) -> HoldfastError:
         return error_for(status, f"{self._where}: partition {entry.partition} epoch {entry.epoch}: {_name(status)}")

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from holdfast.client.core.write.locations import Destination, Locations
+from holdfast.client.core.write.locations import Destination, PartitionLocations
 from holdfast.client.core.write.route import FULL, pause_ns
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
@@ -29,7 +29,7 @@ NO_ROOM_GRACE_NS = 120 * 10**9
 
 
 @dataclass(frozen=True, slots=True)
-class Revive:
+class AskRevive:
     """Ask the masters for new places: (partition, epoch, status); answer with `revived` or `revive_failed`."""
 
     failed: list[tuple[PartitionId, Epoch, Status]]
@@ -39,7 +39,7 @@ class Revive:
 class Revivals:
     """The waiting partitions of one attempt."""
 
-    def __init__(self, locations: Locations, revives_max: int, no_room_grace_ns: int) -> None:
+    def __init__(self, locations: PartitionLocations, revives_max: int, no_room_grace_ns: int) -> None:
         self._places = locations.places
         self._revives_max = revives_max
         self._grace_ns = no_room_grace_ns
@@ -138,7 +138,7 @@ class Revivals:
         """The pause is over."""
         self._pausing = False
 
-    def ask(self, unreachable: Iterable[WorkerId]) -> Revive | None:
+    def ask(self, unreachable: Iterable[WorkerId]) -> AskRevive | None:
         """Return what to ask for now."""
         if self._asked or self._pausing or not (self._refused or self._soft):
             return None
@@ -153,7 +153,7 @@ class Revivals:
             if partition not in self._crowded:
                 self._rounds[partition] = self._rounds.get(partition, 0) + 1
         self._asked = True
-        return Revive(rows, self._unusable(unreachable))
+        return AskRevive(rows, self._unusable(unreachable))
 
     def answered(self, room: str = "") -> None:
         """The Revive is answered, whatever the answer is; `room` says which limits were met where no worker has room.

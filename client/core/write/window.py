@@ -37,6 +37,7 @@ class Window:
     def answered(self, size: int, *, kept: bool) -> None:
         """A push is answered, or will never be; only what was kept makes the window grow."""
         self.unanswered -= size
+        assert self.unanswered >= 0, "each push is answered once"
         if kept:
             grow = size if self.size < self.threshold else size * WINDOW_BYTES_MIN // self.size
             self.size = min(WINDOW_BYTES_MAX, self.size + grow)

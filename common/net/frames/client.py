@@ -88,7 +88,6 @@ class FrameClient(FrameConnection):
         self._answers: dict[int, asyncio.Future[Reply]] = {}
         self._room: deque[asyncio.Future[None]] = deque()
         self._next_id = 1
-        self._lost: asyncio.Future[None] = self._loop.create_future()
         self._look: asyncio.TimerHandle | None = None
         #: sinks of open streams by the request id of their STREAM_OPEN
         self.sinks: dict[int, StreamSink[Any]] = {}
@@ -230,10 +229,6 @@ class FrameClient(FrameConnection):
             return RetryError(f"connection to {self.peer} was lost: {error}")
         return error.reworded(str(error))
 
-    async def wait_closed(self) -> None:
-        """Return when the connection is gone."""
-        await asyncio.shield(self._lost)
-
     # What comes.
 
     def buffer_updated(self, nbytes: int) -> None:
@@ -334,8 +329,6 @@ class FrameClient(FrameConnection):
             waiter = self._room.popleft()
             if not waiter.done():
                 waiter.set_result(None)
-        if not self._lost.done():
-            self._lost.set_result(None)
 
 
 def _text(meta: bytes) -> str:

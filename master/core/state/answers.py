@@ -53,6 +53,7 @@ class AnswerTable:
                 return
             del self.clients[oldest]
             self.size -= len(client.calls)
+            assert self.size >= len(self.clients), "who is remembered has an answer"
             self.forgotten_index = max(self.forgotten_index, client.last_index)
 
     def recall(self, command: Command) -> Answer | None:
@@ -85,6 +86,7 @@ class AnswerTable:
         while len(calls) > bounds.CALLS_PER_CLIENT_MAX or (self.size > bounds.CALLS_MAX and len(calls) > 1):
             floor, calls = calls[0].number, calls[1:]
             self.size -= 1
+        assert 0 < len(calls) <= self.size, "each answer is counted"
         self.clients[command.client] = replace(client, last_index=index, last_ms=now_ms, floor=floor, calls=calls)
 
     def _unseen(self, command: Command) -> Answer | None:

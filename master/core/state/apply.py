@@ -40,6 +40,7 @@ _U32 = struct.Struct("<I")
 
 def apply(state: State, index: int, time_ms: int, command: cmd.Command) -> Answer:
     """Apply one command that stands at place `index` of the log; return its answer."""
+    assert index >= state.index, f"{index} comes behind {state.index} in the log"
     state.index = index
     state.time_ms = max(state.time_ms, time_ms)
     state.answers.expire(state.time_ms)

@@ -273,7 +273,7 @@ class Command:
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class LogEntry:
     """What one place of the log holds: commands that the leader had in hand together, and its time (ms since 1970)."""
 
     time_ms: int

@@ -64,6 +64,7 @@ class HighestGenerations:
                 joined.append(run)
         self._runs[first:last] = joined
         self._begins[first:last] = [run.begin for run in joined]
+        assert len(self._begins) == len(self._runs), "each run has its beginning"
 
     def append(self, run: Run) -> None:
         """Add a run behind all others, as a snapshot yields them. Raises ValueError if it is not, or joins the last."""

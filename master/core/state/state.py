@@ -1,6 +1,6 @@
 """The replicated state: tables of immutable records, indexes derived from them, and what must hold between them.
 
-Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables (`Tables`) are
+Rules: only apply.py changes it, through the methods here, which keep the indexes in step. The tables are
 what a snapshot holds; indexes are rebuilt from them. No clock: `time_ms` is the largest command time seen. A picture
 for a snapshot is taken between two commands and must be quick; so it shares the shuffles below each application, and
 the next command that changes some of them makes a copy of its own first.
@@ -45,7 +45,7 @@ class Below:
 
 
 @dataclass(slots=True)
-class Tables:
+class StateTables:
     """Everything that is replicated."""
 
     time_ms: int = 0
@@ -70,8 +70,8 @@ class Tables:
 class State:
     """The tables and their indexes."""
 
-    def __init__(self, tables: Tables | None = None) -> None:
-        tables = tables or Tables()
+    def __init__(self, tables: StateTables | None = None) -> None:
+        tables = tables or StateTables()
         self.time_ms = tables.time_ms
         self.index = tables.index
         self.state_id = tables.state_id
@@ -110,10 +110,10 @@ class State:
         #: The newest epoch of each partition that was ever moved, by shuffle: packed, since they may be millions.
         self.newest = {shuffle.key: dict(rows_of(shuffle.moves)) for shuffle in self.every_shuffle() if shuffle.moves}
 
-    def capture(self) -> Tables:
+    def capture(self) -> StateTables:
         """Return a picture that later commands do not change."""
         self._owned.clear()
-        return Tables(
+        return StateTables(
             time_ms=self.time_ms,
             index=self.index,
             state_id=self.state_id,
@@ -133,6 +133,7 @@ class State:
 
     def put_worker(self, worker: Worker) -> None:
         """Add or replace a worker; directories that it gave up are free again."""
+        assert 1 <= worker.id <= self.workers_made, f'worker "{worker.name}" has no number of ours: {worker.id}'
         before = self.workers.get(worker.id)
         if before is not None:
             del self.worker_by_name[before.name]
@@ -146,6 +147,7 @@ class State:
 
     def put_application(self, application: Application) -> None:
         """Add or replace an application."""
+        assert application.instance not in self.gone, f'"{application.name}" is over, and comes back'
         self.applications[application.instance] = application
         if application.instance not in self.below:
             self.below[application.instance] = Below()
@@ -158,6 +160,7 @@ class State:
         more = shuffle.array_bytes - (before.array_bytes if before else 0)
         self._own_more(shuffle.key.instance, int(before is None), more)
         self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
+        assert self.under_replicated >= 0, "what is replaced was counted"
         if shuffle.unsealed:
             self.unsealed[shuffle.key] = None
         else:
@@ -200,6 +203,7 @@ class State:
 
     def _forget(self, shuffle: Shuffle) -> None:
         self.under_replicated -= shuffle.under_replicated
+        assert self.under_replicated >= 0, "what goes was counted"
         self.unsealed.pop(shuffle.key, None)
         self.newest.pop(shuffle.key, None)
 
@@ -214,6 +218,7 @@ class State:
         before = self.uploads.pop(name, None)
         if before is not None:
             self.upload_bytes -= before.array_bytes
+            assert self.upload_bytes >= 0, "what goes was counted"
 
     def uploaded(self, name: bytes) -> bytes | None:
         """Return the array whose parts were sent, None while some are missing."""

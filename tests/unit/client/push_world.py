@@ -3,7 +3,7 @@
 from collections.abc import Iterable
 from typing import Any
 
-from holdfast.client.core.write.locations import Locations
+from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.push import Ask, PushSession, Send
 from holdfast.common.formats.reduce_layouts import Location
 from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
@@ -16,9 +16,9 @@ def at(worker: int, epoch: int = 0, replica: int = NO_WORKER) -> Location:
     return Location(Epoch(epoch), WorkerId(worker), WorkerId(replica))
 
 
-def locations(*places: Location, incarnation: int = 1) -> Locations:
+def locations(*places: Location, incarnation: int = 1) -> PartitionLocations:
     workers = {worker for place in places for worker in (place.primary, place.replica)}
-    return Locations(places, {worker: Incarnation(incarnation) for worker in workers})
+    return PartitionLocations(places, {worker: Incarnation(incarnation) for worker in workers})
 
 
 def session(*places: Location, **options: Any) -> PushSession:

@@ -15,8 +15,8 @@ from holdfast.client.core.read.fetch import (
     CloseStream,
     Complete,
     Effect,
-    Failed,
     OpenStream,
+    ReadFailed,
     WorkerState,
 )
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
@@ -71,7 +71,7 @@ def epoch(number: int, *copies: CopyResult) -> EpochResult:
 
 def failure(effects: list[Effect[EpochKey]]) -> HoldfastError:
     """The error that these effects end the read with."""
-    assert isinstance(effects[-1], Failed)
+    assert isinstance(effects[-1], ReadFailed)
     return effects[-1].error
 
 
@@ -365,7 +365,7 @@ class World:
                 case AskMasters():
                     alive = {WorkerId(worker): WorkerState.ALIVE for worker in range(1, 4)}
                     self.do(self.core.fetch.workers_known(alive, 0))
-                case Failed():
+                case ReadFailed():
                     raise effect.error
                 case Complete():
                     self.over = True

@@ -8,9 +8,9 @@ from holdfast.client.core.read.fetch import (
     AskMasters,
     CloseStream,
     Complete,
-    Failed,
     Fetch,
     OpenStream,
+    ReadFailed,
     Source,
     WorkerState,
 )
@@ -87,7 +87,7 @@ def test_a_worker_gone_too_long_loses_its_only_copy() -> None:
     core.started()
     core.stream_failed(0, LOST, 0)
     (failed,) = core.workers_known({}, GRACE + 1)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, DataLostError)
     for word in ("shuffle s", "partition 3", "map 0", "attempt 9", "epoch 1", "worker 1", "Start the worker again"):
         assert word in str(failed.error)
@@ -113,7 +113,7 @@ def test_a08_the_grace_begins_anew_with_what_came() -> None:
     core.workers_known({}, now + GRACE)
     core.stream_failed(11, LOST, now + GRACE)
     (failed,) = core.workers_known({}, now + GRACE + 1)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, DataLostError)
 
 
@@ -187,7 +187,7 @@ def test_three_bad_answers_end_a_copy() -> None:
         assert core.file_bad(turn, MapId(0), "crc") == [CloseStream(turn), OpenStream(turn + 1, WorkerId(1), maps(0))]
     close, failed = core.file_bad(TRIES_MAX - 1, MapId(0), "crc mismatch")
     assert close == CloseStream(TRIES_MAX - 1)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, CorruptError)
     assert "crc mismatch" in str(failed.error)
 
@@ -211,7 +211,7 @@ def test_a_refused_stream_of_many_files_is_halved() -> None:
     for turn in range(3, 3 + TRIES_MAX - 1):
         assert core.stream_failed(turn, unknown, 0) == [OpenStream(turn + 1, WorkerId(1), maps(1))]
     (failed,) = core.stream_failed(3 + TRIES_MAX - 1, unknown, 0)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, DataLostError)
     assert "map 1" in str(failed.error)
 
@@ -228,7 +228,7 @@ def test_an_answer_that_no_copy_helps_against_ends_the_read() -> None:
     core = fetch((1, 2))
     core.started()
     (failed,) = core.stream_failed(0, error_for(Status.WRONG_CLUSTER), 0)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert failed.error.status is Status.WRONG_CLUSTER
 
 
@@ -238,7 +238,7 @@ def test_a_living_worker_out_of_reach_is_not_waited_for_for_ever() -> None:
     core.started()
     core.stream_failed(0, LOST, 0)
     (failed,) = core.workers_known({WorkerId(1): WorkerState.ALIVE}, REACH_NS + 1)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, GiveUpError)
     assert "reachable" in str(failed.error)
 
@@ -260,7 +260,7 @@ def test_what_a_worker_cannot_read_now_is_not_lost() -> None:
             continue
         core.stream_failed(stream + 1, error_for(Status.DISK_FAILED, "DFS not mounted"), now)
         (end,) = core.workers_known(alive, now + GRACE)
-        assert isinstance(end, Failed)
+        assert isinstance(end, ReadFailed)
         assert (type(end.error), end.error.status) == (GiveUpError, Status.DISK_FAILED)
         assert "map 0 attempt 9 epoch 1 is not lost" in str(end.error)
         assert "(DISK_FAILED)" in str(end.error)
@@ -283,7 +283,7 @@ def test_silent_masters_do_not_stop_a_read() -> None:
     assert core.masters_silent(LOST, 5) == [OpenStream(1, WorkerId(1), maps(0))]
     core.stream_failed(1, LOST, 6)
     (failed,) = core.masters_silent(LOST, GRACE + 1)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
 
 
 def test_a36_masters_that_are_silent_end_no_read_that_goes_on() -> None:
@@ -356,4 +356,4 @@ def test_who_judges_what_is_given_up_may_end_the_read() -> None:
     effects: list[Any] = []
     for stream in (0, 2, 3)[:TRIES_MAX]:
         effects = core.file_bad(stream, MapId(0), "checksum")
-    assert effects[-1] == Failed(error)
+    assert effects[-1] == ReadFailed(error)

@@ -5,7 +5,16 @@ from typing import Any
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.client.core.write.map_write import Abandon, Failed, MapWrite, Open, Push, Seal, Wake, Written
+from holdfast.client.core.write.map_write import (
+    Abandon,
+    AskSeal,
+    MapFailed,
+    MapWrite,
+    Open,
+    SendFrame,
+    WakeMap,
+    Written,
+)
 from holdfast.client.core.write.route import pause_ns, places
 from holdfast.common.errors import ApplicationGoneError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.layouts import MapAssignment
@@ -38,12 +47,12 @@ def test_a_good_day() -> None:
     core = write(7, 8)
     assert core.started(0) == [Open(0, WorkerId(7), Epoch(0))]
     assert core.frame_added(10, 0) == []
-    assert core.opened(0, Epoch(0), 1) == [Push(0, Epoch(0), 0)]
-    assert core.frame_added(20, 0) == [Push(0, Epoch(0), 1)]
+    assert core.opened(0, Epoch(0), 1) == [SendFrame(0, Epoch(0), 0)]
+    assert core.frame_added(20, 0) == [SendFrame(0, Epoch(0), 1)]
     assert core.finished(TOTALS, 0) == []
     assert core.acked(0, Epoch(0), 1, 2) == []
     assert core.settled == 0, "frame 0 is still on its way"
-    assert core.acked(0, Epoch(0), 0, 2) == [Seal(0, WorkerId(7), Epoch(0), TOTALS)]
+    assert core.acked(0, Epoch(0), 0, 2) == [AskSeal(0, WorkerId(7), Epoch(0), TOTALS)]
     assert core.settled == 2
     assert core.sealed(0, Epoch(0), TOTALS) == [Written(Epoch(0), (WorkerId(7),))]
     assert core.over
@@ -55,15 +64,19 @@ def test_an_attempt_without_frames_is_sealed_too() -> None:
     core.started(0)
     core.finished(FileTotals(regions=0, batches=0, size_bytes=0, crc_sum=0), 0)
     (seal,) = core.opened(0, Epoch(0), 0)
-    assert isinstance(seal, Seal)
+    assert isinstance(seal, AskSeal)
 
 
 def test_the_window_bounds_what_is_on_its_way() -> None:
     """No more bytes or frames are pushed than the window has; an acknowledgement lets the next through."""
     core = write(7, window_bytes=100, window_frames=3)
     opened_with_frames(core, 60, 60, 10, 10, 10, 10)
-    assert core.acked(0, Epoch(0), 0, 0) == [Push(0, Epoch(0), 1), Push(0, Epoch(0), 2), Push(0, Epoch(0), 3)]
-    assert core.acked(0, Epoch(0), 2, 0) == [Push(0, Epoch(0), 4)]
+    assert core.acked(0, Epoch(0), 0, 0) == [
+        SendFrame(0, Epoch(0), 1),
+        SendFrame(0, Epoch(0), 2),
+        SendFrame(0, Epoch(0), 3),
+    ]
+    assert core.acked(0, Epoch(0), 2, 0) == [SendFrame(0, Epoch(0), 4)]
     core.check()
 
 
@@ -72,7 +85,7 @@ def test_a_frame_larger_than_the_window_goes_alone() -> None:
     core = write(7, window_bytes=100)
     core.started(0)
     core.opened(0, Epoch(0), 0)
-    assert core.frame_added(500, 0) == [Push(0, Epoch(0), 0)]
+    assert core.frame_added(500, 0) == [SendFrame(0, Epoch(0), 0)]
     assert core.frame_added(1, 0) == []
 
 
@@ -87,7 +100,7 @@ def test_a_lost_worker_costs_an_epoch() -> None:
     ]
     assert core.failed(0, Epoch(0), LOST, 5) == [], "the other futures of the same connection fail too"
     assert core.acked(0, Epoch(0), 1, 5) == [], "an answer of the old epoch changes nothing"
-    assert core.opened(0, Epoch(1), 6) == [Push(0, Epoch(1), 0), Push(0, Epoch(1), 1)]
+    assert core.opened(0, Epoch(1), 6) == [SendFrame(0, Epoch(1), 0), SendFrame(0, Epoch(1), 1)]
 
 
 def test_a_ring_of_one_waits_for_its_worker() -> None:
@@ -96,11 +109,11 @@ def test_a_ring_of_one_waits_for_its_worker() -> None:
     core.started(0)
     first, second = core.failed(0, Epoch(0), LOST, 1)
     assert first == Abandon(0, WorkerId(7), Epoch(0))
-    assert second == Wake(pause_ns(1, 1), Epoch(1))
+    assert second == WakeMap(pause_ns(1, 1), Epoch(1))
     assert core.woken(Epoch(0), None) == [], "a wake of another epoch is stale"
     assert core.woken(Epoch(1), None) == [Open(0, WorkerId(7), Epoch(1))]
     (_, later) = core.failed(0, Epoch(1), LOST, 2)
-    assert isinstance(later, Wake)
+    assert isinstance(later, WakeMap)
     assert later.after_ns > second.after_ns
 
 
@@ -110,7 +123,7 @@ def test_two_copies_move_together() -> None:
     assert core.started(0) == [Open(0, WorkerId(7), Epoch(0)), Open(1, WorkerId(8), Epoch(0))]
     core.opened(0, Epoch(0), 0)
     core.opened(1, Epoch(0), 0)
-    assert core.frame_added(5, 0) == [Push(0, Epoch(0), 0), Push(1, Epoch(0), 0)]
+    assert core.frame_added(5, 0) == [SendFrame(0, Epoch(0), 0), SendFrame(1, Epoch(0), 0)]
     core.acked(0, Epoch(0), 0, 0)
     assert core.settled == 0, "settled is what all copies have"
     effects = core.failed(1, Epoch(0), error_for(Status.DISK_FULL, "full"), 1)
@@ -136,9 +149,9 @@ def test_a_seal_without_answer_is_asked_again() -> None:
     core.finished(TOTALS, 0)
     core.acked(0, Epoch(0), 0, 0)
     (wake,) = core.failed(0, Epoch(0), LOST, 1)
-    assert isinstance(wake, Wake)
+    assert isinstance(wake, WakeMap)
     assert wake.copy == 0
-    assert core.woken(wake.epoch, wake.copy) == [Seal(0, WorkerId(7), Epoch(0), TOTALS)]
+    assert core.woken(wake.epoch, wake.copy) == [AskSeal(0, WorkerId(7), Epoch(0), TOTALS)]
     assert core.sealed(0, Epoch(0), TOTALS) == [Written(Epoch(0), (WorkerId(7),))]
 
 
@@ -159,7 +172,7 @@ def test_a_seal_with_other_totals_is_an_error() -> None:
     core.finished(TOTALS, 0)
     core.acked(0, Epoch(0), 0, 0)
     *_, failed = core.sealed(0, Epoch(0), FileTotals(regions=1, batches=1, size_bytes=30, crc_sum=7))
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, MapFailed)
     assert failed.error.status is Status.CORRUPT
 
 
@@ -169,7 +182,7 @@ def test_what_no_worker_can_help_ends_the_attempt() -> None:
         core = write(7, 8)
         core.started(0)
         *_, failed = core.failed(0, Epoch(0), error_for(status), 1)
-        assert isinstance(failed, Failed)
+        assert isinstance(failed, MapFailed)
         assert failed.error.status is status
         assert core.over
     assert isinstance(error_for(Status.APPLICATION_GONE), ApplicationGoneError)
@@ -183,7 +196,7 @@ def test_patience_ends() -> None:
     core.failed(0, Epoch(0), LOST, 50)
     core.woken(Epoch(1), None)
     *_, failed = core.failed(0, Epoch(1), LOST, 101)
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, MapFailed)
     assert (type(failed.error), failed.error.status) == (RetryError, Status.UNAVAILABLE)
     assert "holdfast workers" in str(failed.error)
 
@@ -196,12 +209,12 @@ def test_a40_a_slow_task_is_not_the_workers_silence() -> None:
         opened_with_frames(core, 10)
         core.acked(0, Epoch(0), 0, 10)
         later = core.finished(TOTALS, 1_000) if ends else core.frame_added(10, 1_000)
-        assert isinstance(later[0], Seal if ends else Push)
+        assert isinstance(later[0], AskSeal if ends else SendFrame)
         effects = core.failed(0, Epoch(0), error_for(Status.UNKNOWN_FILE if ends else Status.UNAVAILABLE), 1_001)
         assert effects == [Abandon(0, WorkerId(7), Epoch(0)), Open(0, WorkerId(8), Epoch(1))]
         core.frame_added(10, 1_050) if not ends else None
         *_, failed = core.failed(0, Epoch(1), LOST, 1_101)
-        assert isinstance(failed, Failed), "what waits since then has its patience once"
+        assert isinstance(failed, MapFailed), "what waits since then has its patience once"
 
 
 def test_a_full_worker_that_takes_a_part_each_time_ends_with_no_room() -> None:
@@ -217,7 +230,7 @@ def test_a_full_worker_that_takes_a_part_each_time_ends_with_no_room() -> None:
         if core.over:
             break
         core.woken(Epoch(epoch + 1), None)
-    (failed,) = [effect for effect in effects if isinstance(effect, Failed)]
+    (failed,) = [effect for effect in effects if isinstance(effect, MapFailed)]
     assert (type(failed.error), failed.error.status) == (NoRoomError, Status.NO_ROOM)
     assert "the capacity is used up" in str(failed.error)
     assert "nothing accepted" not in str(failed.error)
@@ -251,9 +264,9 @@ def test_any_order_of_events_keeps_the_books(workers: int, copies: int, events: 
     frames = 0
     for now, (kind, copy) in enumerate(events):
         copy = min(copy, min(copies, workers) - 1)
-        pushes = [effect for effect in pending if isinstance(effect, Push) and effect.epoch == core.epoch]
+        pushes = [effect for effect in pending if isinstance(effect, SendFrame) and effect.epoch == core.epoch]
         opens = [effect for effect in pending if isinstance(effect, Open) and effect.epoch == core.epoch]
-        wakes = [effect for effect in pending if isinstance(effect, Wake)]
+        wakes = [effect for effect in pending if isinstance(effect, WakeMap)]
         effects = []
         if kind == 0 and not core.over and frames < 20:
             frames += 1

@@ -8,21 +8,21 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.core.write.locations import Destination, Locations
+from holdfast.client.core.write.locations import Destination, PartitionLocations
 from holdfast.client.core.write.push import (
     BUSY_MAX,
     DAMAGES_MAX,
     FRAME_BYTES_MIN,
+    AllKept,
     Ask,
-    Done,
-    Failed,
+    PushFailed,
     PushSession,
     Return,
     Send,
     Settled,
     Wake,
 )
-from holdfast.client.core.write.revivals import REVIVES_MAX, Revive
+from holdfast.client.core.write.revivals import REVIVES_MAX, AskRevive
 from holdfast.client.core.write.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Window
 from holdfast.common.errors import AbortedError, ApplicationGoneError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.reduce_layouts import Location
@@ -38,7 +38,7 @@ SILENT = error_for(Status.OUTCOME_UNKNOWN, "no answer")
 
 def test_an_attempt_without_batches_is_done() -> None:
     """A map that wrote nothing ends at once."""
-    assert session(at(1)).finished() == [Done()]
+    assert session(at(1)).finished() == [AllKept()]
 
 
 def test_batches_of_a_worker_share_a_frame() -> None:
@@ -49,7 +49,7 @@ def test_batches_of_a_worker_share_a_frame() -> None:
     assert first.size == 80
     assert first.destination == Destination(WorkerId(1), Incarnation(1), NO_WORKER, Incarnation(0))
     assert core.answered(first.frame, []) == [Settled(first.batches)]
-    assert core.answered(second.frame, []) == [Settled(second.batches), Done()]
+    assert core.answered(second.frame, []) == [Settled(second.batches), AllKept()]
     core.check()
 
 
@@ -113,7 +113,7 @@ def test_refused_batches_keep_their_numbers() -> None:
     (frame,) = pushed(core, [(0, 0, 10), (1, 0, 10), (2, 0, 10), (0, 1, 10)])
     effects = core.answered(frame.frame, [(0, Status.HARD_SPLIT), (2, Status.SEALED), (3, Status.HARD_SPLIT)])
     assert of(Settled, effects) == [Settled([frame.batches[1]])]
-    (revive,) = of(Revive, effects)
+    (revive,) = of(AskRevive, effects)
     assert sorted(revive.failed) == [(0, 0, Status.HARD_SPLIT), (2, 0, Status.SEALED)]
     core.check()
     moved = [(PartitionId(0), at(2, 1)), (PartitionId(2), at(3, 1))]
@@ -121,14 +121,14 @@ def test_refused_batches_keep_their_numbers() -> None:
     assert sorted(numbers(frame) for frame in frames) == [[(0, 1, 0), (0, 1, 1)], [(2, 1, 0)]]
     assert sorted(frame.destination.incarnation for frame in frames) == [7, 8]
     ends = [effect for frame in frames for effect in core.answered(frame.frame, [])]
-    assert of(Done, ends)
+    assert of(AllKept, ends)
 
 
 def test_later_batches_of_a_moved_partition_wait_too() -> None:
     """While a partition has no place its new batches wait, and those of others go on."""
     core = session(at(1), at(1))
     (frame,) = sent(core, core.added(batches((0, 0, FRAME))))
-    assert of(Revive, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
+    assert of(AskRevive, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
     (other,) = sent(core, [*core.added(batches((0, 1, 10), (1, 0, 10))), *core.finished()])
     assert numbers(other) == [(1, 0, 0)]
     (late,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
@@ -139,10 +139,10 @@ def test_one_revive_at_a_time() -> None:
     """What is refused while a revive is under way is asked for together when it is answered."""
     core = session(at(1), at(2), at(3))
     first, second, third = pushed(core, [(0, 0, 10), (1, 0, 10), (2, 0, 10)])
-    assert of(Revive, core.answered(first.frame, [(0, Status.HARD_SPLIT)]))
-    assert not of(Revive, core.answered(second.frame, [(0, Status.HARD_SPLIT)]))
-    assert not of(Revive, core.answered(third.frame, [(0, Status.FAILED_COPY)]))
-    (revive,) = of(Revive, core.revived([(PartitionId(0), at(4, 1))], {}))
+    assert of(AskRevive, core.answered(first.frame, [(0, Status.HARD_SPLIT)]))
+    assert not of(AskRevive, core.answered(second.frame, [(0, Status.HARD_SPLIT)]))
+    assert not of(AskRevive, core.answered(third.frame, [(0, Status.FAILED_COPY)]))
+    (revive,) = of(AskRevive, core.revived([(PartitionId(0), at(4, 1))], {}))
     assert [partition for partition, _, _ in revive.failed] == [1, 2]
 
 
@@ -163,7 +163,7 @@ def test_a_soft_split_is_no_refusal() -> None:
     (frame,) = sent(core, core.added(batches((0, 0, FRAME))))
     effects = core.answered(frame.frame, [(0, Status.SOFT_SPLIT)])
     assert of(Settled, effects) == [Settled([0])]
-    (revive,) = of(Revive, effects)
+    (revive,) = of(AskRevive, effects)
     assert revive.failed == [(0, 0, Status.SOFT_SPLIT)]
     (frame,) = sent(core, core.added(batches((0, 1, FRAME))))
     assert numbers(frame) == [(0, 0, 1)], "the old place is good still"
@@ -176,9 +176,9 @@ def test_a_soft_split_that_cannot_be_placed_does_no_harm() -> None:
     """The attempt ends well where only the background revive failed."""
     core = session(at(1))
     (frame,) = sent(core, core.added(batches((0, 0, FRAME))))
-    assert of(Revive, core.answered(frame.frame, [(0, Status.SOFT_SPLIT)]))
+    assert of(AskRevive, core.answered(frame.frame, [(0, Status.SOFT_SPLIT)]))
     assert core.revive_failed(NoRoomError("no worker")) == []
-    assert core.finished() == [Done()]
+    assert core.finished() == [AllKept()]
 
 
 def test_a_lost_connection_means_the_same_place_again() -> None:
@@ -190,7 +190,7 @@ def test_a_lost_connection_means_the_same_place_again() -> None:
     (again,) = sent(core, core.woken(WorkerId(1)))
     assert numbers(again) == numbers(frame)
     assert core.answered(frame.frame, []) == [], "a late answer of the first try means nothing"
-    assert of(Done, core.answered(again.frame, []))
+    assert of(AllKept, core.answered(again.frame, []))
 
 
 def test_several_frames_on_a_lost_connection_are_one_loss() -> None:
@@ -199,7 +199,7 @@ def test_several_frames_on_a_lost_connection_are_one_loss() -> None:
     frames = sent(core, core.added(batches(*((0, number, MIB) for number in range(4)))))
     effects = [effect for frame in frames for effect in core.failed(frame.frame, LOST)]
     assert len(of(Wake, effects)) == 1
-    assert not of(Revive, effects)
+    assert not of(AskRevive, effects)
     core.check()
 
 
@@ -210,11 +210,11 @@ def test_a_worker_that_stays_away_is_left() -> None:
     core.failed(first.frame, LOST)
     (ask,) = of(Ask, core.woken(WorkerId(1)))
     effects = core.unreachable(ask.worker, LOST)
-    assert of(Revive, effects) == [Revive([(PartitionId(0), Epoch(0), Status.UNAVAILABLE)], (WorkerId(1),))]
+    assert of(AskRevive, effects) == [AskRevive([(PartitionId(0), Epoch(0), Status.UNAVAILABLE)], (WorkerId(1),))]
     (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
     assert numbers(again) == [(0, 1, 0)]
     core.answered(second.frame, [])
-    assert of(Done, core.answered(again.frame, []))
+    assert of(AllKept, core.answered(again.frame, []))
 
 
 def test_a_worker_that_came_back_as_another_is_used() -> None:
@@ -234,7 +234,7 @@ def test_a_silent_worker_is_left_at_once() -> None:
     """No answer for a long time was waiting enough: the batches go elsewhere without another try."""
     core = session(at(1))
     (frame,) = pushed(core, [(0, 0, 10)])
-    (revive,) = of(Revive, core.failed(frame.frame, SILENT))
+    (revive,) = of(AskRevive, core.failed(frame.frame, SILENT))
     assert revive.unusable == (WorkerId(1),)
 
 
@@ -242,7 +242,7 @@ def test_a_failed_replica_is_named() -> None:
     """The masters hear which worker held the copy that failed."""
     core = session(at(1, replica=2))
     (frame,) = pushed(core, [(0, 0, 10)])
-    (revive,) = of(Revive, core.answered(frame.frame, [(0, Status.REPLICA_FAILED)]))
+    (revive,) = of(AskRevive, core.answered(frame.frame, [(0, Status.REPLICA_FAILED)]))
     assert revive.unusable == (WorkerId(2),)
 
 
@@ -265,13 +265,13 @@ def test_a_worker_that_stays_busy_is_left() -> None:
     effects: list[Any] = []
     for _ in range(BUSY_MAX):
         effects = list(core.failed(frame.frame, error_for(Status.BUSY, "over credit")))
-        if of(Revive, effects):
+        if of(AskRevive, effects):
             break
         (frame,) = sent(core, core.woken(WorkerId(1)))
-    (revive,) = of(Revive, effects)
+    (revive,) = of(AskRevive, effects)
     assert revive.unusable == (WorkerId(1),)
     (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
-    assert of(Done, core.answered(again.frame, []))
+    assert of(AllKept, core.answered(again.frame, []))
 
 
 def test_damage_on_the_way_is_sent_again() -> None:
@@ -281,10 +281,10 @@ def test_damage_on_the_way_is_sent_again() -> None:
     error = error_for(Status.CORRUPT, "body checksum")
     for _ in range(DAMAGES_MAX - 1):
         (frame,) = sent(core, core.failed(frame.frame, error))
-    (revive,) = of(Revive, core.failed(frame.frame, error))
+    (revive,) = of(AskRevive, core.failed(frame.frame, error))
     assert revive.unusable == (WorkerId(1),)
     (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
-    assert of(Done, core.answered(again.frame, []))
+    assert of(AllKept, core.answered(again.frame, []))
 
 
 @pytest.mark.parametrize("whole", [True, False])
@@ -293,9 +293,9 @@ def test_a_sibling_won(whole: bool) -> None:
     core = session(at(1))
     (frame,) = pushed(core, [(0, 0, 10)])
     if whole:
-        (end,) = of(Failed, core.failed(frame.frame, error_for(Status.COMMITTED, "too late")))
+        (end,) = of(PushFailed, core.failed(frame.frame, error_for(Status.COMMITTED, "too late")))
     else:
-        (end,) = of(Failed, core.answered(frame.frame, [(0, Status.COMMITTED)]))
+        (end,) = of(PushFailed, core.answered(frame.frame, [(0, Status.COMMITTED)]))
     assert isinstance(end.error, AbortedError)
     assert core.over
 
@@ -306,12 +306,12 @@ def test_masters_that_committed_end_the_attempt() -> None:
         core = session(at(1))
         (frame,) = pushed(core, [(0, 0, 10)])
         core.answered(frame.frame, [(0, Status.SEALED)])
-        (end,) = of(Failed, core.revive_failed(error_for(status, "over")))
+        (end,) = of(PushFailed, core.revive_failed(error_for(status, "over")))
         assert isinstance(end.error, kind)
     core = session(at(1))
     (frame,) = pushed(core, [(0, 0, 10)])
     core.answered(frame.frame, [(0, Status.SEALED)])
-    assert of(Revive, core.revive_failed(NoRoomError("no worker")))
+    assert of(AskRevive, core.revive_failed(NoRoomError("no worker")))
 
 
 def test_revives_without_progress_are_budgeted() -> None:
@@ -322,14 +322,14 @@ def test_revives_without_progress_are_budgeted() -> None:
     effects: list[Any] = []
     for round_number in range(1, REVIVES_MAX + 2):
         effects = list(core.answered(frame.frame, [(0, Status.DISK_FAILED)]))
-        if of(Failed, effects):
+        if of(PushFailed, effects):
             break
         for wake in of(Wake, effects):
             pauses.append(wake.after_ns)
             effects = list(core.woken(None))
-        assert of(Revive, effects)
+        assert of(AskRevive, effects)
         (frame,) = sent(core, core.revived([(PartitionId(0), at(1, round_number))], {WorkerId(1): Incarnation(1)}))
-    (end,) = of(Failed, effects)
+    (end,) = of(PushFailed, effects)
     assert (type(end.error), end.error.status) == (RetryError, Status.UNAVAILABLE)
     assert "partition 0 was moved 32 times" in str(end.error)
     assert "DISK_FAILED" in str(end.error)
@@ -343,8 +343,8 @@ def test_an_accepted_batch_renews_the_budget() -> None:
         (frame,) = sent(core, core.added(batches((0, round_number, FRAME))))
         core.answered(frame.frame, [(0, Status.HARD_SPLIT)])
         (frame,) = sent(core, core.revived([(PartitionId(0), at(1, round_number + 1))], {}))
-        assert not of(Failed, core.answered(frame.frame, []))
-    assert core.finished() == [Done()]
+        assert not of(PushFailed, core.answered(frame.frame, []))
+    assert core.finished() == [AllKept()]
 
 
 def test_slow_start() -> None:
@@ -373,7 +373,7 @@ class World:
     """Workers and masters that do anything they may: refuse, lose answers, move partitions. Seeded."""
 
     rng: random.Random
-    shared: Locations
+    shared: PartitionLocations
     #: what every worker kept: (partition, number) -> how often
     kept: dict[tuple[int, int], int] = field(default_factory=lambda: defaultdict(int))
     settled: set[int] = field(default_factory=set)
@@ -392,7 +392,7 @@ class World:
                 return self._answer(core, effect)
             case Wake():
                 return core.woken(effect.worker)
-            case Revive():
+            case AskRevive():
                 if self.rng.random() < 0.1:
                     return core.revive_failed(NoRoomError("not now"))
                 starts = {WorkerId(worker): Incarnation(self.rng.randrange(1, 4)) for worker in range(4)}
@@ -401,7 +401,7 @@ class World:
                 return core.revived([self._move(row) for row in effect.failed], starts)
             case Settled():
                 self.settled.update(effect.batches)
-            case Done() | Failed():
+            case AllKept() | PushFailed():
                 self.ends.append(effect)
         return []
 
@@ -462,7 +462,7 @@ def test_whatever_happens_every_batch_is_kept_under_its_number(seed: int) -> Non
             assert world.kept[rows[index][0], rows[index][1]], "settled and never kept"
         if world.ends:
             break
-    assert world.ends == [Done()]
+    assert world.ends == [AllKept()]
     for effect in world.pending:
         if isinstance(effect, Settled):
             world.settled.update(effect.batches)

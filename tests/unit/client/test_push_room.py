@@ -2,8 +2,8 @@
 
 from collections.abc import Sequence
 
-from holdfast.client.core.write.push import Done, Failed, PushSession, Wake
-from holdfast.client.core.write.revivals import Revive
+from holdfast.client.core.write.push import AllKept, PushFailed, PushSession, Wake
+from holdfast.client.core.write.revivals import AskRevive
 from holdfast.common.errors import NoRoomError
 from holdfast.common.ids import Incarnation, PartitionId, WorkerId
 from holdfast.common.statuses import Status
@@ -16,11 +16,11 @@ GRACE = "NO_ROOM; how long is waited: no_room_grace of the session"
 def starve(core: PushSession, effects: Sequence[object], seconds: float) -> tuple[list[object], float]:
     """Answer every Revive with "no room", until the attempt ends or the pauses come to so much; the last effects."""
     waited = 0.0
-    while waited < seconds and not of(Failed, effects):
+    while waited < seconds and not of(PushFailed, effects):
         for wake in of(Wake, effects):
             waited += wake.after_ns / 1e9
             effects = core.woken(None)
-        assert of(Revive, effects)
+        assert of(AskRevive, effects)
         effects = core.revived([], {}, FULL)
         core.check()
     return list(effects), waited
@@ -31,7 +31,7 @@ def test_without_room_the_masters_are_asked_until_the_grace_is_over() -> None:
     core = session(at(1), revives_max=2, no_room_grace_ns=100 * 10**9)
     (frame,) = pushed(core, [(0, 0, 10)])
     effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 1_000)
-    (end,) = of(Failed, effects)
+    (end,) = of(PushFailed, effects)
     assert isinstance(end.error, NoRoomError)
     told = f"waited {waited:.0f} s for room for 1 partitions. {FULL} ({GRACE})"
     assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
@@ -44,15 +44,15 @@ def test_room_that_comes_back_is_used() -> None:
     (frame,) = pushed(core, [(0, 0, 10), (0, 1, 10)])
     effects, _ = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)]), 90)
     assert of(Wake, effects)
-    assert of(Revive, core.woken(None))
+    assert of(AskRevive, core.woken(None))
     (frame,) = sent(core, core.revived([(PartitionId(0), at(1, 1))], {}))
     assert numbers(frame) == [(0, 1, 0), (0, 1, 1)]
     effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 90)
     assert waited >= 90
-    assert not of(Failed, effects), "one batch was kept: all begins anew"
+    assert not of(PushFailed, effects), "one batch was kept: all begins anew"
     core.woken(None)
     (frame,) = sent(core, core.revived([(PartitionId(0), at(2, 2))], {}))
-    assert of(Done, core.answered(frame.frame, []))
+    assert of(AllKept, core.answered(frame.frame, []))
 
 
 def test_room_that_takes_nothing_does_not_renew_the_grace() -> None:
@@ -62,11 +62,11 @@ def test_room_that_takes_nothing_does_not_renew_the_grace() -> None:
     effects: Sequence[object] = core.answered(frame.frame, [(0, Status.HARD_SPLIT)])
     for epoch in (1, 2):
         effects, _ = starve(core, effects, 45)
-        assert of(Revive, core.woken(None))
+        assert of(AskRevive, core.woken(None))
         (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch))], {}))
         effects = list(core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
     effects, waited = starve(core, effects, 45)
-    assert of(Failed, effects)
+    assert of(PushFailed, effects)
     assert waited < 15
 
 
@@ -77,8 +77,8 @@ def refuse(core: PushSession, frame: int, status: Status, epoch: int) -> tuple[l
     for wake in of(Wake, effects):
         paused += wake.after_ns
         effects = core.woken(None)
-    if not of(Failed, effects):
-        assert of(Revive, effects)
+    if not of(PushFailed, effects):
+        assert of(AskRevive, effects)
         effects = core.revived([(PartitionId(0), at(1, epoch))], {WorkerId(1): Incarnation(1)})
     core.check()
     return list(effects), paused
@@ -90,13 +90,13 @@ def test_a_worker_that_says_so_before_the_masters_know_costs_no_revives() -> Non
     (frame,) = pushed(core, [(0, 0, 10)])
     effects: list[object] = []
     waited = epoch = 0
-    while not of(Failed, effects):
+    while not of(PushFailed, effects):
         epoch += 1
         effects, paused = refuse(core, frame.frame, Status.NO_ROOM, epoch)
         waited += paused
-        if not of(Failed, effects):
+        if not of(PushFailed, effects):
             (frame,) = sent(core, effects)
-    (end,) = of(Failed, effects)
+    (end,) = of(PushFailed, effects)
     why = "worker 1 said NO_ROOM. See `holdfast workers`."
     told = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {why} ({GRACE})"
     assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
@@ -119,10 +119,10 @@ def test_places_of_others_are_used_while_there_is_no_room() -> None:
     (frame,) = pushed(core, [(0, 0, 10), (1, 0, 10)])
     core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)])
     effects = core.revived([(PartitionId(1), at(2, 1))], {}, FULL)
-    assert not of(Failed, effects)
+    assert not of(PushFailed, effects)
     assert [wake.worker for wake in of(Wake, effects)] == [None]
     (frame,) = sent(core, effects)
     assert numbers(frame) == [(1, 1, 0)]
     core.answered(frame.frame, [])
-    (revive,) = of(Revive, core.woken(None))
+    (revive,) = of(AskRevive, core.woken(None))
     assert [row[0] for row in revive.failed] == [0]

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from holdfast.client.core.read.read_order import (
     REMEMBERED_MAX,
     Category,
-    Health,
+    ClusterView,
     Interleave,
-    View,
+    ReadHealth,
     category,
     read_order,
 )
@@ -24,18 +24,18 @@ def test_the_order_of_every_case(case: Case) -> None:
 
 def test_categories() -> None:
     """Each has its place, also where the interleaving hides it."""
-    health = Health()
+    health = ReadHealth()
     for worker in (2, 4):
         health.failed(worker, S)
     health.slow(6, S)
     regions = {1: HERE, 2: HERE, 3: THERE, 4: THERE, 6: HERE}
-    view = View(writable={1, 2, 3, 4, 6}, read_only={5}, regions=regions, region=HERE)
+    view = ClusterView(writable={1, 2, 3, 4, 6}, read_only={5}, regions=regions, region=HERE)
     assert [category(worker, view, health) for worker in range(1, 8)] == list(Category)
 
 
 def test_what_is_remembered_is_bounded() -> None:
     """However many workers fail, the newest ones are remembered; one that fails again is a new one."""
-    health = Health()
+    health = ReadHealth()
     health.failed(0, 1)
     for worker in range(1, REMEMBERED_MAX):
         health.failed(worker, 2)
@@ -51,12 +51,12 @@ def test_nothing_is_dropped_or_doubled(data: st.DataObject) -> None:
     """Any copies, any view, any history: a permutation."""
     copies = data.draw(st.lists(st.integers(0, 9), unique=True))
     some = st.sets(st.integers(0, 9))
-    health = Health()
+    health = ReadHealth()
     for worker in data.draw(some):
         health.failed(worker, data.draw(st.integers(1, 100)))
     for worker in data.draw(some):
         health.slow(worker, 1)
-    view = View(
+    view = ClusterView(
         writable=data.draw(some),
         read_only=data.draw(some),
         regions=data.draw(st.dictionaries(st.integers(0, 9), st.sampled_from([HERE, THERE]))),

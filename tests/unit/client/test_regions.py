@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from holdfast.client.compress import EVERY, MISSES, Compressor, decompress
 from holdfast.client.core.read.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.read.assemble import Assembler
-from holdfast.client.write.region import FRAME_BYTES, Frame, Regions
+from holdfast.client.write.region import FRAME_BYTES, MapPushFrame, MapRegions
 from holdfast.client.write.spool import Spool
 from holdfast.client.write.status import MapStatus, winners_of
 from holdfast.common.errors import ConflictError, CorruptError, ProtocolError
@@ -40,11 +40,11 @@ KEY = ShuffleKey(Instance(b"i" * 16), ShuffleId(1), Generation(0))
 PARTITIONS = 12
 
 
-def regions(codec: Codec = Codec.NONE) -> Regions:
-    return Regions(KEY, MapId(3), AttemptId(5), PARTITIONS, codec)
+def regions(codec: Codec = Codec.NONE) -> MapRegions:
+    return MapRegions(KEY, MapId(3), AttemptId(5), PARTITIONS, codec)
 
 
-def batches_of(frames: list[Frame]) -> list[tuple[int, Batch]]:
+def batches_of(frames: list[MapPushFrame]) -> list[tuple[int, Batch]]:
     """Parse frames the way a worker would store them."""
     found = []
     for frame in frames:
@@ -58,7 +58,7 @@ def batches_of(frames: list[Frame]) -> list[tuple[int, Batch]]:
     return found
 
 
-def winner_of(writer: Regions) -> MapWinner:
+def winner_of(writer: MapRegions) -> MapWinner:
     totals = writer.totals()
     return MapWinner(
         attempt=AttemptId(5),
@@ -308,7 +308,7 @@ def test_spool_gives_back_from_memory_and_file(tmp_path: Path, monkeypatch: pyte
     spool = Spool(memory_bytes=1000)
     bodies = [random.Random(i).randbytes(400) for i in range(10)]
     for body in bodies:
-        frame = Frame(0)
+        frame = MapPushFrame(0)
         frame.add(1, (body[:100], body[100:]))
         spool.add(frame)
         assert spool.in_memory <= 1000

@@ -11,9 +11,9 @@ from holdfast.client.core.read.fetch import (
     CloseStream,
     Complete,
     Effect,
-    Failed,
     Fetch,
     OpenStream,
+    ReadFailed,
     Source,
     WorkerState,
 )
@@ -237,5 +237,5 @@ def test_both_out_of_reach_is_told_as_ever() -> None:
     assert core.late(2) == []
     core.stream_failed(2, LOST, 2)
     failed = core.workers_known(both, REACH_NS + 3)[-1]
-    assert isinstance(failed, Failed)
+    assert isinstance(failed, ReadFailed)
     assert "reachable" in str(failed.error)

@@ -15,9 +15,9 @@ import pytest
 from aiohttp import web
 
 from holdfast.common.errors import UnauthenticatedError
-from holdfast.common.net.http_server import HttpServer
+from holdfast.common.net.http_server import HttpLimits, HttpServer
 from holdfast.common.net.tls import TlsPipe
-from holdfast.common.security.tokens import Identity, TokenKind, must_be
+from holdfast.common.security.tokens import Bearer, TokenKind, must_be
 from tests.support.certificates import authority
 from tests.support.waiting import wait_until_async
 
@@ -30,14 +30,14 @@ def get(token: str, path: str = "/") -> bytes:
 GET = get("viewer")
 
 
-def play(story: Callable[[int], Awaitable[None]], handler: Any = None, **bounds: Any) -> None:
+def play(story: Callable[[int], Awaitable[None]], handler: Any = None, security: Any = None, **bounds: Any) -> None:
     """Run a story against a server that answers "hello"."""
 
     async def hello(*_: object) -> web.Response:
         return web.Response(text="hello")
 
     async def run() -> None:
-        server = HttpServer(handler or hello, viewers_only, **bounds)
+        server = HttpServer(handler or hello, viewers_only, security, limits=HttpLimits(**bounds))
         port = await server.start(("127.0.0.1", 0))
         try:
             await asyncio.wait_for(story(port), 30)
@@ -47,15 +47,15 @@ def play(story: Callable[[int], Awaitable[None]], handler: Any = None, **bounds:
     asyncio.run(run())
 
 
-def viewers_only(_: web.BaseRequest, caller: Identity | None) -> None:
+def viewers_only(_: web.BaseRequest, caller: Bearer | None) -> None:
     """Who may ask."""
     must_be(caller, TokenKind.VIEWER)
 
 
-def identify(token: str) -> Identity:
+def identify(token: str) -> Bearer:
     """A token is the name of its kind."""
     try:
-        return Identity(TokenKind[token.upper()], b"", 0)
+        return Bearer(TokenKind[token.upper()], b"", 0)
     except KeyError:
         raise UnauthenticatedError("who is that?") from None
 
@@ -79,7 +79,7 @@ def test_a_connection_that_never_asks_is_closed():
         assert (await asking.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
         writer.close()
 
-    play(story, first_seconds=0.3)
+    play(story, first_s=0.3)
 
 
 def test_a_connection_that_stops_asking_is_closed():
@@ -92,7 +92,7 @@ def test_a_connection_that_stops_asking_is_closed():
         writer.write(b"GET")
         assert await reader.read() == b""
 
-    play(story, keepalive_seconds=0.3)
+    play(story, keepalive_s=0.3)
 
 
 def test_a_long_poll_is_not_silence():
@@ -112,7 +112,7 @@ def test_a_long_poll_is_not_silence():
         await reader.readuntil(b"hello")
         writer.close()
 
-    play(story, poll, first_seconds=0.3)
+    play(story, poll, first_s=0.3)
 
 
 def test_connections_are_bounded():
@@ -128,7 +128,7 @@ def test_connections_are_bounded():
         await reader.readuntil(b"hello")
         writer.close()
 
-    play(story, connections_max=1)
+    play(story, connections=1)
 
 
 @pytest.mark.parametrize("secure", [False, True])
@@ -174,7 +174,7 @@ def test_a21_strangers_make_room_for_who_comes(secure: bool, tmp_path: Path) -> 
         for each in (*held, writer, poller):
             each.close()
 
-    play(story, answer, connections_max=8, security=secured(tmp_path) if secure else None)
+    play(story, answer, connections=8, security=secured(tmp_path) if secure else None)
 
 
 def over(reader: asyncio.StreamReader) -> bool:
@@ -203,7 +203,7 @@ def test_a21_of_strangers_the_oldest_makes_room(tmp_path: Path) -> None:
         for _, writer in places:
             writer.close()
 
-    play(story, connections_max=3, security=secured(tmp_path))
+    play(story, connections=3, security=secured(tmp_path))
 
 
 def test_under_tls_requests_are_answered_and_bounds_hold(tmp_path: Path) -> None:
@@ -220,7 +220,7 @@ def test_under_tls_requests_are_answered_and_bounds_hold(tmp_path: Path) -> None
         writer.close()
         other.close()
 
-    play(story, first_seconds=0.3, keepalive_seconds=0.3, security=secured(tmp_path))
+    play(story, first_s=0.3, keepalive_s=0.3, security=secured(tmp_path))
 
 
 def test_what_is_not_tls_is_hung_up_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
@@ -239,7 +239,7 @@ def test_what_is_not_tls_is_hung_up_on(tmp_path: Path, caplog: pytest.LogCapture
                 assert len(await reader.read()) < 100
             writer.close()
 
-    play(story, handshake_seconds=0.3, security=secured(tmp_path))
+    play(story, handshake_s=0.3, security=secured(tmp_path))
     assert (complaints, caplog.records) == ([], [])
 
 
@@ -267,7 +267,7 @@ def test_handshakes_under_way_count_as_connections(tmp_path: Path) -> None:
         while not await served():
             continue  # its place is being freed
 
-    play(story, connections_max=1, handshake_seconds=1.0, security=secured(tmp_path))
+    play(story, connections=1, handshake_s=1.0, security=secured(tmp_path))
 
 
 def under_tls() -> int:
@@ -307,7 +307,7 @@ def test_a_connection_under_tls_leaves_nothing_behind(tmp_path: Path) -> None:
             each.close()
 
     try:
-        play(story, handshake_seconds=0.3, security=secured(tmp_path))
+        play(story, handshake_s=0.3, security=secured(tmp_path))
     finally:
         gc.enable()
 
@@ -321,7 +321,7 @@ def test_who_does_not_take_answers_is_dropped(tmp_path: Path, secure: bool) -> N
 
     async def run() -> None:
         security = secured(tmp_path) if secure else None
-        server = HttpServer(much, viewers_only, security, keepalive_seconds=0.3, flush_seconds=0.3)
+        server = HttpServer(much, viewers_only, security, limits=HttpLimits(keepalive_s=0.3, flush_s=0.3))
         port = await server.start(("127.0.0.1", 0))
         shown = authority().shown().context if secure else None
         _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown, limit=1_024)

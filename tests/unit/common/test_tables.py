@@ -1,8 +1,10 @@
 """The tables that both languages have are those of common/wire.toml."""
 
 import pytest
+from grpc import StatusCode
 
-from tests.write_tables import FILES, source
+from holdfast.master.api.statuses import http_status_of
+from tests.write_tables import FILES, python_statuses, source
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda path: path.name)
@@ -20,11 +22,21 @@ def test_a_changed_source_changes_the_tables(path):
     assert path.read_text("utf-8") != FILES[path](changed)
 
 
+def test_a_status_without_a_code_is_found():
+    """Nobody adds a status and forgets how masters say it: the tables cannot be written."""
+    changed = source()
+    del changed["status"]["QUOTA_EXCEEDED"]["code"]
+    with pytest.raises(KeyError, match="code"):
+        python_statuses(changed)
+
+
 def test_statuses_name_what_there_is():
     """Each word of the table is one that both languages have, and no number is there twice."""
     said = source()
     for name, row in said["status"].items():
         assert row["next"].upper() in said["word"]["Next"], name
+        assert row["code"].upper() in StatusCode.__members__, name
+        assert http_status_of(row["code"]) >= 400, name
         assert row.get("push", "stop").upper() in said["word"]["PushDisposition"], name
         assert row.get("fetch", "stop").upper() in said["word"]["FetchDisposition"], name
         assert {each.upper() for each in row.get("ends", ())} <= said["word"]["Loop"].keys(), name

@@ -24,7 +24,7 @@ from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.statuses import Status
 from tests.support.certificates import Authority, Certificate, authority
 from tests.support.frame_world import GREETING, Echo, next_frame
-from tests.support.waiting import wait_until_async
+from tests.support.waiting import gone, wait_until_async
 
 
 class Listener(Echo):
@@ -135,7 +135,7 @@ def test_the_token_comes_with_hello(tmp_path: Path, caplog: pytest.LogCaptureFix
             body = bytes(5 * MIB)
             assert (await client.request(FrameType.MAP_PUSH, b"", body)).meta == b"0 0 %d" % len(body)
             client.close()
-            await client.wait_closed()
+            await gone(client)
 
     quietly(story, caplog)
 

@@ -15,7 +15,7 @@ from aiohttp import web
 from holdfast.common.errors import HoldfastError, NotMasterError, RetryError
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.net.http_server import HttpServer
-from holdfast.common.net.transports import GrpcTransport, Transport
+from holdfast.common.net.transports import ControlTransport, GrpcTransport
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.master.api.budgets import Budgets
@@ -32,7 +32,7 @@ class Door:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
-        self.budgets = Budgets()
+        self.budgets = Budgets(lambda _: None)
 
     async def http(self, request: web.BaseRequest, _: object = None) -> web.Response:
         """Answer over HTTP."""
@@ -81,7 +81,7 @@ def play(
     asyncio.run(asyncio.wait_for((http if kind is HttpClient else grpc)(Door()), 60))
 
 
-async def refused(transport: Transport, address: str) -> HoldfastError:
+async def refused(transport: ControlTransport, address: str) -> HoldfastError:
     """Why a call did not succeed."""
     try:
         with pytest.raises(HoldfastError) as error:

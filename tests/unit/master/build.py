@@ -10,6 +10,7 @@ from holdfast.master.core.state.apply import apply
 from holdfast.master.core.state.moves import EpochMove, pack_moves
 from holdfast.master.core.state.records import Answer, Directory
 from holdfast.master.core.state.state import State
+from holdfast.master.state_machine.codec import encode_command, join_entry
 
 
 def sixteen(text: str) -> bytes:
@@ -113,6 +114,11 @@ def winners(worker: int, maps: int = 1, partitions: int = 4, attempt: int = 7, s
         partitions=b"\x01" + bytes((partitions - 1) // 8),
     )
     return MapWinners(partitions, (one,) * maps).encode()
+
+
+def encode_entry(entry: cmd.LogEntry) -> bytes:
+    """The bytes of one place of the log."""
+    return join_entry(entry.time_ms, [encode_command(command) for command in entry.commands])
 
 
 class Log:

@@ -5,7 +5,7 @@ import pytest
 from holdfast.common.errors import ForbiddenError
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import SEES, Identity, TokenKind, must_be
+from holdfast.common.security.tokens import SEES, Bearer, TokenKind, must_be
 from holdfast.master.api.access import METHOD_KINDS, check_call, check_owner
 
 OWN, OTHER = bytes(16), bytes(15) + b"x"
@@ -16,9 +16,9 @@ OF_USERS = ("Discover", "ListWorkers", "RegisterApplication", "Attach", "ListApp
 OF_APPLICATIONS = [name for name, kinds in METHOD_KINDS.items() if kinds == (TokenKind.APPLICATION,)]
 
 
-def bearer(kind: TokenKind) -> Identity:
+def bearer(kind: TokenKind) -> Bearer:
     """Somebody with a token of that kind."""
-    return Identity(kind, SUBJECTS.get(kind, b"name"), 1 << 40)
+    return Bearer(kind, SUBJECTS.get(kind, b"name"), 1 << 40)
 
 
 def allowed(kind: TokenKind, method: str, request: object | None = None) -> bool:

@@ -14,13 +14,12 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.server import serve
 from holdfast.common.statuses import Status
-from holdfast.master.api import turns
-from holdfast.master.api.turns import turn
 from holdfast.master.api.winners import WinnersCheck
 from holdfast.master.control.locations import Locations
 from holdfast.master.control.sealing import Sealing
-from holdfast.master.leader import asking, proposer
+from holdfast.master.leader import asking, proposer, turns
 from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.turns import turn
 from holdfast.master.raft import Applied
 from tests.cluster.masters import worker as registration
 from tests.cluster.reduce_peers import Peer

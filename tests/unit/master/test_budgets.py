@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.errors import RetryError
 from holdfast.common.net.methods import METHODS
-from holdfast.common.security.tokens import Identity, TokenKind
+from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, BODY_BYTES_RESERVED, Budgets
 
@@ -19,7 +19,7 @@ def test_one_user_takes_a_share_with_all_applications() -> None:
     budgets = Budgets(lambda instance: instance[:1].decode())
 
     def room(kind: TokenKind, subject: bytes, amount: int) -> None:
-        budgets.body(budgets.asker(Identity(kind, subject, 0), "host", COMMIT)).take(amount)
+        budgets.body(budgets.asker(Bearer(kind, subject, 0), "host", COMMIT)).take(amount)
 
     room(TokenKind.APPLICATION, b"a1", BODY_BYTES_EACH_MAX - 1)
     for kind, subject in ((TokenKind.APPLICATION, b"a2"), (TokenKind.USER, b"a")):
@@ -39,7 +39,7 @@ def test_one_user_takes_a_share_with_all_applications() -> None:
 
 def test_room_is_given_back_once() -> None:
     """What a call holds goes with it, however often it is closed, and as much as it gave up before is free at once."""
-    budgets = Budgets()
+    budgets = Budgets(lambda _: None)
     asker = budgets.asker(None, "host", COMMIT)
     with budgets.body(asker) as room:
         room.take(100)
@@ -54,7 +54,7 @@ def test_room_is_given_back_once() -> None:
 
 def test_without_security_hosts_share_and_workers_come_first() -> None:
     """Nobody says who he is: a host is one user, and what workers call has the part that is kept."""
-    budgets = Budgets()
+    budgets = Budgets(lambda _: None)
     assert budgets.asker(None, "h", COMMIT) == budgets.asker(None, "h", METHODS["Admin/Status"])
     assert budgets.asker(None, "h", COMMIT) != budgets.asker(None, "g", COMMIT)
     assert [budgets.asker(None, "h", each).vital for each in (COMMIT, HEARTBEAT)] == [False, True]

@@ -16,7 +16,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.control import dfs_cleaning
 from holdfast.master.control.dfs_cleaning import DfsCleaner
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.leader.leader import Report
+from holdfast.master.leader.leader import WorkerReport
 from tests.support.logged import logged
 from tests.unit.master.build import I1, I2, Log, application, key, shuffle, sixteen, worker
 
@@ -32,7 +32,7 @@ class FakeLeader:
         self.config = from_tables({"cluster": {"id": CLUSTER}, "dfs": table})
         self.listeners: list[Any] = []
         self.now = 10**12
-        self.reports: dict[int, Report] = {}
+        self.reports: dict[int, WorkerReport] = {}
         self.confirmations = 0
 
     async def confirmed(self, read):
@@ -186,7 +186,7 @@ def test_a_fresh_cluster_is_no_failure(world, caplog):
     table = {"url": str(world.folder), "clean_every": "100ms"}
     world.leader.config = from_tables({"cluster": {"id": CLUSTER}, "dfs": table})
     world.leader.fail = lambda error: None
-    world.leader.reports[1] = Report(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="failing", problem="no answer")))
+    world.leader.reports[1] = WorkerReport(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="failing", problem="no answer")))
     looks = 0
 
     class Counting(DfsStore):
@@ -205,7 +205,7 @@ def test_a_fresh_cluster_is_no_failure(world, caplog):
         await wait_until_async(lambda: looks >= 3, "three looks")
         assert (cleaner.counts.failures, cleaner.counts.rounds) == (0, 0)
         assert not logged(caplog, LogEvent.DFS_CLEANING_FAILED)
-        world.leader.reports[1] = Report(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="well")))
+        world.leader.reports[1] = WorkerReport(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="well")))
         await wait_until_async(lambda: cleaner.counts.failures, "a failure to be counted")
         assert logged(caplog, LogEvent.DFS_CLEANING_FAILED)
         lead(False)

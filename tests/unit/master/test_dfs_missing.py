@@ -10,7 +10,7 @@ from holdfast.common.config.config import from_tables
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.control.dfs_missing import DfsMissing
-from holdfast.master.leader.leader import Report
+from holdfast.master.leader.leader import WorkerReport
 from tests.support.logged import logged
 
 
@@ -20,15 +20,15 @@ class FakeLeader:
     def __init__(self) -> None:
         self.config = from_tables({"lease": {"heartbeat": "100ms"}})
         self.listeners: list[Any] = []
-        self.reports: dict[int, Report] = {}
+        self.reports: dict[int, WorkerReport] = {}
 
     def fail(self, error: BaseException) -> None:
         """It does not break here."""
 
 
-def beat(url: str = "") -> Report:
+def beat(url: str = "") -> WorkerReport:
     """A heartbeat of a worker with this DFS, or without one."""
-    return Report(1, pb.HeartbeatRequest(dfs=pb.Dfs(url=url) if url else None))
+    return WorkerReport(1, pb.HeartbeatRequest(dfs=pb.Dfs(url=url) if url else None))
 
 
 def test_it_is_told_once_and_again_after_it_was_well(caplog: pytest.LogCaptureFixture) -> None:
@@ -36,7 +36,7 @@ def test_it_is_told_once_and_again_after_it_was_well(caplog: pytest.LogCaptureFi
     leader = FakeLeader()
     missing = DfsMissing(leader)  # type: ignore[arg-type]
     told: list[int] = []
-    states: list[dict[int, Report]] = [
+    states: list[dict[int, WorkerReport]] = [
         {},
         {1: beat()},
         {1: beat(), 2: beat("s3://b")},

@@ -6,10 +6,9 @@ from hypothesis import strategies as st
 
 from holdfast.common.log_events import Level, LogEvent
 from holdfast.master.core import event_derivation as happened
-from holdfast.master.core.conditions import Conditions, Peers, Spot
-from holdfast.master.core.events import LEVELS, REPEAT_MS, Happened, Ring
+from holdfast.master.core.conditions import Conditions, ConnectedPeers, Spot
+from holdfast.master.core.events import LEVELS, REPEAT_MS, Happened, LatestEvents
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.state_machine.codec import encode_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 from tests.docs.log_events import calls
 from tests.unit.master.build import (
@@ -20,6 +19,7 @@ from tests.unit.master.build import (
     application,
     commit,
     commit_reduce,
+    encode_entry,
     key,
     reduce,
     shuffle,
@@ -43,7 +43,7 @@ class Told:
     def do(self, *bodies: cmd.Body) -> list[tuple[LogEvent, str]]:
         """Apply an entry; return events and subjects of what it did."""
         self.index += 1
-        entry = cmd.Entry(1_000 + self.index, tuple(cmd.Command(body) for body in bodies))
+        entry = cmd.LogEntry(1_000 + self.index, tuple(cmd.Command(body) for body in bodies))
         before = len(self.all)
         self.machine.apply(self.index, 1, encode_entry(entry))
         return [(each.event, each.subject) for _, _, each in self.all[before:]]
@@ -105,7 +105,7 @@ def test_life_of_a_shuffle_is_told() -> None:
 def test_who_is_not_listened_to_changes_nothing() -> None:
     """A machine that tells nobody comes to the same state."""
     told, silent = Told(), StateMachine()
-    entry = cmd.Entry(5, (cmd.Command(worker(1)), cmd.Command(application()), cmd.Command(shuffle())))
+    entry = cmd.LogEntry(5, (cmd.Command(worker(1)), cmd.Command(application()), cmd.Command(shuffle())))
     told.machine.apply(1, 1, encode_entry(entry))
     silent.apply(1, 1, encode_entry(entry))
     assert told.machine.state_hash() == silent.state_hash()
@@ -113,7 +113,7 @@ def test_who_is_not_listened_to_changes_nothing() -> None:
 
 def test_routine_never_drives_out_what_matters() -> None:
     """A lost worker is still told after any number of commits, and reading begins with the newest."""
-    ring = Ring(kept=10)
+    ring = LatestEvents(kept=10)
     ring.add(1, Happened(LogEvent.WORKER_LOST, worker="w1"))
     for number in range(100):
         ring.add(2 + number, Happened(LogEvent.SHUFFLE_COMMITTED, shuffle=str(number)), index=number)
@@ -129,7 +129,7 @@ def test_routine_never_drives_out_what_matters() -> None:
 
 def test_what_repeats_itself_is_one_event_that_counts() -> None:
     """Within a minute and about the same; another subject, and a minute later, is another event."""
-    ring = Ring()
+    ring = LatestEvents()
     refused = Happened(LogEvent.QUOTA_EXCEEDED, application="a", why=1)
     ring.add(0, refused)
     ring.add(10, Happened(LogEvent.QUOTA_EXCEEDED, application="b", why=1))
@@ -144,7 +144,7 @@ def test_what_repeats_itself_is_one_event_that_counts() -> None:
 @given(st.lists(st.tuples(st.sampled_from(KEPT), st.sampled_from("abc"), st.integers(0, 200_000)), max_size=60))
 def test_a_ring_holds_together(told: list[tuple[LogEvent, str, int]]) -> None:
     """Whatever happens in whatever order, bounds hold and numbers descend."""
-    ring = Ring(kept=5)
+    ring = LatestEvents(kept=5)
     for kind, subject, moment in told:
         ring.add(moment, Happened(kind, worker=subject))
         ring.check()
@@ -180,7 +180,7 @@ def test_directories_that_fail_fill_up_and_return_are_told_once() -> None:
 
 def test_masters_that_come_and_go_are_told() -> None:
     """A master that was never there is news only once things have settled; one that goes is news at once."""
-    peers = Peers()
+    peers = ConnectedPeers()
     assert peers.look({"m2": True, "m3": False}, settled=False) == []
     assert [each.event for each in peers.look({"m2": False, "m3": False}, settled=False)] == [
         LogEvent.MASTER_DISCONNECTED

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from holdfast.master.core.liveness import Decisions, Liveness, Timing
+from holdfast.master.core.liveness import Liveness, LivenessDecisions, Timing
 from holdfast.master.core.state.commands import LeaseRef, WorkerRef
 from tests.unit.master.build import H1, H2, I1, Log, application, worker
 
@@ -26,7 +26,7 @@ class Watch:
         self.application = log.state.applications[I1]
         self.liveness.lead(self.now)
 
-    def pass_ms(self, ms: int, hear: str = "") -> list[Decisions]:
+    def pass_ms(self, ms: int, hear: str = "") -> list[LivenessDecisions]:
         """Tick for `ms` and apply what is decided; `hear` is who speaks before each tick. Return what was decided."""
         found = []
         for _ in range(ms // TICK):
@@ -38,12 +38,12 @@ class Watch:
             if "somebody" in hear:
                 self.liveness.heard_lease(self.now, self.application, b"")
             decided = self.liveness.tick(self.now, [self.worker], [self.application])
-            if decided != Decisions():
+            if decided != LivenessDecisions():
                 found.append(decided)
                 self.apply(decided)
         return found
 
-    def apply(self, decided: Decisions) -> None:
+    def apply(self, decided: LivenessDecisions) -> None:
         self.worker = replace(self.worker, alive=(self.worker.alive or bool(decided.back)) and not decided.lost)
         for refs, moment in ((decided.mark, 7), (decided.revoke, 0)):
             if refs:
@@ -67,28 +67,28 @@ def test_a36_a_start_that_is_known_and_not_heard_yet_is_not_silent_since_the_lea
     assert watch.pass_ms(TICK) == []
     assert watch.liveness.worker_silence(watch.now, 1, 2) == TICK * MS
     assert watch.pass_ms(WORKER - 2 * TICK) == []
-    assert watch.pass_ms(3 * TICK) == [Decisions(lost=(WorkerRef(1, 2),))]
+    assert watch.pass_ms(3 * TICK) == [LivenessDecisions(lost=(WorkerRef(1, 2),))]
 
 
 def test_silent_worker_is_lost_after_its_lease_and_back_when_heard(watch: Watch):
     """Lost once, after the lease and not before; back with its next heartbeat."""
     assert watch.pass_ms(WORKER) == []
-    assert watch.pass_ms(500) == [Decisions(lost=(W,))]
-    assert watch.pass_ms(200, hear="worker") == [Decisions(back=(W,))]
+    assert watch.pass_ms(500) == [LivenessDecisions(lost=(W,))]
+    assert watch.pass_ms(200, hear="worker") == [LivenessDecisions(back=(W,))]
     assert watch.pass_ms(1_500, hear="worker holder") == []
 
 
 def test_silent_lease_is_marked_then_ended_after_the_grace(watch: Watch):
     """Marked after the lease, ended after the grace beyond it."""
     assert watch.pass_ms(LEASE, hear="worker") == []
-    assert watch.pass_ms(GRACE, hear="worker") == [Decisions(mark=(L1,))]
-    assert watch.pass_ms(TICK, hear="worker") == [Decisions(end=(L1,))]
+    assert watch.pass_ms(GRACE, hear="worker") == [LivenessDecisions(mark=(L1,))]
+    assert watch.pass_ms(TICK, hear="worker") == [LivenessDecisions(end=(L1,))]
 
 
 def test_renewal_takes_the_mark_back(watch: Watch):
     """A renewal within the grace revokes the mark, and a full lease follows."""
     watch.pass_ms(LEASE + 200, hear="worker")
-    assert watch.pass_ms(TICK, hear="worker holder") == [Decisions(revoke=(L1,))]
+    assert watch.pass_ms(TICK, hear="worker holder") == [LivenessDecisions(revoke=(L1,))]
     assert watch.pass_ms(LEASE, hear="worker") == []
 
 
@@ -107,21 +107,21 @@ def test_new_leader_gives_everybody_one_full_lease(watch: Watch):
     assert watch.pass_ms(WORKER, hear="") == []
     assert watch.pass_ms(LEASE - WORKER, hear="worker") == []
     assert watch.pass_ms(GRACE, hear="worker") == []
-    assert watch.pass_ms(TICK, hear="worker") == [Decisions(end=(L1,))]
+    assert watch.pass_ms(TICK, hear="worker") == [LivenessDecisions(end=(L1,))]
 
 
 def test_late_tick_gives_everybody_one_full_lease(watch: Watch):
     """A leader that stood still expires nobody at its next tick, however long it was away."""
     watch.pass_ms(500, hear="worker holder")
     watch.now += 3_600_000 * MS
-    assert watch.pass_ms(WORKER) == [Decisions(late=True)]
-    assert watch.pass_ms(300) == [Decisions(lost=(W,))]
+    assert watch.pass_ms(WORKER) == [LivenessDecisions(late=True)]
+    assert watch.pass_ms(300) == [LivenessDecisions(lost=(W,))]
 
 
 def test_last_incarnation_counts(watch: Watch):
     """Heartbeats of an earlier start keep nobody alive."""
     watch.worker = replace(watch.worker, incarnation=2)
-    assert watch.pass_ms(WORKER + TICK, hear="worker") == [Decisions(lost=(WorkerRef(1, 2),))]
+    assert watch.pass_ms(WORKER + TICK, hear="worker") == [LivenessDecisions(lost=(WorkerRef(1, 2),))]
 
 
 def test_memory_is_bounded_by_the_state(watch: Watch):

@@ -23,7 +23,7 @@ from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.retention import in_time, why_kept
 from holdfast.master.core.state.records import Application, Lease, Worker
-from holdfast.master.leader.leader import Report
+from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.web import page
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
@@ -76,13 +76,13 @@ def workers(count: int, racks: int = 3) -> list[Worker]:
     return list(log.state.workers.values())
 
 
-def beat(number: int, **changed: Any) -> Report:
+def beat(number: int, **changed: Any) -> WorkerReport:
     """What worker `number` told a second ago."""
     disk = pb.Directory(path=f"/d{number}", tier="SSD", used_bytes=3 * GIB, free_bytes=5 * GIB, healthy=True)
     for name, value in changed.items():
         setattr(disk, name, value)
     heartbeat = pb.HeartbeatRequest(worker=number, incarnation=1, directories=[disk], memory_bytes=77 * MIB, files=12)
-    return Report(1, heartbeat, 9 * SECOND, Rates(2 * MIB, 5 * MIB))
+    return WorkerReport(1, heartbeat, 9 * SECOND, Rates(2 * MIB, 5 * MIB))
 
 
 def own(**changed: Any) -> Own:
@@ -148,7 +148,9 @@ def application(leases: int = 1) -> Application:
     return Application(instance=I1, name="app", user="ana", created_ms=1, serial=1, leases=made)
 
 
-def picture(known: list[Worker], reports: Mapping[int, Report], view: View | None = None, **changed: Any) -> Picture:
+def picture(
+    known: list[Worker], reports: Mapping[int, WorkerReport], view: View | None = None, **changed: Any
+) -> Picture:
     view = view or View()
     places = {each.id: each.place for each in known}
     fleet = fleet_of(known, reports, places, {}, view, 10 * SECOND, lambda: None)

@@ -8,7 +8,7 @@ from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.moves import EpochMove, pack_moves
 from holdfast.master.proto import commands_pb2 as pb
-from holdfast.master.state_machine.codec import VERSION, VersionError, decode_entry, encode_entry
+from holdfast.master.state_machine.codec import VERSION, VersionError, decode_entry
 from holdfast.master.state_machine.snapshot import SnapshotError
 from holdfast.master.state_machine.state_machine import StateMachine
 from tests.unit.master.build import (
@@ -19,6 +19,7 @@ from tests.unit.master.build import (
     application,
     commit,
     commit_reduce,
+    encode_entry,
     key,
     reduce,
     revive,
@@ -85,13 +86,13 @@ commands = st.one_of(
     ),
 )
 entries = st.builds(
-    cmd.Entry, st.integers(0, 3 * bounds.CLIENT_LIFE_MS), st.lists(commands, min_size=1, max_size=3).map(tuple)
+    cmd.LogEntry, st.integers(0, 3 * bounds.CLIENT_LIFE_MS), st.lists(commands, min_size=1, max_size=3).map(tuple)
 )
 
 
 @settings(max_examples=150)
 @given(st.lists(entries, max_size=25), st.sets(st.integers(0, 24), max_size=3), st.integers(1, 7))
-def test_snapshot_at_any_point_changes_nothing(log: list[cmd.Entry], restarts: set[int], cut: int):
+def test_snapshot_at_any_point_changes_nothing(log: list[cmd.LogEntry], restarts: set[int], cut: int):
     """Two masters that apply the same log stay equal, though one is restored from snapshots in between."""
     straight, restored = StateMachine(), StateMachine()
     for index, entry in enumerate(log, start=1):
@@ -107,7 +108,7 @@ def test_snapshot_at_any_point_changes_nothing(log: list[cmd.Entry], restarts: s
 
 
 @given(st.lists(entries, min_size=2, max_size=10))
-def test_picture_does_not_change(log: list[cmd.Entry]):
+def test_picture_does_not_change(log: list[cmd.LogEntry]):
     """What was captured is encoded as it was, whatever is applied in between."""
     machine = StateMachine()
     machine.apply(1, 1, encode_entry(log[0]))
@@ -120,7 +121,7 @@ def test_picture_does_not_change(log: list[cmd.Entry]):
 
 
 @given(entries)
-def test_entries_come_back_from_their_bytes(entry: cmd.Entry):
+def test_entries_come_back_from_their_bytes(entry: cmd.LogEntry):
     """Decoding gives what was encoded."""
     assert decode_entry(encode_entry(entry)) == entry
 
@@ -130,7 +131,7 @@ def test_hash_tells_states_apart():
     hashes = set()
     for body in (application(), application(lease_ms=1001), application(I2), worker(), worker(2)):
         machine = StateMachine()
-        machine.apply(1, 1, encode_entry(cmd.Entry(5, (cmd.Command(body),))))
+        machine.apply(1, 1, encode_entry(cmd.LogEntry(5, (cmd.Command(body),))))
         hashes.add(machine.state_hash())
     assert len(hashes) == 5
 
@@ -164,7 +165,7 @@ def image_of_something() -> bytes:
         ],
         start=1,
     ):
-        machine.apply(index, 1, encode_entry(cmd.Entry(index, (cmd.Command(body, sixteen("c"), index),))))
+        machine.apply(index, 1, encode_entry(cmd.LogEntry(index, (cmd.Command(body, sixteen("c"), index),))))
     return b"".join(machine.encode(machine.capture()))
 
 
@@ -200,5 +201,5 @@ def test_listener_hears_what_readers_wait_for():
         [application(), shuffle(), commit(digest=b"a"), commit(digest=b"b"), cmd.Unregister(key()), cmd.Detach(I1, H1)],
         start=1,
     ):
-        machine.apply(index, 1, encode_entry(cmd.Entry(1, (cmd.Command(body),))))
+        machine.apply(index, 1, encode_entry(cmd.LogEntry(1, (cmd.Command(body),))))
     assert heard == [key(), key(), I1]

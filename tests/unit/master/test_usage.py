@@ -4,12 +4,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.master.core.usage import Limits, Owned, Row, Usage, UsageTotals, exceeded
+from holdfast.common.sizes import UsageTotals
+from holdfast.master.core.usage import Owned, QuotaLimits, Row, Usage, exceeded
 from tests.unit.master.build import I1, I2
 
 A, B = Owned(I1, "nightly"), Owned(I2, "adhoc")
 GIB = 1 << 30
-NONE = Limits()
+NONE = QuotaLimits()
 
 
 def usage(*rows: tuple[int, Row]) -> Usage:
@@ -29,7 +30,7 @@ def row(instance: bytes, size: int, files: int = 1, **shuffles: tuple[int, int])
     )
 
 
-def refusal(found: Usage, application: Limits = NONE, user: Limits = NONE) -> str:
+def refusal(found: Usage, application: QuotaLimits = NONE, user: QuotaLimits = NONE) -> str:
     return exceeded(found, A, application, "ann", [A, B], user)
 
 
@@ -53,41 +54,41 @@ def test_workers_are_added_up_and_replace_what_they_told() -> None:
 def test_row_42_the_application_that_is_over_is_told_its_largest_shuffle() -> None:
     """Limit, what is held and the largest shuffle, summed over workers; a byte below the limit is no reason."""
     found = usage((1, row(I1, 2 * GIB, 2, s7=(GIB, 1), s8=(GIB // 2, 1))), (2, row(I1, GIB, 1, s7=(GIB, 1))))
-    assert refusal(found, Limits(3 * GIB + 1)) == ""
-    assert refusal(found, Limits(3 * GIB)).startswith(
+    assert refusal(found, QuotaLimits(3 * GIB + 1)) == ""
+    assert refusal(found, QuotaLimits(3 * GIB)).startswith(
         'application "nightly" holds 3.0 GiB of 3.0 GiB that an application may have, largest: shuffle nightly/7 with '
         "2.0 GiB in 2 files. "
     )
-    assert "holds 3 files of 2 that an application may have" in refusal(found, Limits(0, 2))
-    assert refusal(found, Limits(4 * GIB, 4)) == ""
+    assert "holds 3 files of 2 that an application may have" in refusal(found, QuotaLimits(0, 2))
+    assert refusal(found, QuotaLimits(4 * GIB, 4)) == ""
 
 
 def test_row_42_the_user_who_is_over_is_told_the_largest_application() -> None:
     """All applications of a user count; the largest is named, by what there is too much of."""
     found = usage((1, row(I1, GIB, 9, s3=(GIB, 9))), (1, row(I2, 2 * GIB, 1, s4=(2 * GIB, 1))))
-    assert refusal(found, user=Limits(3 * GIB)).startswith(
+    assert refusal(found, user=QuotaLimits(3 * GIB)).startswith(
         'user "ann" holds 3.0 GiB of 3.0 GiB that this user may have, in 2 applications; largest: application "adhoc" '
         f"({I2.hex()[:8]}) with 2.0 GiB in 1 file, largest: shuffle adhoc/4 with 2.0 GiB in 1 file. "
     )
-    told = refusal(found, user=Limits(0, 10))
+    told = refusal(found, user=QuotaLimits(0, 10))
     assert "10 files of 10" in told
     assert 'application "nightly"' in told
-    assert refusal(found, user=Limits(4 * GIB, 11)) == ""
-    assert refusal(Usage(), Limits(1, 1), Limits(1, 1)) == ""
+    assert refusal(found, user=QuotaLimits(4 * GIB, 11)) == ""
+    assert refusal(Usage(), QuotaLimits(1, 1), QuotaLimits(1, 1)) == ""
 
 
 @pytest.mark.parametrize(
     ("application", "user", "own_row", "key"),
     [
-        (Limits(GIB), NONE, False, "application_bytes in [quota]"),
-        (Limits(0, 1), NONE, False, "application_files in [quota]"),
-        (NONE, Limits(GIB), False, "user_bytes in [quota]"),
-        (NONE, Limits(0, 1), False, "user_files in [quota]"),
-        (NONE, Limits(GIB), True, 'bytes of user "ann" in quota.users'),
-        (NONE, Limits(0, 1), True, 'files of user "ann" in quota.users'),
+        (QuotaLimits(GIB), NONE, False, "application_bytes in [quota]"),
+        (QuotaLimits(0, 1), NONE, False, "application_files in [quota]"),
+        (NONE, QuotaLimits(GIB), False, "user_bytes in [quota]"),
+        (NONE, QuotaLimits(0, 1), False, "user_files in [quota]"),
+        (NONE, QuotaLimits(GIB), True, 'bytes of user "ann" in quota.users'),
+        (NONE, QuotaLimits(0, 1), True, 'files of user "ann" in quota.users'),
     ],
 )
-def test_a_refusal_names_the_key(application: Limits, user: Limits, own_row: bool, key: str) -> None:
+def test_a_refusal_names_the_key(application: QuotaLimits, user: QuotaLimits, own_row: bool, key: str) -> None:
     """Whoever reads it knows which key of the masters says the limit; one who uses Spark, what to do in Spark."""
     told = exceeded(usage((1, row(I1, GIB))), A, application, "ann", [A], user, own_row)
     assert told.endswith(f"ask for more: {key} of the masters")
@@ -95,8 +96,8 @@ def test_a_refusal_names_the_key(application: Limits, user: Limits, own_row: boo
     assert "in 1 applications" not in told
 
 
-@pytest.mark.parametrize("limits", [Limits(GIB), Limits(0, 1)])
-def test_the_application_goes_first(limits: Limits) -> None:
+@pytest.mark.parametrize("limits", [QuotaLimits(GIB), QuotaLimits(0, 1)])
+def test_the_application_goes_first(limits: QuotaLimits) -> None:
     """With both quotas used up the nearer cause is named."""
     found = usage((1, row(I1, GIB)))
     assert refusal(found, limits, limits).startswith("application")

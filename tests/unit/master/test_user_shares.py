@@ -6,7 +6,7 @@ import pytest
 
 from holdfast.common.errors import QuotaExceededError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import Identity, TokenKind
+from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api import access
 from holdfast.master.api.callers import Callers
@@ -88,10 +88,13 @@ def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytes
         leader = leader_of(Node())
         leader.leadership(True, 1)
         await do(leader, application())
-        by_user, by_application = (Identity(TokenKind.USER, b"user", 0), Identity(TokenKind.APPLICATION, I1, 0))
+        by_user, by_application = (
+            Bearer(TokenKind.USER, b"user", 0),
+            Bearer(TokenKind.APPLICATION, I1, 0),
+        )
         request = pb.DetachRequest(instance=I1, holder=H2)
 
-        def call(caller: Identity | None, client: str) -> None:
+        def call(caller: Bearer | None, client: str) -> None:
             access.CALLER.set(caller)
             request.call.client, request.call.number = sixteen(client), 1
             leader.numbered("Shuffles/Detach", request, cmd.Detach(I1, H2))
@@ -101,7 +104,7 @@ def test_the_bound_of_clients_holds_for_whoever_shows_a_token(monkeypatch: pytes
         for caller in (by_user, by_application):
             with pytest.raises(RetryError, match='user "user" has 8 of 8 clients'):
                 call(caller, "c8")
-        for other in (None, Identity(TokenKind.ADMIN, b"ops", 0), Identity(TokenKind.USER, b"other", 0)):
+        for other in (None, Bearer(TokenKind.ADMIN, b"ops", 0), Bearer(TokenKind.USER, b"other", 0)):
             call(other, "c9")
         leader.leadership(False, 1)
 

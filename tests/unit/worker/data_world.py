@@ -18,18 +18,20 @@ from holdfast.common.net.frames.server import FrameServer, serve
 from holdfast.common.security.authority import issue, make_ca
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.security.server import ServerSecurity
+from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 from tests.support.registered import EverythingRegistered
+from tests.support.waiting import gone
 
 CLUSTER = "c"
 #: what its masters have said before the test begins
@@ -52,8 +54,8 @@ class DataWorld:
         counters, faults = Counters(), Faults()
         asking = EverythingRegistered()
         maps = MapService(self.store, standing, counters, faults, asking)
-        pushes = PushService(self.store, standing, counters, faults, asking, memory=64 * MIB)
-        seals = SealService(self.store, counters, pushes.reduce)
+        seals = SealService(self.store, counters, Reduce(standing.incarnation, self.store.tiering.choose))
+        pushes = PushService(self.store, standing, counters, faults, asking, seals, PushBounds(64 * MIB))
         streams = StreamService(self.store, standing, counters, faults)
         self.server = DataServer(standing, maps, streams, pushes, seals, asking, security)
         self.pool = BufferPool(64 * MIB)
@@ -85,7 +87,7 @@ class DataWorld:
             yield client
         finally:
             client.abort()
-            await client.wait_closed()
+            await gone(client)
 
 
 @contextlib.asynccontextmanager

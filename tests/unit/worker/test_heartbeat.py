@@ -4,6 +4,7 @@ import asyncio
 import threading
 from pathlib import Path
 
+from holdfast.common.system.idle import resident_bytes
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses
@@ -31,7 +32,8 @@ def registration_of(world: DataWorld) -> Registration:
     store, standing = world.store, world.standing
     departure = Departure(world.server, standing, 0, asyncio.Event())
     place = WorkerAddresses("h", "r", world.address, "h:1", "0")
-    return Registration(store, standing, IdentityKeeper(store, standing), Counters(), world.server, place, departure)
+    keeper = IdentityKeeper(store, standing)
+    return Registration(store, standing, keeper, Counters(), world.server, place, departure, resident_bytes)
 
 
 def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:

@@ -22,11 +22,12 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.statuses import Status
 from holdfast.common.system import waiting
+from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.membership.worker_identity import KeptIdentity, WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services import seal_service
 from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.names import MOVING_SUFFIX
@@ -70,7 +71,11 @@ class World:
         )
         self.store = open_store(prepare(settings, disk or self.faults.disk()))
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
-        self.service = PushService(self.store, standing, Counters(), Faults(), EverythingRegistered(), memory=64 * MIB)
+        reduce = Reduce(standing.incarnation, self.store.tiering.choose)
+        self.seals = SealService(self.store, Counters(), reduce)
+        self.service = PushService(
+            self.store, standing, Counters(), Faults(), EverythingRegistered(), self.seals, PushBounds(64 * MIB)
+        )
         self.service.accept(True)
         self.connection = cast("Any", Connection())
         self.pool = BufferPool(64 * MIB)
@@ -195,8 +200,7 @@ def test_a07_an_orderly_end_seals_all_that_it_can(tmp_path: Path, monkeypatch: p
 
     async def story() -> None:
         world = World(tmp_path / "data")
-        seals = SealService(world.store, Counters(), world.service.reduce)
-        world.service.seal_split = seals.seal_split
+        seals = world.seals
         writer = Writer(SHUFFLE)
         world.send(writer, [writer.batch(partition, b"x") for partition in range(10)], Ack.MEMORY)
         if waits:
@@ -313,7 +317,7 @@ def test_a35_a_sync_that_fails_after_the_seal_is_answered(tmp_path: Path) -> Non
         disk.late = ".push"
         world.send(writer, [writer.batch(0, b"a")], Ack.SYNCED)
         await asyncio.to_thread(disk.entered.wait, 30)
-        seals = SealService(world.store, Counters(), world.service.reduce)
+        seals = world.seals
         seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])
         (answer,) = await seals._seal(seal)
         assert answer.status == Status.OK
@@ -361,7 +365,7 @@ def test_a47_a_push_that_its_disk_does_not_sync_is_answered(tmp_path: Path, capl
         disk.go_on.set()
         await wait_until_async(lambda: world.store.reduce._directories[0].reduce._running is None, "the sync to end")
         assert len(world.connection.answers) == before
-        seals = SealService(world.store, Counters(), world.service.reduce)
+        seals = world.seals
         seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])
         (answer,) = await seals._seal(seal)
         assert (answer.status, answer.batches) == (Status.OK, 1)

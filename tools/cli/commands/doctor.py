@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from holdfast.common.security.credentials import Credentials
     from holdfast.tools.doctor.core.facts import Cluster
-    from holdfast.tools.doctor.core.findings import Finding
+    from holdfast.tools.doctor.core.findings import Symptom
 
 _LOOPBACK = ("localhost", "127.", "[::1]")
 
@@ -142,7 +142,7 @@ class Patient:
         self.not_looked_at: dict[str, str] = {}
         self._job_useless = False
 
-    def examine(self) -> Iterator[Finding]:
+    def examine(self) -> Iterator[Symptom]:
         """Gather and judge, one part after the other."""
         from holdfast.tools.doctor import host as gather
         from holdfast.tools.doctor.core import host as judge
@@ -178,7 +178,7 @@ class Patient:
         self._look("Spark")
         yield from check_spark(gather_spark(self._spark_conf), cluster)
 
-    def _directories(self, config: Config) -> Iterator[Finding]:
+    def _directories(self, config: Config) -> Iterator[Symptom]:
         from holdfast.tools.doctor import disks
         from holdfast.tools.doctor.core import cluster as judge
         from holdfast.tools.doctor.core.directories import check_directories, check_shared
@@ -189,7 +189,7 @@ class Patient:
         yield from check_shared(disks.shared_paths(config))
         yield from check_directories(config, disks.gather_directories(config))
 
-    def _security(self, this_host: str) -> Iterator[Finding]:
+    def _security(self, this_host: str) -> Iterator[Symptom]:
         from holdfast.tools.doctor import certificates
         from holdfast.tools.doctor.core.security import check_security, check_token, told_names
 

@@ -11,7 +11,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.sizes import fewer_copies
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.doctor.core.facts import Clock, Cluster, MasterFact, SecretFact, WelcomeFact, WorkerFact
-from holdfast.tools.doctor.core.findings import Finding, advice, problem
+from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_GOOD = 5.0, 1.0
@@ -26,7 +26,7 @@ _LIBRARIES = ("python", "lmdb", "protobuf", "pyarrow")
 _START = "start it there, or correct the address; `holdfast doctor` on that host says what keeps it from running"
 
 
-def check_roles(config: Config) -> Iterator[Finding]:
+def check_roles(config: Config) -> Iterator[Symptom]:
     """What a master or worker would refuse of its file as it starts."""
     section = config.master
     if section.peers or section.directory:
@@ -41,7 +41,7 @@ def check_roles(config: Config) -> Iterator[Finding]:
             yield problem("peers", "[worker]", str(error), "set it; docs/deployment.md has a whole file")
 
 
-def check_secret(config: Config, secret: SecretFact | None, loopback: bool) -> Iterator[Finding]:
+def check_secret(config: Config, secret: SecretFact | None, loopback: bool) -> Iterator[Symptom]:
     """The masters' secret; `loopback`: all masters meet on loopback, where none is needed."""
     remedy = "make one with `head -c 32 /dev/urandom | base64`, the same file on all masters, mode 0600"
     if secret is None:
@@ -62,7 +62,7 @@ def check_secret(config: Config, secret: SecretFact | None, loopback: bool) -> I
         yield problem("secret", where, what, f"chmod 0600 {secret.path}")
 
 
-def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | None) -> Iterator[Finding]:
+def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | None) -> Iterator[Symptom]:
     """Who answers, whether they agree among themselves and with this file."""
     there = [each for each in cluster.masters if not each.error]
     yield from _silent(cluster, bool(there))
@@ -78,7 +78,7 @@ def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | 
         yield from _faults(f"master {master.name}", master.faults)
 
 
-def _silent(cluster: Cluster, any_there: bool) -> Iterator[Finding]:
+def _silent(cluster: Cluster, any_there: bool) -> Iterator[Symptom]:
     closed = [each for each in cluster.masters if each.error and each.speaks_tls]
     if closed:
         what = f"TLS is spoken there, and what is shown here not answered: {closed[0].error}"
@@ -100,7 +100,7 @@ def _silent(cluster: Cluster, any_there: bool) -> Iterator[Finding]:
             yield problem("master-silent", f"master {each.name} at {each.address}", told, remedy)
 
 
-def _clusters(there: Sequence[MasterFact], config: Config | None) -> Iterator[Finding]:
+def _clusters(there: Sequence[MasterFact], config: Config | None) -> Iterator[Symptom]:
     usual = config.cluster.id if config is not None else _most([each.cluster_id for each in there])
     for each in there:
         if each.cluster_id != usual:
@@ -109,7 +109,7 @@ def _clusters(there: Sequence[MasterFact], config: Config | None) -> Iterator[Fi
             yield problem("cluster-differs", f"master {each.name} at {each.address}", what, remedy)
 
 
-def _few(there: Sequence[MasterFact], cluster: Cluster) -> Iterator[Finding]:
+def _few(there: Sequence[MasterFact], cluster: Cluster) -> Iterator[Symptom]:
     asked = {each.address for each in cluster.masters if not each.only_named}
     known = {http for each in there for _, http in each.peers}
     if there and len(asked) < max(len(each.peers) for each in there):
@@ -119,7 +119,7 @@ def _few(there: Sequence[MasterFact], cluster: Cluster) -> Iterator[Finding]:
         yield advice("endpoints-few", "the list of masters", what, remedy)
 
 
-def _agreement(there: Sequence[MasterFact], config: Config | None, secret: SecretFact | None) -> Iterator[Finding]:
+def _agreement(there: Sequence[MasterFact], config: Config | None, secret: SecretFact | None) -> Iterator[Symptom]:
     """Who differs from what most have, or from this file where it is a master's."""
     own: Mapping[str, str] = {}
     if config is not None and config.master.peers:
@@ -136,7 +136,7 @@ def _agreement(there: Sequence[MasterFact], config: Config | None, secret: Secre
             yield _disagree(name, odd, "this file" if name in own else "the others")
 
 
-def _disagree(name: str, odd: Sequence[str], against: str) -> Finding:
+def _disagree(name: str, odd: Sequence[str], against: str) -> Symptom:
     where = f"master {', '.join(odd)}"
     if name == "secret":
         remedy = "give all masters the same file as cluster.secret_file, and restart those that have another"
@@ -150,7 +150,7 @@ def _disagree(name: str, odd: Sequence[str], against: str) -> Finding:
     return problem("settings-differ", where, f"has another {what} than {against}", remedy)
 
 
-def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[Finding]:
+def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[Symptom]:
     """What keeps the server of this file out of its cluster though the masters can be reached."""
     for each in welcomes:
         where = f"master at {each.address}"
@@ -172,7 +172,7 @@ def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[F
             yield problem("security-differs", where, what, remedy)
 
 
-def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
+def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Symptom]:
     """Lost, out of reach, of one name, of another store."""
     if cluster.workers_error:
         what = f"the masters do not list the workers: {cluster.workers_error}"
@@ -200,7 +200,7 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Finding]:
         yield from _twin(config, cluster.workers)
 
 
-def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Finding]:
+def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Symptom]:
     section = config.worker
     for each in workers:
         own_port = section.data_port and each.data_address.rpartition(":")[2] == str(section.data_port)
@@ -210,7 +210,7 @@ def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Finding]:
             yield problem("worker-twice", "worker.name", what, "give each worker a name of its own")
 
 
-def _copies(cluster: Cluster) -> Iterator[Finding]:
+def _copies(cluster: Cluster) -> Iterator[Symptom]:
     for each in cluster.masters:
         if not each.leads or not each.under_replicated:
             continue
@@ -226,7 +226,7 @@ def _copies(cluster: Cluster) -> Iterator[Finding]:
         yield problem("under-replicated", "all shuffles", what, remedy)
 
 
-def _stores(cluster: Cluster) -> Iterator[Finding]:
+def _stores(cluster: Cluster) -> Iterator[Symptom]:
     used = {each.dfs_url for each in cluster.workers if each.state not in AWAY}
     if len(used) > 1:
         what = f"workers have the [dfs] url {', '.join(sorted(each or 'none' for each in used))}"
@@ -238,7 +238,7 @@ def _stores(cluster: Cluster) -> Iterator[Finding]:
         yield problem("dfs-differs", "[dfs] url", what, "give all workers and masters the same [dfs]")
 
 
-def check_versions(cluster: Cluster, own: Mapping[str, str]) -> Iterator[Finding]:
+def check_versions(cluster: Cluster, own: Mapping[str, str]) -> Iterator[Symptom]:
     """Holdfast, formats and libraries of every server against this installation's."""
     servers = [(f"master {each.name}", each.version, each.versions) for each in cluster.masters if not each.error]
     servers += [
@@ -271,7 +271,7 @@ def check_versions(cluster: Cluster, own: Mapping[str, str]) -> Iterator[Finding
             yield advice("library-differs", ", ".join(odd[:10]), what, remedy)
 
 
-def _clock(who: str, clock: Clock | None) -> Iterator[Finding]:
+def _clock(who: str, clock: Clock | None) -> Iterator[Symptom]:
     if clock is None or abs(clock.ahead) - clock.within <= CLOCK_SECONDS_GOOD:
         return
     off = f"{abs(clock.ahead):.1f} s {'ahead of' if clock.ahead > 0 else 'behind'} this host's"
@@ -280,7 +280,7 @@ def _clock(who: str, clock: Clock | None) -> Iterator[Finding]:
     yield level("clock", who, f"its clock is {off}", remedy)
 
 
-def _faults(who: str, faults: Sequence[str]) -> Iterator[Finding]:
+def _faults(who: str, faults: Sequence[str]) -> Iterator[Symptom]:
     if faults:
         what = f"makes faults on purpose: {', '.join(faults)}"
         yield advice("faults", who, what, "set [faults] enabled = false and restart it, unless a drill is under way")

@@ -8,7 +8,7 @@ from itertools import combinations
 from holdfast.common.config.config import Config
 from holdfast.common.sizes import in_bytes
 from holdfast.tools.doctor.core.facts import DirectoryFact
-from holdfast.tools.doctor.core.findings import Finding, advice, problem
+from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 
 #: File systems whose bytes are in memory, those that go with a container, and those whose locks and syncs others keep.
 MEMORY_SYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs"})
@@ -23,14 +23,14 @@ _RESERVE_SHARE = 10
 _INODES_LEAST = 10_000
 
 
-def check_shared(told: str) -> Iterator[Finding]:
+def check_shared(told: str) -> Iterator[Symptom]:
     """What the worker says of two directories that are one, or one in another; "" if all is well."""
     if told:
         what, _, remedy = told.rpartition(": ")
         yield problem("directory-twice", "worker.directories", what, remedy)
 
 
-def check_directories(config: Config, directories: Sequence[DirectoryFact]) -> Iterator[Finding]:
+def check_directories(config: Config, directories: Sequence[DirectoryFact]) -> Iterator[Symptom]:
     """Each by itself, then two by two."""
     for each in directories:
         yield from _one(config, each)
@@ -41,7 +41,7 @@ def check_directories(config: Config, directories: Sequence[DirectoryFact]) -> I
             yield advice("one-device", f"{second.setting} {second.path}", what, remedy)
 
 
-def _one(config: Config, each: DirectoryFact) -> Iterator[Finding]:
+def _one(config: Config, each: DirectoryFact) -> Iterator[Symptom]:
     where = f"{each.setting} {each.path}"
     if each.unusable:
         what, _, remedy = each.unusable.rpartition(": ")
@@ -60,7 +60,7 @@ def _one(config: Config, each: DirectoryFact) -> Iterator[Finding]:
     yield from _room(config, where, each)
 
 
-def _whose(config: Config, where: str, each: DirectoryFact) -> Iterator[Finding]:
+def _whose(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
     if each.damaged:
         remedy = f"stop the worker and look with `holdfast inspect {each.path}`; the index repeats what that file says"
         yield problem("directory-damaged", where, f"the file identity cannot be read: {each.damaged}", remedy)
@@ -74,7 +74,7 @@ def _whose(config: Config, where: str, each: DirectoryFact) -> Iterator[Finding]
         yield problem("directory-foreign", where, f"holds the data of {other}", remedy)
 
 
-def _file_system(where: str, each: DirectoryFact) -> Iterator[Finding]:
+def _file_system(where: str, each: DirectoryFact) -> Iterator[Symptom]:
     kind, in_memory = each.file_system, each.file_system in MEMORY_SYSTEMS
     if in_memory and each.tier != "MEMORY":
         whose = f"tier {each.tier} promises" if each.tier else "a master's journal needs"
@@ -92,7 +92,7 @@ def _file_system(where: str, each: DirectoryFact) -> Iterator[Finding]:
         yield problem("file-system", where, what, "mount a volume of the host there")
 
 
-def _sync(config: Config, where: str, each: DirectoryFact) -> Iterator[Finding]:
+def _sync(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
     if each.sync_us is None or each.file_system in MEMORY_SYSTEMS:
         return
     if each.sync_us < DISHONEST_US:
@@ -113,7 +113,7 @@ def _sync(config: Config, where: str, each: DirectoryFact) -> Iterator[Finding]:
         yield level("sync-slow", where, what, "name a directory on a quicker or less busy disk, an SSD where you can")
 
 
-def _room(config: Config, where: str, each: DirectoryFact) -> Iterator[Finding]:
+def _room(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
     if each.inodes and each.inodes_free < _INODES_LEAST:
         what = f"only {each.inodes_free} more files can be made on its file system"
         yield problem("inodes", where, what, "remove small files there, or make the file system anew with more inodes")

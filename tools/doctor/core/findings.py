@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 
-class Level(StrEnum):
+class ProblemLevel(StrEnum):
     """How bad it is."""
 
     PROBLEM = "problem"
@@ -103,11 +103,11 @@ _KNOWN = frozenset(code for group in CODES.values() for code in group)
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class Symptom:
     """One thing that is wrong."""
 
     code: str
-    level: Level
+    level: ProblemLevel
     #: a setting, a path, an address
     where: str
     what: str
@@ -117,11 +117,11 @@ class Finding:
         assert self.code in _KNOWN, self.code
 
 
-def problem(code: str, where: str, what: str, remedy: str) -> Finding:
+def problem(code: str, where: str, what: str, remedy: str) -> Symptom:
     """What has to be mended."""
-    return Finding(code, Level.PROBLEM, where, what, remedy)
+    return Symptom(code, ProblemLevel.PROBLEM, where, what, remedy)
 
 
-def advice(code: str, where: str, what: str, remedy: str) -> Finding:
+def advice(code: str, where: str, what: str, remedy: str) -> Symptom:
     """What is worth a look."""
-    return Finding(code, Level.ADVICE, where, what, remedy)
+    return Symptom(code, ProblemLevel.ADVICE, where, what, remedy)

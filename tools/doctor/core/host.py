@@ -10,7 +10,7 @@ from holdfast.common.limits import MIB
 from holdfast.common.sizes import in_bytes
 from holdfast.common.version import installing
 from holdfast.tools.doctor.core.facts import Host, NameFact, PortFact
-from holdfast.tools.doctor.core.findings import Finding, advice, problem
+from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 
 #: Below the first a busy worker runs out; the second leaves room for thousands of connections beside files and peers.
 NOFILE_LEAST, NOFILE_GOOD = 4_096, 65_536
@@ -22,7 +22,7 @@ _WORKER_FIXED = 768 * MIB
 _ANY = ("", "0.0.0.0", "::")
 
 
-def check_host(host: Host, config: Config | None) -> Iterator[Finding]:
+def check_host(host: Host, config: Config | None) -> Iterator[Symptom]:
     """Python, limits, memory, libraries."""
     if host.optimised:
         yield problem(
@@ -59,7 +59,7 @@ def _more_files(host: Host) -> str:
     )
 
 
-def _memory(host: Host, config: Config) -> Iterator[Finding]:
+def _memory(host: Host, config: Config) -> Iterator[Symptom]:
     if not config.worker.directories:
         return
     tiers = sum(each.capacity for each in config.worker.directories if each.tier == "MEMORY")
@@ -77,7 +77,7 @@ def _memory(host: Host, config: Config) -> Iterator[Finding]:
     )
 
 
-def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterator[Finding]:
+def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterator[Symptom]:
     """Each port is free or our own server's, and no two are the same."""
     seen: dict[int, PortFact] = {}
     for each in ports:
@@ -103,7 +103,7 @@ def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterato
             )
 
 
-def _port(each: PortFact) -> Iterator[Finding]:
+def _port(each: PortFact) -> Iterator[Symptom]:
     if each.state == "held":
         yield problem(
             "port-held",
@@ -127,7 +127,7 @@ def _port(each: PortFact) -> Iterator[Finding]:
         )
 
 
-def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Finding]:
+def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Symptom]:
     """Names can be looked up, and lead others here and not to themselves."""
     for each in names.values():
         if each.error:
@@ -145,7 +145,7 @@ def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> It
         yield from _told("worker", config.worker.bind, config.worker.address, others, host, names)
 
 
-def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Finding]:
+def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Symptom]:
     section = config.master
     own = next((peer for peer in section.peers if peer.name == section.name), None)
     others = any(not is_loopback(_host(str(peer.raft)), names) for peer in section.peers if peer is not own)
@@ -174,7 +174,7 @@ def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> 
 
 def _told(
     role: str, bind: str, address: str, others: bool, host: Host, names: Mapping[str, NameFact]
-) -> Iterator[Finding]:
+) -> Iterator[Symptom]:
     """What others are told, where there are others."""
     if not others:
         return

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from holdfast.common.config.config import Config, advertised
 from holdfast.tools.doctor.core.facts import CertificateFact, JobFact, TokenFact
-from holdfast.tools.doctor.core.findings import Finding, advice, problem
+from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 
 _DAY = 86_400
 #: A certificate is advised about a month before it ends; with a week left somebody has to act.
@@ -27,7 +27,7 @@ def told_names(config: Config, this_host: str) -> list[str]:
     return names
 
 
-def check_security(config: Config, found: CertificateFact | None, now_s: float) -> Iterator[Finding]:
+def check_security(config: Config, found: CertificateFact | None, now_s: float) -> Iterator[Symptom]:
     """What keeps a server with [security] enabled from starting, or others from believing it."""
     if not config.security.enabled:
         return
@@ -59,7 +59,7 @@ def check_security(config: Config, found: CertificateFact | None, now_s: float) 
     yield from _ends(where, found.ends_s, now_s)
 
 
-def _ends(where: str, ends_s: float, now_s: float) -> Iterator[Finding]:
+def _ends(where: str, ends_s: float, now_s: float) -> Iterator[Symptom]:
     days = (ends_s - now_s) / _DAY
     if ends_s and days < _SOON_DAYS:
         level = problem if days < _LATE_DAYS else advice
@@ -67,7 +67,7 @@ def _ends(where: str, ends_s: float, now_s: float) -> Iterator[Finding]:
         yield level("certificate-ends", where, f"ends in {days:.0f} days", remedy)
 
 
-def check_token(found: TokenFact | None, now_s: float) -> Iterator[Finding]:
+def check_token(found: TokenFact | None, now_s: float) -> Iterator[Symptom]:
     """What HOLDFAST_CA and HOLDFAST_TOKEN_FILE name, where they are set."""
     if found is None:
         return
@@ -86,7 +86,7 @@ def check_token(found: TokenFact | None, now_s: float) -> Iterator[Finding]:
         yield advice("token", found.path, what, "have a new one made with `holdfast token` before that")
 
 
-def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Finding]:
+def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Symptom]:
     """The files that Spark's settings name, without which no job starts on a secured cluster."""
     if found is None:
         return
@@ -113,7 +113,7 @@ def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Find
         yield from _job_token(found, token, now_s)
 
 
-def _job_token(found: JobFact, where: str, now_s: float) -> Iterator[Finding]:
+def _job_token(found: JobFact, where: str, now_s: float) -> Iterator[Symptom]:
     make = "have one made with `holdfast token --kind user`"
     if found.kind not in _STARTS_JOBS:
         what = f"no job starts: {found.token} holds a token of kind {found.kind}, which makes no applications"

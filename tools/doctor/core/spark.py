@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from holdfast.common.version import installing
 from holdfast.tools.doctor.core.facts import Cluster, JarFact, SparkFact
-from holdfast.tools.doctor.core.findings import Finding, advice, problem
+from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 
 PREFIX = "spark.holdfast."
 PACKAGE = "org.apache.spark.shuffle.holdfast"
@@ -130,7 +130,7 @@ def class_path(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
                 yield setting, path.strip()
 
 
-def check_spark(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
+def check_spark(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     """All that can be said of the settings, of the jar, of Java and of the Pythons."""
     settings = spark.settings
     if settings.get("spark.shuffle.manager") != MANAGER:
@@ -147,7 +147,7 @@ def check_spark(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
     yield from _pythons(spark)
 
 
-def _keys(spark: SparkFact) -> Iterator[Finding]:
+def _keys(spark: SparkFact) -> Iterator[Symptom]:
     for key, value in spark.settings.items():
         name = key.removeprefix(PREFIX)
         if name == key:
@@ -167,7 +167,7 @@ def _keys(spark: SparkFact) -> Iterator[Finding]:
         yield problem("spark-key", spark.source, what, f"set {PREFIX}{missing} as well, or neither without security")
 
 
-def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
+def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     told = spark.settings.get(f"{PREFIX}master.endpoints", "")
     named = {each.strip() for each in told.split(",") if each.strip()}
     if not named:
@@ -185,14 +185,14 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
         )
 
 
-def _secured(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
+def _secured(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     if cluster is not None and cluster.secured and not any(spark.settings.get(PREFIX + key) for key in _SECURITY):
         what = "the masters want TLS and a token, and the settings name neither: no job starts"
         remedy = f"set {' and '.join(PREFIX + key for key in _SECURITY)} (docs/security.md)"
         yield problem("spark-security", spark.source, what, remedy)
 
 
-def _conflicts(spark: SparkFact) -> Iterator[Finding]:
+def _conflicts(spark: SparkFact) -> Iterator[Symptom]:
     if spark.settings.get("spark.shuffle.sort.io.plugin.class") != DATA_IO:
         what = (
             "spark.shuffle.sort.io.plugin.class is not Holdfast's: maps that lost nothing run again when executors go"
@@ -208,7 +208,7 @@ def _conflicts(spark: SparkFact) -> Iterator[Finding]:
             yield level("spark-conflict", where, f"is {value}: {each.why}", remedy)
 
 
-def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]:
+def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     if spark.settings.get(f"{PREFIX}replication") != "2" or cluster is None or cluster.workers_error:
         return
     hosts = {each.host for each in cluster.workers if each.state == "alive"}
@@ -222,7 +222,7 @@ def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Finding]
         yield problem("spark-replication", f"{spark.source} {PREFIX}replication", f"{told}: {becomes}", remedy)
 
 
-def _jar(spark: SparkFact) -> Iterator[Finding]:
+def _jar(spark: SparkFact) -> Iterator[Symptom]:
     if spark.settings.get("spark.shuffle.manager") != MANAGER:
         return
     make = "put there what `holdfast spark-jar` prints, on every host where it is no shared path"
@@ -241,7 +241,7 @@ def _jar(spark: SparkFact) -> Iterator[Finding]:
         yield problem("spark-jar", spark.source, what, f"name the jar in {' and '.join(CLASS_PATHS)}")
 
 
-def _of_this_spark(spark: SparkFact, jar: JarFact, line: str, make: str) -> Iterator[Finding]:
+def _of_this_spark(spark: SparkFact, jar: JarFact, line: str, make: str) -> Iterator[Symptom]:
     told = _JAR_NAME.search(jar.path)
     where = f"{spark.source} {jar.setting}"
     if told is None or not line:
@@ -254,14 +254,14 @@ def _of_this_spark(spark: SparkFact, jar: JarFact, line: str, make: str) -> Iter
         yield advice("spark-jar", where, what, make)
 
 
-def _java(spark: SparkFact) -> Iterator[Finding]:
+def _java(spark: SparkFact) -> Iterator[Symptom]:
     if spark.java < JAVA_LEAST:
         found = f"is Java {spark.java}" if spark.java else "is not there"
         remedy = f"install a JDK {JAVA_LEAST} or later and set JAVA_HOME (a JRE does where the jar is compiled already)"
         yield problem("java", spark.java_command, f"{found}, and the plug-in needs {JAVA_LEAST} or later", remedy)
 
 
-def _pythons(spark: SparkFact) -> Iterator[Finding]:
+def _pythons(spark: SparkFact) -> Iterator[Symptom]:
     driver, workers = spark.driver, spark.workers
     for each in filter(None, (driver, workers)):
         if each.error:

@@ -34,7 +34,7 @@ class _Pair:
         self.connections: set[asyncio.Task[None]] = set()
 
 
-class Network:
+class ProxiedNetwork:
     """A thread with the proxies; `own` and `around` are for the cluster that is to be cut."""
 
     def __init__(self, names: Iterable[str]) -> None:
@@ -50,11 +50,6 @@ class Network:
         return {
             name: {"faults": {"enabled": True, "detour": host}} for name, host in self._hosts.items() if name != CLIENT
         }
-
-    @property
-    def client_host(self) -> str:
-        """Where clients reach all servers: for those in other processes, which take the detour themselves."""
-        return self._hosts[CLIENT]
 
     @contextmanager
     def around(self, cluster: LocalCluster) -> Iterator[None]:

@@ -23,7 +23,7 @@ from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.ledger import Ledger, State
+from holdfast.tools.drills.support.ledger import Ledger, ShuffleState
 from holdfast.tools.drills.support.report import Report
 
 Answer = TypeVar("Answer", bound=Message)
@@ -167,14 +167,14 @@ class _Client:
         request = pb.RegisterShuffleRequest(
             key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, maps=1, ack=1, holder=self._traffic.instance
         )
-        self._traffic.ledger.attempt(shuffle, State.OPEN)
+        self._traffic.ledger.attempt(shuffle, ShuffleState.OPEN)
         reply = await self.call("Shuffles/RegisterShuffle", request, pb.RegisterShuffleReply)
-        self._traffic.ledger.acknowledge(shuffle, State.OPEN)
+        self._traffic.ledger.acknowledge(shuffle, ShuffleState.OPEN)
         self._open[shuffle] = MapAssignment.decode(reply.assignment_array).workers[0]
 
     async def _commit(self, report: Report) -> None:
         shuffle, worker = self._open.popitem()
-        self._traffic.ledger.attempt(shuffle, State.COMMITTED)
+        self._traffic.ledger.attempt(shuffle, ShuffleState.COMMITTED)
         said = [self._winners(worker)]
         clients = [self._control]
         if self._rng.random() < 0.2:
@@ -185,7 +185,7 @@ class _Client:
         good = len(accepted) == 1
         report.check("one of two rivals commits", good, f"{len(accepted)} of {len(said)} commits of {shuffle} accepted")
         if good:
-            self._traffic.ledger.acknowledge(shuffle, State.COMMITTED, accepted[0])
+            self._traffic.ledger.acknowledge(shuffle, ShuffleState.COMMITTED, accepted[0])
             self._committed.append(shuffle)
 
     async def _try_commit(self, control: ControlClient, winners: bytes, shuffle: int) -> bool:
@@ -201,9 +201,9 @@ class _Client:
         shuffle = self._committed.pop(0)
         request = pb.UnregisterShuffleRequest(key=self._traffic.key(shuffle), holder=self._traffic.instance)
         request.call.CopyFrom(self._next_call())
-        self._traffic.ledger.attempt(shuffle, State.GONE)
+        self._traffic.ledger.attempt(shuffle, ShuffleState.GONE)
         reply = await self.call("Shuffles/UnregisterShuffle", request, pb.UnregisterShuffleReply)
-        self._traffic.ledger.acknowledge(shuffle, State.GONE)
+        self._traffic.ledger.acknowledge(shuffle, ShuffleState.GONE)
         wrong = f"unregistering {shuffle} dropped {reply.dropped} generations: forgotten before, or applied twice"
         report.check("applied exactly once", reply.dropped == 1, wrong)
         self._last = request

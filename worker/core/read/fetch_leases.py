@@ -92,6 +92,7 @@ class FetchLeases:
         if seat in self._sitting:
             del self._sitting[seat]
             self._bytes -= seat.size_bytes
+            assert self._bytes >= 0, "each seat is counted once"
             self._admit(self.clock())
 
     def _admit(self, now: int) -> None:
@@ -107,6 +108,7 @@ class FetchLeases:
             del self._waiting[seat]
             self._sitting[seat] = None
             self._bytes += seat.size_bytes
+            assert self._bytes <= self.bytes_max or len(self._sitting) == 1, "who needs more than there is sits alone"
             seat.began_ns = seat.since_ns = now
 
     def _fits(self, seat: FetchLease) -> bool:

@@ -180,7 +180,9 @@ class Streams:
         found = self._streams.get(stream)
         if found is not None:
             found.active = True
-            self._turns[found.connection].rotate(-1)
+            turns = self._turns[found.connection]
+            assert turns[0] == stream, "it was its turn"
+            turns.rotate(-1)
 
     def close(self, connection: ConnectionId, stream: StreamId) -> bool:
         """Forget a stream (it ended, or its reader is done); tell whether there was one."""
@@ -190,6 +192,7 @@ class Streams:
         self._leave(stream)
         self._of[connection].discard(stream)
         self._rows[connection] -= found.rows
+        assert self._rows[connection] >= 0, "each row is counted once"
         if not self._of[connection]:
             del self._of[connection], self._rows[connection]
         turns = self._turns.get(connection)

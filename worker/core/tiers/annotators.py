@@ -223,10 +223,6 @@ class Lrfu(Annotator[FileId]):
             raise ValueError(f"the attenuation of lrfu must be 2 or more, not {attenuation}")
         self._fade = step * math.log(attenuation)
 
-    def weight(self, file: FileId) -> float:
-        """The sum of fading touches at this tick: the score of the literature. Raises KeyError."""
-        return math.exp(self._notes[file].score - self._fade * self.clock)
-
     def _touched(self, note: _Note) -> float:
         # ln(weight + 1) at this tick, and back to the measure that compares at any tick
         faded = math.exp(note.score - self._fade * self.clock)

@@ -74,7 +74,3 @@ class Draft(Generic[FileId]):
             self._taken.discard(move.file)
             self._unused[move.source] -= move.size_bytes
             self._unused[move.target] += move.size_bytes
-
-    def view_after(self) -> StoreView:
-        """The store as it is when all moves are done."""
-        return self.view.with_unused(self._unused)

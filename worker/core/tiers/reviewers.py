@@ -26,7 +26,7 @@ class Reviewer(Protocol):
         """Whether a new file may begin there."""
 
 
-class Accepting:
+class AcceptAll:
     """Accepts everything."""
 
     def accepts(self, directory: DirectoryView) -> bool:
@@ -88,7 +88,7 @@ def shrunk(capacity_bytes: int, hard_limit_bytes: int, soft_limit_bytes: int) ->
 def make_reviewer(name: str, draw: Callable[[], float], hard_limit_bytes: int, soft_limit_bytes: int) -> Reviewer:
     """By its name in the configuration, "probabilistic" or "accepting". Raises ValueError."""
     if name == "accepting":
-        return Accepting()
+        return AcceptAll()
     if name == "probabilistic":
         return ProbabilisticBuffer(draw, hard_limit_bytes, soft_limit_bytes)
     raise ValueError(f'there is no reviewer "{name}"; known are probabilistic, accepting')

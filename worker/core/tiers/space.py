@@ -5,33 +5,46 @@ piece is made in one directory, the one for which the fewest bytes move, so no s
 go coldest first, to the nearest slower tier that has room; if no slower tier has any, room is made there first, the
 same way. A reserve is never used. What is pinned, locked or marked stays.
 
-Source: freeSpace of Alluxio, which deletes instead. Called by allocate.py; its steps also by watermarks.py.
+Source: freeSpace of Alluxio, which deletes instead. Called by storage/tiering.py; its steps also by watermarks.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass
 from typing import Generic
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.view import DirectoryView, FileId, FileView, Location, Order, StoreView, Tier, TierMove
+from holdfast.worker.core.tiers.view import (
+    DirectorySet,
+    DirectoryView,
+    FileId,
+    FileView,
+    Order,
+    StoreView,
+    Tier,
+    TierMove,
+)
 
 #: Files that are looked at for one way to make room (some 10 µs each), so that no plan holds the loop thread for long.
 LOOKS_MAX = 2_000
 
 
-@dataclass(frozen=True, slots=True)
-class Plan(Generic[FileId]):
-    """Moves to be done in this order, and the store after them."""
+def moves_for(
+    view: StoreView, location: DirectorySet, size_bytes: int, ahead_bytes: int, coldest: Order[FileId]
+) -> tuple[TierMove[FileId], ...]:
+    """Return what moves so that a new file fits into one directory of the location; nothing if it fits, or never will.
 
-    moves: tuple[TierMove[FileId], ...]
-    after: StoreView
+    So much more is freed ahead; where that cannot be done it is no reason to free nothing (ADR 0017, A5).
+    """
+    if any(one.free_bytes >= size_bytes for one in view.within(location)):
+        return ()
+    ahead = plan_space(view, location, size_bytes, size_bytes + ahead_bytes, coldest)
+    return ahead or plan_space(view, location, size_bytes, size_bytes, coldest) or ()
 
 
 def plan_space(
-    view: StoreView, location: Location, contiguous_bytes: int, total_bytes: int, coldest: Order[FileId]
-) -> Plan[FileId] | None:
+    view: StoreView, location: DirectorySet, contiguous_bytes: int, total_bytes: int, coldest: Order[FileId]
+) -> tuple[TierMove[FileId], ...] | None:
     """Plan until one directory of the location has `contiguous_bytes` free and all of them together `total_bytes`.
 
     Both hold already: no move. None: it cannot be done with what may be moved. `coldest` is asked for one directory, or
@@ -43,7 +56,7 @@ def plan_space(
         mover = _cheapest(view, wanted, contiguous_bytes, coldest)
     if mover is None or not _reach_total(mover, wanted, total_bytes):
         return None
-    return Plan(tuple(mover.draft.moves), mover.draft.view_after())
+    return tuple(mover.draft.moves)
 
 
 def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Order[FileId]) -> TierMover[FileId] | None:
@@ -59,7 +72,7 @@ def _cheapest(view: StoreView, wanted: Tier, contiguous_bytes: int, coldest: Ord
 
 
 def _reach_total(mover: TierMover[FileId], wanted: Tier, total_bytes: int) -> bool:
-    """TierMove files out of the location until enough is free in all of it; slower tiers first, coldest first in each.
+    """Move files out of the location until enough is free in all of it; slower tiers first, coldest first in each.
 
     What moves from one directory of the location to another frees nothing. Slower tiers first, because what leaves a
     fast one while a slow one can still leave would be read from far away.
@@ -99,7 +112,7 @@ class TierMover(Generic[FileId]):
                 yield file
 
     def make_room(self, directory: DirectoryView, needed_bytes: int) -> bool:
-        """TierMove files of the directory down until it has so much free. If that cannot be, nothing has moved."""
+        """Move files of the directory down until it has so much free. If that cannot be, nothing has moved."""
         draft = self.draft
         if draft.free_bytes(directory) >= needed_bytes:
             return True
@@ -117,7 +130,7 @@ class TierMover(Generic[FileId]):
         return False
 
     def move_down(self, file: FileView[FileId], outside: Collection[int] = ()) -> bool:
-        """TierMove one file to a slower tier, not to a directory in `outside`; make room there if no tier has any."""
+        """Move one file to a slower tier, not to a directory in `outside`; make room there if no tier has any."""
         draft = self.draft
         tiers = [
             [one for one in tier if one.number not in outside and file.may_lie_in(one)]

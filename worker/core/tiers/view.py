@@ -50,37 +50,15 @@ class DirectoryView:
         """Whether it can become full."""
         return self.capacity_bytes < UNLIMITED
 
-    def room_bytes(self, with_reserve: bool) -> int:
-        """What a request may take that may, or may not, use the reserve."""
-        return self.unused_bytes if with_reserve else self.free_bytes
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Location:
+class DirectorySet:
     """A set of directories; a part that is None stands for any."""
 
     tier: int | None = None
     directory: int | None = None
     #: kinds of storage
     media: frozenset[str] | None = None
-
-    @classmethod
-    def of(cls, directory: DirectoryView) -> Location:
-        """Exactly this directory."""
-        return cls(tier=directory.tier, directory=directory.number, media=frozenset((directory.medium,)))
-
-    @property
-    def anywhere(self) -> Location:
-        """Any tier and directory, but only the same media: a fallback never leaves what was allowed (A6)."""
-        return Location(media=self.media)
-
-    def lies_in(self, other: Location) -> bool:
-        """Whether every part is any in `other`, or the same (for media: among those of `other`)."""
-        return (
-            other.tier in (None, self.tier)
-            and other.directory in (None, self.directory)
-            and (other.media is None or (self.media is not None and self.media <= other.media))
-        )
 
     def holds(self, directory: DirectoryView) -> bool:
         """Whether the directory lies here."""
@@ -97,9 +75,6 @@ class Location:
             "" if self.media is None else f"on {', '.join(sorted(self.media)) or 'nothing'}",
         ]
         return " ".join(part for part in parts if part)
-
-
-ANYWHERE = Location()
 
 
 #: Directories of one tier.
@@ -138,7 +113,7 @@ class StoreView:
         """Every directory by its number."""
         return {directory.number: directory for directory in self.directories}
 
-    def within(self, location: Location) -> Iterator[DirectoryView]:
+    def within(self, location: DirectorySet) -> Iterator[DirectoryView]:
         """Directories of a location, faster tiers first."""
         return (directory for tier in self.tiers for directory in tier if location.holds(directory))
 

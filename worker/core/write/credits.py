@@ -25,6 +25,16 @@ from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 #: A window that is not used for so long lapses.
 CREDIT_LIFE_NS = 10 * 10**9
 
+#: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
+#: bodies, so that whoever keeps to a window never waits for memory.
+BUFFER_SHARE = 0.8
+#: The part of all windows that replica traffic has for itself.
+REPLICA_SHARE = 5
+#: A connection's window is at most this part of what clients share, so that one alone cannot take all.
+WINDOW_SHARE = 4
+#: The part of replica traffic's windows that is always there for who has to send more than its share.
+TURN_SHARE = 2
+
 ConnectionId = int
 
 
@@ -166,6 +176,8 @@ class Credits:
         self.held_bytes += window.held - before
         self._stands_bytes += standing - window.standing
         window.standing = standing
+        assert 0 <= standing <= size, f"what stays is a part of the window: {window}"
+        assert self._stands_bytes <= (self.standing_bytes or 0), "the largest window fits beside all that stays"
 
     def _share(self, window: _Window) -> int:
         """What may stay of a window: an equal part, as far as those who are idle left so much."""
@@ -194,6 +206,7 @@ class Credits:
             self._stand(window)
             window.used_at_ns = now_ns
             granted.append((connection, window.size))
+            assert self.held_bytes <= self.budget_bytes, "what is granted is there"
         return granted
 
     def check(self) -> None:
@@ -205,3 +218,13 @@ class Credits:
             assert 0 <= window.standing <= window.size, window
             assert self.standing_bytes is None or window.size <= window.standing + window.due, window
         assert self._line.keys() <= self._windows.keys()
+
+
+def split_memory(memory: int) -> tuple[Credits, Credits]:
+    """Return the windows of clients and those of replica traffic, which share this memory for bodies."""
+    windows = int(memory * BUFFER_SHARE)
+    reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
+    budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
+    largest = max(reserve // TURN_SHARE, FRAME_BODY_BYTES_MAX)
+    clients = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
+    return clients, Credits(reserve, largest, reserve - largest)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any
 
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
@@ -52,11 +51,6 @@ class EpochState:
     size_bytes: int = 0
     #: batches of it were acknowledged from memory and found no room on the disk: it is sealed when they have
     owed: bool = False
-    #: what storage keeps for it; only the edge reads this
-    copy: Any = None
-    #: arrays that say where batches of it lie in the log; the edge's too
-    positions: Any = None
-    sizes: Any = None
 
     def become(self, life: Life) -> None:
         assert life in LEGAL[self.life], f"{self}: {self.life.name} -> {life.name}"

@@ -40,7 +40,7 @@ Ticket = object
 ConnectionId = int
 
 
-class Life(Enum):
+class FileLife(Enum):
     """Where a MAP file is in its life. Only those on their way have a record: OPEN, SEALING and FAILED."""
 
     NONE = "unknown"
@@ -52,13 +52,13 @@ class Life(Enum):
 
 
 #: From each state the states that may follow.
-LEGAL: dict[Life, tuple[Life, ...]] = {
-    Life.NONE: (Life.OPEN,),
-    Life.OPEN: (Life.SEALING, Life.FAILED, Life.GONE),
-    Life.SEALING: (Life.SEALED, Life.FAILED, Life.GONE),
-    Life.SEALED: (),
-    Life.FAILED: (Life.GONE,),
-    Life.GONE: (),
+LEGAL: dict[FileLife, tuple[FileLife, ...]] = {
+    FileLife.NONE: (FileLife.OPEN,),
+    FileLife.OPEN: (FileLife.SEALING, FileLife.FAILED, FileLife.GONE),
+    FileLife.SEALING: (FileLife.SEALED, FileLife.FAILED, FileLife.GONE),
+    FileLife.SEALED: (),
+    FileLife.FAILED: (FileLife.GONE,),
+    FileLife.GONE: (),
 }
 
 #: What poisons a copy: storage keeps a note of it. After anything else the writer may begin the same file anew.
@@ -157,7 +157,7 @@ class Accepting:
 
 
 @dataclass(frozen=True, slots=True)
-class Draining:
+class SetDraining:
     """Whether this worker drains: files that are being written go on, new ones go to the next worker of their ring."""
 
     yes: bool
@@ -182,7 +182,7 @@ Event = (
     | ShuffleForgotten
     | Began
     | Accepting
-    | Draining
+    | SetDraining
     | Tick
 )
 
@@ -202,7 +202,7 @@ class Create:
 
 
 @dataclass(frozen=True, slots=True)
-class Append:
+class WriteBody:
     """Check and write the body, answer once it is as safe as `ack` says; or refuse and say Broke."""
 
     ticket: Ticket
@@ -211,7 +211,7 @@ class Append:
 
 
 @dataclass(frozen=True, slots=True)
-class Seal:
+class SealFile:
     """Have storage seal the file, or repeat the answer it kept; answer or refuse; then say SealEnded."""
 
     ticket: Ticket
@@ -242,7 +242,7 @@ class Refuse:
     why: str
 
 
-Effect = Create | Append | Seal | Drop | Done | Refuse
+Effect = Create | WriteBody | SealFile | Drop | Done | Refuse
 
 
 @dataclass(slots=True)
@@ -254,11 +254,11 @@ class _File:
     #: whose handle it is; None once that connection is gone
     owner: ConnectionId | None
     ack: Ack
-    life: Life = Life.NONE
+    life: FileLife = FileLife.NONE
     #: when an open file without owner is dropped
     drop_at_ns: int | None = None
 
-    def become(self, life: Life) -> None:
+    def become(self, life: FileLife) -> None:
         assert life in LEGAL[self.life], f"{self.key}: {self.life.name} -> {life.name}"
         self.life = life
 
@@ -301,7 +301,7 @@ class MapFiles:
                 self._broke(event)
             case NotCreated():
                 file = self._files[event.file]
-                file.become(Life.GONE)
+                file.become(FileLife.GONE)
                 self._leave(file)
             case SealEnded():
                 self._seal_ended(event)
@@ -316,7 +316,7 @@ class MapFiles:
                 return [effect for file in list(self._files.values()) for effect in self._drop(file)]
             case Accepting():
                 self.accepting = event
-            case Draining():
+            case SetDraining():
                 self.draining = event.yes
                 if not event.yes:
                     self._turned_away.forget()
@@ -324,10 +324,10 @@ class MapFiles:
                 assert_never(event)
         return []
 
-    def life(self, file: MapFileKey) -> Life:
+    def life(self, file: MapFileKey) -> FileLife:
         """Where a file is in its life; NONE for those that only storage knows."""
         found = self._files.get(file)
-        return found.life if found else Life.NONE
+        return found.life if found else FileLife.NONE
 
     @property
     def count(self) -> int:
@@ -337,7 +337,7 @@ class MapFiles:
     @property
     def writing(self) -> int:
         """Files that are not sealed, and may be."""
-        return sum(file.life is not Life.FAILED for file in self._files.values())
+        return sum(file.life is not FileLife.FAILED for file in self._files.values())
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
@@ -355,8 +355,8 @@ class MapFiles:
         assert owned == sum(file.owner is not None for file in self._files.values())
         for key, file in self._files.items():
             assert key == file.key
-            assert file.life in (Life.OPEN, Life.SEALING, Life.FAILED), file
-            assert (file.drop_at_ns is not None) == (file.life == Life.OPEN and file.owner is None), file
+            assert file.life in (FileLife.OPEN, FileLife.SEALING, FileLife.FAILED), file
+            assert (file.drop_at_ns is not None) == (file.life == FileLife.OPEN and file.owner is None), file
 
     # Requests.
 
@@ -377,9 +377,9 @@ class MapFiles:
             )
         if self.draining and old is None and not self._turned_away.is_back(request.file):
             return Refuse(ticket, Status.HARD_SPLIT, "this worker drains; the next one of the ring takes the file")
-        if old is not None and old.life == Life.FAILED:
+        if old is not None and old.life == FileLife.FAILED:
             return Refuse(ticket, Status.FAILED_COPY, f"{request.file} failed here before")
-        if old is not None and old.life == Life.SEALING:
+        if old is not None and old.life == FileLife.SEALING:
             return Refuse(ticket, Status.BUSY, f"{request.file} is being sealed; ask for its seal again")
         if old is None and len(self._files) >= self.most:
             return Refuse(ticket, Status.BUSY, f"{self.most} files are being written")
@@ -393,67 +393,69 @@ class MapFiles:
         request = event.request
         old = self._files.get(request.file)
         if old is not None:  # an earlier try of the same writer; Create drops its bytes
-            old.become(Life.GONE)
+            old.become(FileLife.GONE)
             self._leave(old)
         file = _File(request.file, self._next_handle, event.connection, request.ack)
         self._next_handle = self._next_handle % 0xFFFF_FFFF + 1
-        file.become(Life.OPEN)
+        file.become(FileLife.OPEN)
         self._files[file.key] = file
         self._shares.take(file.key.shuffle.instance, 1)
+        assert len(self._files) == self._shares.total <= self.most, "each file is counted, and there is room for it"
         self._handles.setdefault(event.connection, {})[file.handle] = file
         return Create(event.ticket, file.key, file.handle, request.partitions, file.ack)
 
-    def _push(self, event: PushAsked) -> Append | Refuse:
+    def _push(self, event: PushAsked) -> WriteBody | Refuse:
         file = self._handles.get(event.connection, {}).get(event.handle)
         if file is None:
             return Refuse(event.ticket, Status.UNKNOWN_FILE, f"handle {event.handle} is not open on this connection")
-        if file.life == Life.OPEN:
-            return Append(event.ticket, file.key, file.ack)
-        if file.life == Life.FAILED:
+        if file.life == FileLife.OPEN:
+            return WriteBody(event.ticket, file.key, file.ack)
+        if file.life == FileLife.FAILED:
             return Refuse(event.ticket, Status.FAILED_COPY, f"{file.key} failed")
         return Refuse(event.ticket, Status.SEALED, f"{file.key} is {file.life.value}")
 
-    def _seal(self, event: SealAsked) -> Seal | Refuse:
+    def _seal(self, event: SealAsked) -> SealFile | Refuse:
         """Ask storage, also for files without a record: it repeats answers, and says why it cannot."""
         if self.seals >= SEALS_MAX:
             return Refuse(event.ticket, Status.BUSY, f"{SEALS_MAX} seals are on their way; ask again")
         file = self._files.get(event.file)
-        if file is not None and file.life == Life.FAILED:
+        if file is not None and file.life == FileLife.FAILED:
             return Refuse(event.ticket, Status.FAILED_COPY, f"{event.file} failed")
-        if file is not None and file.life == Life.OPEN:
-            file.become(Life.SEALING)
+        if file is not None and file.life == FileLife.OPEN:
+            file.become(FileLife.SEALING)
             file.drop_at_ns = None
         self.seals += 1
-        return Seal(event.ticket, event.file, event.totals)
+        return SealFile(event.ticket, event.file, event.totals)
 
     # What became of them.
 
     def _broke(self, event: Broke) -> None:
         file = self._files.get(event.file)
-        if file is None or file.life == Life.FAILED:
+        if file is None or file.life == FileLife.FAILED:
             return
         if event.status in POISON:
-            file.become(Life.FAILED)
+            file.become(FileLife.FAILED)
             file.drop_at_ns = None
             if file.owner is None:
                 self._leave(file)  # storage remembers; the record only serves the owner's handle
         else:
-            file.become(Life.GONE)
+            file.become(FileLife.GONE)
             self._leave(file)
 
     def _seal_ended(self, event: SealEnded) -> None:
         self.seals -= 1
+        assert self.seals >= 0, "each seal ends once"
         file = self._files.get(event.file)
-        if event.sealed and file is not None and file.life == Life.SEALING:
-            file.become(Life.SEALED)
+        if event.sealed and file is not None and file.life == FileLife.SEALING:
+            file.become(FileLife.SEALED)
             self._leave(file)
 
     def _lost(self, event: ConnectionLost) -> None:
         for file in self._handles.pop(event.connection, {}).values():
             file.owner = None
-            if file.life == Life.OPEN:
+            if file.life == FileLife.OPEN:
                 file.drop_at_ns = event.now_ns + ORPHAN_GRACE_NS
-            elif file.life == Life.FAILED:
+            elif file.life == FileLife.FAILED:
                 self._leave(file)
 
     def _tick(self, now_ns: int) -> list[Effect]:
@@ -470,9 +472,9 @@ class MapFiles:
 
     def _drop(self, file: _File | None) -> list[Effect]:
         """Drop a file that is not being sealed: a seal on its way ends as it will."""
-        if file is None or file.life == Life.SEALING:
+        if file is None or file.life == FileLife.SEALING:
             return []
-        file.become(Life.GONE)
+        file.become(FileLife.GONE)
         self._leave(file)
         return [Drop(file.key)]
 

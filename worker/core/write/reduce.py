@@ -21,7 +21,7 @@ from holdfast.common.limits import GIB, KIB
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
-from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, Decision
+from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, PushDecision
 
 #: Small batches of a partition go to its file when so much of them has come.
 FLUSH_BYTES = 256 * KIB
@@ -44,7 +44,7 @@ _REFUSED = {
 }
 
 
-class Limits(NamedTuple):
+class SplitLimits(NamedTuple):
     """Sizes at which an epoch is split."""
 
     soft_bytes: int = 1 * GIB
@@ -52,7 +52,7 @@ class Limits(NamedTuple):
 
 
 @dataclass(slots=True)
-class Shuffle:
+class OpenShuffle:
     """What this worker knows of one generation of a shuffle."""
 
     key: ShuffleKey
@@ -81,16 +81,16 @@ class Reduce:
     """All REDUCE partitions that this incarnation writes."""
 
     incarnation: Incarnation
-    limits: Limits = Limits()
+    #: the number of the directory for a new epoch, by the hint of the masters (a number plus one, or 0) and the level;
+    #: None where none has room
+    choose: Callable[[int, Ack], int | None]
+    limits: SplitLimits = SplitLimits()
     #: why nothing is accepted; "" if it is
     closed_because: str = "this worker is starting"
     #: for each directory whether it takes more
     rooms: list[bool] = field(default_factory=lambda: [True])
-    #: the number of the directory for a new epoch, by the hint of the masters (a number plus one, or 0) and the level;
-    #: None where none has room. Without it: as advised, else by turns.
-    choose: Callable[[int, Ack], int | None] | None = None
     draining: bool = False
-    shuffles: dict[ShuffleKey, Shuffle] = field(default_factory=dict)
+    shuffles: dict[ShuffleKey, OpenShuffle] = field(default_factory=dict)
     #: epochs with a state, by application
     shares: Shares = field(default_factory=lambda: Shares(EPOCHS_MAX))
     attempts: Attempts = field(default_factory=Attempts)
@@ -124,31 +124,32 @@ class Reduce:
             _remember(self._committed, key)
         elif push.incarnation == self.incarnation and not self.closed_because:
             earlier = self._drop_sealed_first(key)
-            self.shuffles[key] = Shuffle(key, closed={epoch_key(*one) for one in closed} | earlier)
+            self.shuffles[key] = OpenShuffle(key, closed={epoch_key(*one) for one in closed} | earlier)
 
     def refuse(self, push: Push) -> Refusal | None:
         """The questions about the frame, in their order."""
         key = push.shuffle
+        shuffle = self.shuffles.get(key)
         if self.closed_because:
             return Refusal(Status.UNAVAILABLE, self.closed_because)
-        if key in self._forgotten:
+        if shuffle is None and key in self._forgotten:  # what is known was not forgotten
             return Refusal(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
         if key in self._committed:
             return Refusal(Status.COMMITTED, f"{key} is committed")
         if push.incarnation != self.incarnation:
             return Refusal(Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}")
-        shuffle = self.shuffles[key]
+        assert shuffle is not None, f"{key} was introduced"
         if shuffle.ack is not None and push.ack != shuffle.ack:
             return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
         return None
 
-    def decide(self, push: Push) -> Decision:
+    def decide(self, push: Push) -> PushDecision:
         """Decide every batch of a frame that was not refused as a whole, and note those taken as seen."""
         shuffle = self.shuffles[push.shuffle]
         attempt = self.attempts.get((push.shuffle, push.map, push.attempt))
         lanes = attempt.lanes
         before = len(lanes)
-        decision = Decision(push, attempt)
+        decision = PushDecision(push, attempt)
         lane_of, keep, marked = lanes.get, decision.states.append, decision.marked
         for partition, epoch, number, size, hint in push.entries:
             lane = lane_of(partition)
@@ -168,9 +169,12 @@ class Reduce:
                 del self.shuffles[shuffle.key]  # nothing of it was taken: the next push introduces it again
         for state in marked:
             self._look_at(state)
+        assert len(decision.states) == len(push.entries), "every batch is decided"
         return decision
 
-    def _odd(self, shuffle: Shuffle, decision: Decision, entry: tuple[int, int, int, int, int]) -> EpochState | None:
+    def _odd(
+        self, shuffle: OpenShuffle, decision: PushDecision, entry: tuple[int, int, int, int, int]
+    ) -> EpochState | None:
         """Decide a batch that is not simply the next of an open epoch; return the epoch that takes it."""
         partition, epoch, number, size, hint = entry
         index, key = len(decision.states), epoch_key(partition, epoch)
@@ -196,7 +200,9 @@ class Reduce:
             decision.statuses.append((index, Status.SOFT_SPLIT))
         return state
 
-    def _seen(self, decision: Decision, index: int, entry: tuple[int, int, int, int, int], state: EpochState) -> None:
+    def _seen(
+        self, decision: PushDecision, index: int, entry: tuple[int, int, int, int, int], state: EpochState
+    ) -> None:
         """A batch that came before gets the outcome of its first arrival."""
         decision.whole = False
         partition, epoch, number, _, _ = entry
@@ -210,10 +216,13 @@ class Reduce:
         elif state.life is Life.SOFT:
             decision.statuses.append((index, Status.SOFT_SPLIT))
 
-    def _open(self, shuffle: Shuffle, decision: Decision, partition: int, epoch: int, hint: int) -> EpochState | None:
-        directory = self._directory(partition, hint, decision.push.ack)
+    def _open(
+        self, shuffle: OpenShuffle, decision: PushDecision, partition: int, epoch: int, hint: int
+    ) -> EpochState | None:
+        directory = self._directory(hint, decision.push.ack)
         if directory is None or not self.shares.take(shuffle.key.instance, 1):
             return None
+        assert epoch_key(partition, epoch) not in shuffle.closed, "what was closed never accepts again"
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
         shuffle.ack = ack = decision.push.ack
         state = EpochState(shuffle.key, PartitionId(partition), Epoch(epoch), ack, directory, mark)
@@ -221,17 +230,12 @@ class Reduce:
         decision.opened.append(state)
         return state
 
-    def _directory(self, partition: int, hint: int, ack: Ack) -> int | None:
+    def _directory(self, hint: int, ack: Ack) -> int | None:
         """The directory for a new epoch, among those that have room."""
-        count = len(self.rooms)
         if self.draining:
             return None
-        if self.choose is not None:
-            chosen = self.choose(hint if hint <= count else 0, ack)
-            return chosen if chosen is not None and self.rooms[chosen] else None
-        if 1 <= hint <= count and self.rooms[hint - 1]:
-            return hint - 1
-        return next((at % count for at in range(partition, partition + count) if self.rooms[at % count]), None)
+        chosen = self.choose(hint if hint <= len(self.rooms) else 0, ack)
+        return chosen if chosen is not None and self.rooms[chosen] else None
 
     def _look_at(self, state: EpochState) -> None:
         """An epoch has reached its mark: split it if it is due, and set the next mark."""
@@ -247,12 +251,12 @@ class Reduce:
     # Outcomes.
 
     @staticmethod
-    def flying(decision: Decision) -> None:
+    def flying(decision: PushDecision) -> None:
         """The outcome of this decision is not known yet; `landed` must follow."""
         decision.attempt.flights.append(decision)
 
     @staticmethod
-    def landed(decision: Decision, failed: Sequence[int]) -> None:
+    def landed(decision: PushDecision, failed: Sequence[int]) -> None:
         """The outcome is known: these entries failed and may come again."""
         flights = decision.attempt.flights
         if decision in flights:
@@ -321,6 +325,7 @@ class Reduce:
     def _drop_sealed_first(self, shuffle: ShuffleKey) -> set[int]:
         sealed = self._sealed_first.pop(shuffle, set())
         self.sealed_first -= len(sealed)
+        assert self.sealed_first >= 0, "each of them is counted once"
         return sealed
 
     def sealed_only(self) -> list[ShuffleKey]:
@@ -364,6 +369,7 @@ class Reduce:
 
     def begin(self, incarnation: Incarnation) -> None:
         """This worker has a new incarnation: nothing is added to what an earlier one opened."""
+        assert incarnation > self.incarnation, f"{incarnation} comes behind {self.incarnation}"
         self.incarnation = incarnation
         for state in self._open_states():
             state.become(Life.HARD)

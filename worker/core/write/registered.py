@@ -46,7 +46,7 @@ class _Waiting:
 
 
 @dataclass(slots=True)
-class Registered:
+class RegisteredShuffles:
     """What the masters have said, and who waits for what they will say."""
 
     _shuffles: dict[ShuffleKey, None] = field(default_factory=dict)
@@ -155,6 +155,7 @@ class Registered:
 
     def _leave(self, one: _Waiting) -> Then:
         self.waiting -= 1
+        assert self.waiting >= 0, "who waits is told once"
         self._of[one.connection] -= 1
         if not self._of[one.connection]:
             del self._of[one.connection]

@@ -44,6 +44,7 @@ class BatchSequence:
 
     def take(self, number: int) -> None:
         """Note an unseen number as seen."""
+        assert not self.seen(number), f"batch {number} is taken once"
         if number >= self.next:
             if number - self.next + len(self.holes) <= HOLES_MAX:
                 self.holes.update(range(self.next, number))
@@ -75,9 +76,9 @@ class Attempt:
     #: by partition
     lanes: dict[int, BatchSequence] = field(default_factory=dict)
     #: decisions whose outcome is not known yet
-    flights: list[Decision] = field(default_factory=list)
+    flights: list[PushDecision] = field(default_factory=list)
 
-    def flight_of(self, partition: int, epoch: int, number: int) -> Decision | None:
+    def flight_of(self, partition: int, epoch: int, number: int) -> PushDecision | None:
         """The decision on its way that holds the first arrival of a batch."""
         for flight in self.flights:
             for entry, state in zip(flight.push.entries, flight.states, strict=True):
@@ -110,12 +111,14 @@ class Attempts:
         while (self.lanes > LANES_MAX or len(self._attempts) > ATTEMPTS_MAX) and len(self._attempts) > 1:
             _, oldest = self._attempts.popitem(last=False)
             self.lanes -= len(oldest.lanes)
+            assert self.lanes >= 0, "each lane is counted once"
 
     def drop(self, shuffles: Iterable[ShuffleKey]) -> None:
         """Forget every attempt of these shuffles."""
         gone = set(shuffles)
         for key in [key for key in self._attempts if key[0] in gone]:
             self.lanes -= len(self._attempts.pop(key).lanes)
+        assert self.lanes >= 0, "each lane is counted once"
 
     def __len__(self) -> int:
         return len(self._attempts)
@@ -135,7 +138,7 @@ class Attempts:
 
 
 @dataclass(slots=True, eq=False)
-class Decision:
+class PushDecision:
     """What to do with a frame whose batches were decided one by one."""
 
     push: Push
@@ -145,7 +148,7 @@ class Decision:
     #: (index, status) of what is not plain OK, ascending
     statuses: list[tuple[int, int]] = field(default_factory=list)
     #: (index, decision): seen before, and that arrival's outcome is not known yet
-    waits: list[tuple[int, Decision]] = field(default_factory=list)
+    waits: list[tuple[int, PushDecision]] = field(default_factory=list)
     #: epochs that begin with this frame: storage makes their copies
     opened: list[EpochState] = field(default_factory=list)
     #: epochs whose small batches are to be flushed

@@ -1,10 +1,21 @@
-"""How much REDUCE partitions may grow in one directory, and which limit says no. Pure; called by storage/store.py."""
+"""How much REDUCE partitions may grow in one directory, which limit says no, and when to look again.
+
+Pure; called by storage/store.py and services/push_service.py.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
+from holdfast.common.limits import MIB
 from holdfast.common.sizes import in_bytes
+
+#: The room on disks is looked at again when this part of what the fullest had is used up; what goes into the log takes
+#: room twice, since it has to be written elsewhere in the end.
+ROOM_SHARE = 4
+#: A look costs a walk over all that is open, so it is not worth less than so many bytes.
+LOOK_BYTES_MIN = 1 * MIB
 
 
 class Space(NamedTuple):
@@ -56,3 +67,8 @@ class Space(NamedTuple):
         if self.unused >= least:
             told += f", and {in_bytes(self.kept_free)} are to stay free (worker.disk_reserve)"
         return told
+
+
+def look_after_bytes(rooms: Sequence[int]) -> int:
+    """Return how many bytes may come before the room in these directories is looked at again."""
+    return max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)

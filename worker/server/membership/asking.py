@@ -18,7 +18,7 @@ from holdfast.common.formats.reduce_messages import ReplicaPlace
 from holdfast.common.ids import ShuffleKey, WorkerId
 from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.worker.core.write.registered import ANSWER_NS, Registered, Then
+from holdfast.worker.core.write.registered import ANSWER_NS, RegisteredShuffles, Then
 from holdfast.worker.server.parts import in_parts
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ class Asking:
     """What this worker knows of what the masters have."""
 
     def __init__(self) -> None:
-        self.registered = Registered()
+        self.registered = RegisteredShuffles()
         self._due = asyncio.Event()
 
     # Who needs an answer.

@@ -35,6 +35,8 @@ class Departure:
         self._stop = stop
         self._core = DrainRules(patience_ns, SILENCE_NS)
         self._looking: asyncio.Task[None] | None = None
+        #: why this worker ends though nobody told it to
+        self.refusal = ""
         #: set when masters should hear from this worker before its next heartbeat is due
         self.hurry = asyncio.Event()
 
@@ -61,6 +63,11 @@ class Departure:
         """SIGINT, or a reason to end at once."""
         self._core.hurried()
         self._act()
+
+    def refused(self, why: str) -> None:
+        """Nobody wants this worker, and nobody needs it: it ends."""
+        self.refusal = why
+        self._stop.set()
 
     def told(self, *, draining: bool, clear: bool, as_leaving: bool) -> None:
         """The masters answered a heartbeat; `as_leaving` is what that heartbeat said."""

@@ -59,7 +59,9 @@ class Registration:
         server: DataServer,
         place: WorkerAddresses,
         departure: Departure,
+        memory: Callable[[], int],
     ) -> None:
+        """`memory` tells that of this process, in bytes."""
         self._store = store
         self._departure = departure
         self._standing = standing
@@ -68,10 +70,7 @@ class Registration:
         self._server = server
         self._place = place
         self._heartbeat_seconds = 2.0
-        #: memory of this process in bytes, for heartbeats; set by main
-        self.memory: Callable[[], int] = lambda: 0
-        #: ends this process, which is of no use to anybody, with a sentence; set by main
-        self.end: Callable[[str], None] = lambda _: None
+        self._memory = memory
 
     async def run(self, masters: str) -> None:
         """Stay registered until cancelled. `masters`: the HTTP endpoints."""
@@ -138,7 +137,7 @@ class Registration:
         what_to_do = ": check [worker] masters and [cluster] id" if wrong else ""
         self._standing.refusal = f"the masters refuse this worker: {error}{what_to_do}"
         if self._standing.worker == NO_WORKER and not self._store.shuffles():
-            self.end(self._standing.refusal)
+            self._departure.refused(self._standing.refusal)
 
     def _registration(self) -> pb.RegisterWorkerRequest:
         place, standing = self._place, self._standing
@@ -259,7 +258,7 @@ class Registration:
             state=self._standing.state,
             incarnation=self._standing.incarnation,
             directories=self._directories(),
-            memory_bytes=self.memory(),
+            memory_bytes=self._memory(),
             files=self._store.files,
             counters=self._counters.as_dict(),
             leaving=self._departure.leaving,

@@ -1,7 +1,7 @@
 """What a worker has done since it started, as plain numbers: cheap to count, shown by /metrics, /status and heartbeats.
 
 Rules: counters only grow; the names here are the names everywhere, with `holdfast_worker_` before and `_total` behind
-them in /metrics. metric_help.py says what each means, and docs/metrics.md repeats it.
+them in /metrics. What each means stands with it, and docs/metrics.md is made of that.
 """
 
 from __future__ import annotations
@@ -12,52 +12,48 @@ from dataclasses import dataclass, field, fields
 from holdfast.common.statuses import Status
 
 
+def counted(meaning: str) -> int:
+    """A counter, and the help text of it."""
+    return field(default=0, metadata={"meaning": meaning})
+
+
 @dataclass(slots=True)
 class Counters:
     """Counted on the loop thread only."""
 
-    #: MAP_PUSH, PUSH and REPLICATE frames written, and their body bytes
-    push_frames: int = 0
-    push_bytes: int = 0
-    #: batches of REDUCE partitions decided, and those of them whose status was not OK
-    push_batches: int = 0
-    push_batches_refused: int = 0
-    #: pushes beyond their window; windows granted, and those to primaries for which an idle one had to be taken back
-    pushes_busy: int = 0
-    push_grants: int = 0
-    replica_grants_late: int = 0
-    #: pushes repeated to a replica, and those that it did not keep whole
-    forwards: int = 0
-    forwards_failed: int = 0
-    #: epochs begun and sealed (with their bytes); SEAL requests that ended well, and how long they took altogether
-    epochs_opened: int = 0
-    epochs_sealed: int = 0
-    epoch_bytes: int = 0
-    epoch_seals: int = 0
-    epoch_seal_microseconds: int = 0
-    #: epochs that were split because their directory was filling up and they were the largest there
-    epochs_split_for_room: int = 0
-    #: requests answered with an error status
-    refusals: int = 0
-    #: files begun, sealed (with their bytes), and dropped unsealed
-    files_opened: int = 0
-    files_sealed: int = 0
-    sealed_bytes: int = 0
-    files_dropped: int = 0
-    #: seals that ended well, and how long they took altogether
-    seals: int = 0
-    seal_microseconds: int = 0
-    #: streams opened, data frames and body bytes queued for them
-    streams_opened: int = 0
-    stream_frames: int = 0
-    stream_bytes: int = 0
-    #: streams that ended with an error
-    streams_failed: int = 0
-    #: shuffles deleted because the masters do not know them, and unsealed files of earlier starts
-    shuffles_forgotten: int = 0
-    leftovers_removed: int = 0
-    #: answers of masters that were refused because the cluster was restored, or is another
-    forgetting_refused: int = 0
+    push_frames: int = counted("MAP_PUSH, PUSH and REPLICATE frames written")
+    push_bytes: int = counted("body bytes of those")
+    push_batches: int = counted("batches of REDUCE partitions decided")
+    push_batches_refused: int = counted("those of them whose status was not OK")
+    pushes_busy: int = counted("pushes refused before their body was received")
+    push_grants: int = counted("windows granted to clients that push")
+    replica_grants_late: int = counted(
+        "windows for primaries that had to wait for one that nobody used; 0 unless a primary hangs"
+    )
+    forwards: int = counted("pushes repeated to a replica")
+    forwards_failed: int = counted("those that it did not keep whole")
+    epochs_opened: int = counted("epochs begun")
+    epochs_sealed: int = counted("epochs sealed")
+    epoch_bytes: int = counted("bytes of sealed epochs")
+    epoch_seals: int = counted("SEAL requests that ended well")
+    epoch_seal_microseconds: int = counted("how long those took together")
+    epochs_split_for_room: int = counted(
+        "epochs split because their directory was filling up and they were the largest there"
+    )
+    refusals: int = counted("requests answered with an error status")
+    files_opened: int = counted("map files begun")
+    files_sealed: int = counted("map files sealed")
+    sealed_bytes: int = counted("bytes of sealed map files")
+    files_dropped: int = counted("map files dropped unsealed")
+    seals: int = counted("seals of map files that ended well")
+    seal_microseconds: int = counted("how long those took together, from request to answer")
+    streams_opened: int = counted("streams opened by readers")
+    stream_frames: int = counted("data frames queued for readers")
+    stream_bytes: int = counted("body bytes of those")
+    streams_failed: int = counted("streams that ended with an error")
+    shuffles_forgotten: int = counted("shuffles deleted because the masters dropped them")
+    leftovers_removed: int = counted("unsealed files of earlier starts removed")
+    forgetting_refused: int = counted("answers of masters about what may be deleted that were not believed")
     #: of refusals and refused batches: how often for which reason; in /metrics alone
     request_causes: dict[int, int] = field(default_factory=dict)
     batch_causes: dict[int, int] = field(default_factory=dict)
@@ -82,8 +78,9 @@ class Counters:
 
     def as_dict(self) -> dict[str, int]:
         """Every counter by name."""
-        return {name: getattr(self, name) for name in _NUMBERS}
+        return {name: getattr(self, name) for name in MEANINGS}
 
 
-_NUMBERS = tuple(each.name for each in fields(Counters) if not each.name.endswith("_causes"))
+#: What each means.
+MEANINGS: dict[str, str] = {each.name: each.metadata["meaning"] for each in fields(Counters) if each.metadata}
 _NAMES = {int(status): status.name for status in Status}

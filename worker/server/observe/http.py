@@ -8,8 +8,8 @@ import socket
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import SEES, Identity, must_be
-from holdfast.worker.server.observe.status import Status
+from holdfast.common.security.tokens import SEES, Bearer, must_be
+from holdfast.worker.server.observe.status import WorkerStatus
 
 if TYPE_CHECKING:
     from aiohttp import web
@@ -31,14 +31,14 @@ def _load() -> None:
 
 
 async def serve_http(
-    listener: socket.socket, status: Status, security: ServerSecurity | None, connections_max: int
+    listener: socket.socket, status: WorkerStatus, security: ServerSecurity | None, connections_max: int
 ) -> HttpServer:
     """Answer on a listening socket, `connections_max` at a time; returns what `stop()` ends. With `security` /healthz,
     which wants no token, says no more than yes or no."""
     await asyncio.to_thread(_load)
     from aiohttp import web
 
-    from holdfast.common.net.http_server import OPEN_PATH, HttpServer
+    from holdfast.common.net.http_server import OPEN_PATH, HttpLimits, HttpServer
     from holdfast.worker.server.observe.metrics import Exposition
 
     exposition = Exposition(status)
@@ -58,10 +58,10 @@ async def serve_http(
 
     pages = {OPEN_PATH: healthz, "/metrics": metrics, "/status": show}
 
-    def permit(_: web.BaseRequest, caller: Identity | None) -> None:
+    def permit(_: web.BaseRequest, caller: Bearer | None) -> None:
         must_be(caller, *SEES)
 
-    async def serve(request: web.BaseRequest, _: Identity | None) -> web.Response:
+    async def serve(request: web.BaseRequest, _: Bearer | None) -> web.Response:
         page = pages.get(request.path)
         if page is None:
             return web.Response(text=f"this is a worker, not a master; there are {', '.join(pages)}\n", status=404)
@@ -70,7 +70,7 @@ async def serve_http(
         return await page(request)
 
     server = HttpServer(
-        serve, permit, security, connections_max=connections_max, backlog=_BACKLOG, first_seconds=_FIRST_SECONDS
+        serve, permit, security, limits=HttpLimits(connections_max, backlog=_BACKLOG, first_s=_FIRST_SECONDS)
     )
     status.http.append(server)
     await server.start(listener)

@@ -1,38 +1,19 @@
-"""What each number of a worker means: the help texts of /metrics, which docs/metrics.md has, too. Plain data."""
+"""What each number of a worker means: the help texts of /metrics, of which docs/metrics.md is made. Plain data."""
 
 from __future__ import annotations
 
+from holdfast.worker.server.observe.counters import MEANINGS
+
+#: Of the process; `holdfast_worker_NAME`.
+PROCESS = {
+    "build_info": "1, with the version as a label",
+    "certificate_expires_seconds": "when this server's certificate ends, since 1970; 0 without security, and where its "
+    "CA does not vouch for it",
+    "faults_enabled": "1 while [faults] is on: never in production",
+}
 #: Grow only; `holdfast_worker_NAME_total`.
 COUNTERS = {
-    "push_frames": "MAP_PUSH, PUSH and REPLICATE frames written",
-    "push_bytes": "body bytes of those",
-    "push_batches": "batches of REDUCE partitions decided",
-    "push_batches_refused": "those of them whose status was not OK",
-    "pushes_busy": "pushes refused before their body was received",
-    "push_grants": "windows granted to clients that push",
-    "replica_grants_late": "windows for primaries that had to wait for one that nobody used; 0 unless a primary hangs",
-    "forwards": "pushes repeated to a replica",
-    "forwards_failed": "those that it did not keep whole",
-    "epochs_opened": "epochs begun",
-    "epochs_sealed": "epochs sealed",
-    "epoch_bytes": "bytes of sealed epochs",
-    "epoch_seals": "SEAL requests that ended well",
-    "epoch_seal_microseconds": "how long those took together",
-    "epochs_split_for_room": "epochs split because their directory was filling up and they were the largest there",
-    "refusals": "requests answered with an error status",
-    "files_opened": "map files begun",
-    "files_sealed": "map files sealed",
-    "sealed_bytes": "bytes of sealed map files",
-    "files_dropped": "map files dropped unsealed",
-    "seals": "seals of map files that ended well",
-    "seal_microseconds": "how long those took together, from request to answer",
-    "streams_opened": "streams opened by readers",
-    "stream_frames": "data frames queued for readers",
-    "stream_bytes": "body bytes of those",
-    "streams_failed": "streams that ended with an error",
-    "shuffles_forgotten": "shuffles deleted because the masters dropped them",
-    "leftovers_removed": "unsealed files of earlier starts removed",
-    "forgetting_refused": "answers of masters about what may be deleted that were not believed",
+    **MEANINGS,
     "bytes_in": "frame bytes received",
     "bytes_out": "frame bytes sent",
     "body_waits": "times that a connection had to wait for memory",

@@ -10,8 +10,8 @@ from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
 
 from holdfast.common.security.server import ServerSecurity
-from holdfast.worker.server.observe.metric_help import CAUSES, COUNTERS, DIRECTORY, GAUGES
-from holdfast.worker.server.observe.status import Status
+from holdfast.worker.server.observe.metric_help import CAUSES, COUNTERS, DIRECTORY, GAUGES, PROCESS
+from holdfast.worker.server.observe.status import WorkerStatus
 
 _PREFIX = "holdfast_worker_"
 
@@ -21,7 +21,7 @@ class Exposition(Collector):
 
     content_type = CONTENT_TYPE_PLAIN_0_0_4
 
-    def __init__(self, status: Status) -> None:
+    def __init__(self, status: WorkerStatus) -> None:
         self._status = status
         self._registry = CollectorRegistry(auto_describe=False)
         self._registry.register(self)
@@ -34,16 +34,14 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Metric]:
         """Yield every metric (called by the registry)."""
         status = self._status
-        build = GaugeMetricFamily(f"{_PREFIX}build_info", "1, with the version as a label", labels=["version"])
+        build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
         build.add_metric([status.place.version], 1)
         yield build
-        yield GaugeMetricFamily(
-            f"{_PREFIX}faults_enabled", "1 while [faults] is on", value=bool(status.faults.active())
-        )
         shown = status.standing.shown
         ends = shown.certificate_ends_s if isinstance(shown, ServerSecurity) else 0
-        name = f"{_PREFIX}certificate_expires_seconds"
-        yield GaugeMetricFamily(name, "When this server's certificate ends; 0 without security", value=ends)
+        process = {"certificate_expires_seconds": ends, "faults_enabled": bool(status.faults.active())}
+        for name, value in process.items():
+            yield GaugeMetricFamily(_PREFIX + name, PROCESS[name], value=value)
         for name, value in status.totals().items():
             yield CounterMetricFamily(_PREFIX + name, COUNTERS[name], value=value)
         for name, value in status.gauges().items():

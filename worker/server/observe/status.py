@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Status:
+class WorkerStatus:
     """Everything that can be shown."""
 
     standing: WorkerIdentity

@@ -14,11 +14,10 @@ from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import CONNECTIONS_MAX, ServerConnection
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.security.tokens import Identity
+from holdfast.common.security.tokens import Bearer
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
-from holdfast.worker.core.access import check_frame, check_role
-from holdfast.worker.core.greeting import check_hello
+from holdfast.worker.core.access import check_frame, check_hello, check_role
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.parts import in_parts
@@ -56,20 +55,19 @@ class DataServer:
         self.pushes = pushes
         self.seals = seals
         self.asking = asking
-        pushes.seal_split = seals.seal_split
         #: connections of workers and masters, by number; all others are clients
         self._roles: dict[int, Role] = {}
         #: every connection that greeted
         self._connections: dict[int, ServerConnection] = {}
         #: with security: whose each of them is
-        self._callers: dict[int, Identity] = {}
+        self._callers: dict[int, Bearer] = {}
         #: connections of clients, by application; the rest is for workers and masters
         self._clients = Shares(connections_max - connections_max // SERVERS_SHARE)
         self._ending = False
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
-        caller: Identity | None = None
+        caller: Bearer | None = None
         if self._security is not None:  # first: who shows no token is not told which cluster this is
             caller = self._security.identify(hello.token.decode("ascii", "replace"), self.address)
             check_role(caller, hello.role)
@@ -85,7 +83,7 @@ class DataServer:
         standing = self._standing
         return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
 
-    def _take_client(self, caller: Identity | None) -> bool:
+    def _take_client(self, caller: Bearer | None) -> bool:
         """Whether there is room for another client; without security nobody knows whose it is."""
         if caller is None and self._clients.total < self._clients.most:
             self._clients.add(b"", 1)

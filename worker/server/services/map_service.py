@@ -25,13 +25,11 @@ from holdfast.worker.core.write.map_files import (
     OPEN_FILES_MAX,
     AbortAsked,
     Accepting,
-    Append,
     Began,
     Broke,
     ConnectionLost,
     Create,
     Done,
-    Draining,
     Drop,
     Effect,
     MapFiles,
@@ -39,11 +37,13 @@ from holdfast.worker.core.write.map_files import (
     OpenAsked,
     PushAsked,
     Refuse,
-    Seal,
     SealAsked,
     SealEnded,
+    SealFile,
+    SetDraining,
     ShuffleForgotten,
     Tick,
+    WriteBody,
 )
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
@@ -110,7 +110,7 @@ class MapService:
         try:
             message = MapPush.decode(meta)
             (effect,) = self.files.step(PushAsked(request.connection.number, request, message.handle))
-            if isinstance(effect, Append):
+            if isinstance(effect, WriteBody):
                 self._append(effect, request, message, body.view if body is not None else memoryview(b""))
             else:
                 self._act([effect])
@@ -151,7 +151,7 @@ class MapService:
 
     def drain(self, yes: bool) -> None:
         """Send new files to other workers, or take them again."""
-        self._act(self.files.step(Draining(yes)))
+        self._act(self.files.step(SetDraining(yes)))
 
     async def wait_for_seals(self) -> None:
         """Return when no seal is on its way to the disk."""
@@ -164,7 +164,7 @@ class MapService:
             match effect:
                 case Create():
                     self._create(effect)
-                case Seal():
+                case SealFile():
                     self._seal(effect)
                 case Drop():
                     self._counters.files_dropped += 1
@@ -173,7 +173,7 @@ class MapService:
                     _request(effect.ticket).connection.reply(_request(effect.ticket).header)
                 case Refuse():
                     self._refuse(_request(effect.ticket), error_for(effect.status, effect.why))
-                case Append():
+                case WriteBody():
                     raise AssertionError("an Append needs the body; push() does it")
                 case _:
                     assert_never(effect)
@@ -189,7 +189,7 @@ class MapService:
             self._counters.files_opened += 1
             request.connection.reply(request.header, MapOpened(effect.handle).encode())
 
-    def _append(self, effect: Append, request: Request, message: MapPush, body: memoryview) -> None:
+    def _append(self, effect: WriteBody, request: Request, message: MapPush, body: memoryview) -> None:
         writer = self._writers[effect.file]
         try:
             writer.append(message.region, message.flags, message.runs, body)
@@ -218,7 +218,7 @@ class MapService:
 
         sync.add_done_callback(done)
 
-    def _seal(self, effect: Seal) -> None:
+    def _seal(self, effect: SealFile) -> None:
         request = _request(effect.ticket)
         began = time.monotonic_ns()
         known = self._writers.pop(effect.file, None) is not None

@@ -1,8 +1,8 @@
-"""Acts on PUSH, REPLICATE and PUSH_CREDIT: write/reduce.py decides, storage writes, the replica repeats, this answers.
+"""Acts on PUSH, REPLICATE and PUSH_CREDIT: storage writes, the replica repeats, this answers.
 
-Rules: writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A
-frame is answered once, when every batch of it is as safe as it asked for on every copy, or refused; at level MEMORY
-before it is written. A body beyond its sender's window is never received. Called by data_server.py.
+Rules: write/reduce.py decides what is taken of a frame, write/pending_pushes.py when it is answered and with what.
+Writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A body beyond
+its sender's window is never received. Called by data_server.py.
 """
 
 from __future__ import annotations
@@ -11,61 +11,67 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from functools import partial
+from typing import NamedTuple
 
 from holdfast.common.errors import HoldfastError, ProtocolError, error_for
+from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameHeader, FrameType
-from holdfast.common.formats.messages import Ack, Role
+from holdfast.common.formats.messages import Role
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
 from holdfast.common.ids import Incarnation, ShuffleKey
-from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
+from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
-from holdfast.worker.core.usage import UsageTotals
-from holdfast.worker.core.write.credits import Credits
-from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
-from holdfast.worker.core.write.reduce import Limits, Reduce
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.credits import Credits, split_memory
+from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes, When
+from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, PEERS_MAX, Forwarder
-from holdfast.worker.server.services.pushes import Came, OnItsWay, check_sizes, may_grow
 from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.reduce_directory import Missing
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import Store
 
-#: A body's buffer is up to a quarter larger than the body (buffers.py): windows are so much smaller than the memory for
-#: bodies, so that whoever keeps to a window never waits for memory.
-BUFFER_SHARE = 0.8
-#: The part of all windows that replica traffic has for itself.
-REPLICA_SHARE = 5
-#: A connection's window is at most this part of what clients share, so that one alone cannot take all.
-WINDOW_SHARE = 4
-#: The part of replica traffic's windows that is always there for who has to send more than its share.
-TURN_SHARE = 2
-#: The room on disks is looked at again when this part of what the fullest had is used up; what goes into the log takes
-#: room twice, since it has to be written elsewhere in the end.
-ROOM_SHARE = 4
-#: A look costs a walk over all that is open, so it is not worth less than so many bytes.
-LOOK_BYTES_MIN = 1 * MIB
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB
-#: A push that its disk has not synced by then is answered that it must go elsewhere: before its client gives up the
-#: connection, and with it the pushes to all other disks here.
-SYNC_SECONDS = 20.0
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
+
+
+class Came(NamedTuple):
+    """A frame on its way to its answer, and the window that its body is in."""
+
+    connection: ServerConnection
+    header: FrameHeader
+    meta: bytes
+    request: Push
+    body: Body
+    account: Credits
+
+
+@dataclass(frozen=True, slots=True)
+class PushBounds:
+    """How much may be on its way to one worker, and to its disks."""
+
+    #: for bodies, those of replica traffic included
+    memory: int
+    disk_reserve: int = 0
+    peers: int = PEERS_MAX
 
 
 class PushService:
@@ -78,41 +84,32 @@ class PushService:
         counters: Counters,
         faults: Faults,
         asking: Asking,
-        *,
-        memory: int,
-        limits: Limits = Limits(),  # noqa: B008 - a constant
-        disk_reserve: int = 0,
-        peers_max: int = PEERS_MAX,
+        seals: SealService,
+        bounds: PushBounds,
     ) -> None:
         self._store = store
         self._counters = counters
         self._faults = faults
         self._asking = asking
+        self._seals = seals
         self._loop = asyncio.get_running_loop()
-        self._disk_reserve = disk_reserve
-        #: pushes that wait for their answers, as they came
-        self._entries: dict[Decision, OnItsWay] = {}
+        self._disk_reserve = bounds.disk_reserve
+        #: what is known of pushes that are not answered
+        self._came: dict[PendingPush, Came] = {}
         #: when people were last told that a push waits for long, and why a replica failed
         self._said_ns = self._replica_said_ns = -int(SAY_AGAIN_SECONDS * 1e9)
-        windows = int(memory * BUFFER_SHARE)
-        reserve = max(windows // REPLICA_SHARE, FRAME_BODY_BYTES_MAX)
-        budget = max(windows - reserve, FRAME_BODY_BYTES_MAX)
-        self.credits = Credits(budget, max(budget // WINDOW_SHARE, FRAME_BODY_BYTES_MAX))
-        largest = max(reserve // TURN_SHARE, FRAME_BODY_BYTES_MAX)
-        self.replica_credits = Credits(reserve, largest, reserve - largest)
+        self.credits, self.replica_credits = split_memory(bounds.memory)
         #: connections that asked for credit, and the request that is answered when it is granted
         self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
         #: pushes whose body is being received, by connection: the window it is in, and its size
         self._receiving: dict[int, tuple[Credits, int]] = {}
         #: bytes that may come before the room on disks is looked at again
         self._until_look = 0
-        #: the push that was acknowledged from memory and found no room; at most one: until it is written others are
-        #: written before they are acknowledged
-        self._owed: OnItsWay | None = None
-        self.forwarder = Forwarder(standing, asking, peers_max)
-        self.reduce = Reduce(standing.incarnation, limits, choose=store.tiering.choose)
-        #: seals epochs without being asked
-        self.seal_split: Callable[[Sequence[EpochState]], None] = lambda _: None
+        #: the body of what was acknowledged from memory and found no room
+        self._owed: Body | None = None
+        self.forwarder = Forwarder(standing, asking, bounds.peers)
+        self.reduce = seals.reduce
+        self._pending = PendingPushes(self.reduce)
 
     # Credit.
 
@@ -181,72 +178,50 @@ class PushService:
 
     def _push_or_refuse(self, came: Came, why_not: HoldfastError | None) -> None:
         """The masters have said whether they have the shuffle of this push, or did not in time."""
-        connection, header = came.connection, came.header
-        if why_not is None and not connection.closed:
-            try:
-                self._push(came)
-            except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-                connection.refuse(header, refusal(error))
+        if why_not is not None or came.connection.closed:
+            self._turn_away(came, why_not)
             return
-        self._let_go(connection, came.body, came.account, header.body_bytes)
-        if why_not is not None:
-            self._counters.refused(why_not.status)
-            connection.refuse(header, why_not)
+        try:
+            self._push(came)
+        except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
+            came.connection.refuse(came.header, refusal(error))
+
+    def _turn_away(self, came: Came, why: HoldfastError | None) -> None:
+        """Take nothing of a push, and say why; to nobody if its connection is gone."""
+        self._let_go(came.connection, came.body, came.account, came.header.body_bytes)
+        if why is not None:
+            self._counters.refused(why.status)
+            came.connection.refuse(came.header, why)
 
     def _push(self, came: Came) -> None:
         """Take what is of a shuffle that may be written to. Releases the body when it is answered."""
-        connection, header, meta, request, body, account = came
-        size, view = header.body_bytes, body.view
         try:
-            refused = self._refuse(request, view)
-            decision = None if refused is not None else self.reduce.decide(request)
+            refused = self._refuse(came.request, came.body.view)
+            decision = None if refused is not None else self.reduce.decide(came.request)
         except BaseException:
-            self._let_go(connection, body, account, size)
+            self._turn_away(came, None)
             raise
         if decision is None:
-            assert refused is not None
-            self._let_go(connection, body, account, size)
-            self._counters.refused(refused.status)
-            connection.refuse(header, refused)
+            self._turn_away(came, refused)
             return
-        push = OnItsWay(connection, header, account, size, body, decision)
-        rows = memoryview(meta)[-PUSH_ENTRY.size * len(request.entries) :]
-        self._guarded(push, lambda: self._take(push, rows, view))
+        push = PendingPush(decision, came.header.type is FrameType.REPLICATE)
+        self._came[push] = came
+        self._guarded(push, self._take, came)
 
-    def _guarded(self, push: OnItsWay, act: Callable[[], object], _: object = None) -> None:
+    def _guarded(self, push: PendingPush, act: Callable[..., object], *given: object) -> None:
         """Do something for a push. Whatever comes of it, the push is answered once, and what it holds is given back: a
         mistake of ours costs the copies that it touched, and nobody else."""
         try:
-            act()
+            act(push, *given)
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
             log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
-            self._abandon(push, error)
-
-    def _abandon(self, push: OnItsWay, error: Exception) -> None:
-        if push.answered:
-            return
-        for index, state in enumerate(push.decision.states):
-            if state is None:
-                continue
-            push.failures[index] = Status.FAILED_COPY
-            try:
-                self._give_up(state, error)
-            except Exception as failure:  # noqa: BLE001 - whatever it is, the push is answered
-                log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=state.shuffle, why=error, trace=failure)
-        self._entries.pop(push.decision, None)
-        self._answer(push)
-        if push.landed is not None:
-            push.landed.set_result(None)
-
-    def _give_up(self, state: EpochState, error: Exception) -> None:
-        """Nobody knows what came of a push to this copy: it may not stand for all."""
-        if Life.FAILED not in LEGAL[state.life]:
-            return
-        try:
-            if state.copy is not None:
-                self._store.reduce.give_up(state, error)
-        finally:
-            self.reduce.broke(state)
+            lost, answered = self._pending.abandon(push)
+            for state in lost:
+                try:
+                    self._store.reduce.give_up(state, error)
+                except Exception as failure:  # noqa: BLE001 - whatever it is, the push is answered
+                    log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=state.shuffle, why=error, trace=failure)
+            self._answer_all(answered)
 
     def _refuse(self, request: Push, body: memoryview) -> HoldfastError | None:
         """The questions about the frame as a whole."""
@@ -258,257 +233,137 @@ class PushService:
         refusal = self.reduce.refuse(request)
         return None if refusal is None else error_for(refusal.status, refusal.why)
 
-    def _take(self, push: OnItsWay, rows: memoryview, body: memoryview) -> None:
+    def _take(self, push: PendingPush, came: Came) -> None:
         """Write what was taken, then answer, at once or when everything it waits for is there."""
-        decision = push.decision
-        request = decision.push
+        decision, request, size, body = push.decision, came.request, came.header.body_bytes, came.body.view
+        rows = memoryview(came.meta)[-PUSH_ENTRY.size * len(request.entries) :]
         if decision.opened:
             self._open(push)
-        taken = decision.whole or any(state is not None for state in decision.states)
-        slow = self._faults.wait_for(push.size)
-        replica = request.replica
+        slow = self._faults.wait_for(size)
         self._counters.push_frames += 1
-        self._counters.push_bytes += push.size
-        at_once = taken and replica is None and not slow and not decision.waits
-        if request.ack is Ack.MEMORY and at_once and not decision.opened and self._owed is None:
-            # But for first writes, which are the notes of their epochs.
+        self._counters.push_bytes += size
+        when = self._pending.when(push, slow=slow > 0)
+        if when is When.PROMISED:
             self._answer(push, release=False)
-            self._write_promised(push, rows, body)
+            self._write_promised(push, rows, came.body)
             if self.owed_bytes:
-                log_event(LogEvent.PUSH_MEMORY_WAITING, shuffle=request.shuffle, bytes=push.size)
+                log_event(LogEvent.PUSH_MEMORY_WAITING, shuffle=request.shuffle, bytes=size)
             return
-        if taken:
+        if push.taken:
             self._write(push, rows, body)
-        if not slow and not decision.waits and (not taken or (replica is None and request.ack is not Ack.SYNCED)):
+        later = when is When.LATER
+        steps = self._pending.begin(push, time.monotonic_ns(), slow=slow > 0) if later else None
+        if steps is None:
             self._answer(push)
             return
-        self.reduce.flying(decision)
-        self._entries[decision] = push
-        push.waits, push.since_ns = 1, time.monotonic_ns()
-        if taken and request.ack is Ack.SYNCED:
-            self._sync(push)
-        if taken and replica is not None:
-            self._forward(push, body)
-        for index, first in decision.waits:
-            self._wait_for(push, index, first)
+        if steps.directories:
+            for directory, future in zip(steps.directories, self._store.reduce.sync(decision), strict=True):
+                future.add_done_callback(partial(self._guarded, push, self._synced, directory))
+        if steps.chosen:
+            self._forward(push, steps.chosen, body)
         if slow:
-            push.waits += 1
-            self._loop.call_later(slow, self._guarded, push, partial(self._one_less, push))
-        self._one_less(push)
+            self._loop.call_later(slow, self._guarded, push, self._waited)
 
-    def _open(self, push: OnItsWay) -> None:
-        """Begin the copies of new epochs; where that fails the copy is given up before it held anything."""
+    def _open(self, push: PendingPush) -> None:
+        """Begin the copies of new epochs. On a disk that fails a copy is given up before it held anything."""
         for state in push.decision.opened:
             try:
                 self._store.reduce.begin(state)
                 self._counters.epochs_opened += 1
             except OSError as error:
-                self._drop_unopened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
+                self._pending.not_opened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
 
-    def _drop_unopened(self, push: OnItsWay, state: EpochState, status: Status) -> None:
-        self.reduce.broke(state)
-        for index, taken in enumerate(push.decision.states):
-            if taken is state:
-                push.failures[index] = status
-                push.decision.states[index] = None
-        push.decision.whole = False
+    def _write(self, push: PendingPush, rows: memoryview, body: memoryview) -> None:
+        failures = self._store.reduce.append(push.decision, rows, body)
+        flushed = self._store.reduce.flush(push.decision.marked) if push.decision.marked else ()
+        if failures or flushed:
+            self._pending.written(push, failures, flushed)
 
-    def _write(self, push: OnItsWay, rows: memoryview, body: memoryview) -> None:
-        decision = push.decision
-        failures = self._store.reduce.append(decision, rows, body)
-        for index, status in failures:
-            self._fail(push, index, status)
-        if decision.marked:
-            for state, status in self._store.reduce.flush([one for one in decision.marked if one.copy is not None]):
-                self._end(state, status)
-                if status is Status.FAILED_COPY:
-                    for index, taken in enumerate(decision.states):
-                        if taken is state:
-                            self._fail(push, index, status)
-
-    def _fail(self, push: OnItsWay, index: int, status: Status) -> None:
-        state = push.decision.states[index]
-        if state is not None:
-            self._end(state, status)
-        push.failures.setdefault(index, status)
-
-    def _end(self, state: EpochState, status: Status) -> None:
-        if status is Status.FAILED_COPY:
-            self.reduce.broke(state)
-        else:
-            self.reduce.split(state)
-
-    def _write_promised(self, push: OnItsWay, rows: memoryview, body: memoryview) -> None:
-        """Write what was acknowledged from memory. What finds no room is kept here until it does, and its epochs take
-        nothing more; after any other error nobody may take the rest of a copy for all."""
-        taken = push.decision.states
+    def _write_promised(self, push: PendingPush, rows: memoryview, body: Body) -> None:
+        """Write what was acknowledged from memory. What finds no room is kept here until it does."""
+        unforeseen = False
         try:
-            self._write(push, rows, body)
+            self._write(push, rows, body.view)
         except Exception as error:  # noqa: BLE001 - what was promised may not be there, whatever it is
             log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
-            push.failures = dict.fromkeys(range(len(taken)), int(Status.FAILED_COPY))
-        self._give_up_promised(push)
-        owed = {index for index, status in push.failures.items() if status == Status.NO_ROOM}
-        left = [state if index in owed and may_grow(state) else None for index, state in enumerate(taken)]
-        for state in filter(None, taken):
-            state.owed = state in left
-        if any(left):
-            push.decision.states = left
-            self._owed = push
+            unforeseen = True
+        for state in self._pending.promised(push, unforeseen=unforeseen):
+            self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
+        if self._pending.owed is not None:
+            self._owed = body
         else:
-            push.body.release()
+            body.release()
 
     def _write_owed(self) -> None:
         """Try again to write what found no room, but for what was dropped or given up meanwhile."""
-        if self._owed is None:
+        push, body = self._pending.retried(), self._owed
+        if push is None or body is None:
             return
-        push, self._owed = self._owed, None
-        decision = push.decision
-        decision.states = [state if may_grow(state) else None for state in decision.states]
-        decision.whole, decision.marked = False, []
-        push.failures.clear()
-        self._write_promised(push, memoryview(b""), push.body.view)
+        self._owed = None
+        self._write_promised(push, memoryview(b""), body)
         if self._owed is None:
-            log_event(LogEvent.PUSH_MEMORY_WRITTEN, shuffle=decision.push.shuffle)
-
-    def _give_up_promised(self, push: OnItsWay) -> None:
-        """What was acknowledged from memory could not be written: nobody may take the rest of its copy for all."""
-        for index, status in push.failures.items():
-            state = push.decision.states[index]
-            if state is not None and status != Status.NO_ROOM and Life.FAILED in LEGAL[state.life]:
-                self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
-                self.reduce.broke(state)
+            log_event(LogEvent.PUSH_MEMORY_WRITTEN, shuffle=push.decision.push.shuffle)
 
     # What an answer waits for.
 
-    def _sync(self, push: OnItsWay) -> None:
-        directories = dict.fromkeys([state.directory for state in push.decision.states if state is not None])
-        for directory, future in zip(directories, self._store.reduce.sync(push.decision), strict=True):
-            push.waits += 1
-            push.syncing.add(directory)
-            future.add_done_callback(partial(self._guarded, push, partial(self._synced, push, directory, future)))
+    def _waited(self, push: PendingPush) -> None:
+        self._answer_all(self._pending.waited(push))
 
-    def _synced(self, push: OnItsWay, directory: int, done: Future[Missing]) -> None:
-        """A directory's part of a push is on its disk, but for the epochs that storage names: those are given up, and
-        no others. What was dropped meanwhile is refused as any batch that comes after that."""
-        missing = done.result()
-        push.syncing.discard(directory)
-        for index, state in enumerate(push.decision.states):
-            if state is None or state.directory != directory:
-                continue
-            if EpochKey(state.shuffle, state.partition, state.epoch) in missing:
-                self._fail(push, index, Status.FAILED_COPY)
-            elif state.life is Life.GONE:
-                push.failures.setdefault(index, Status.SEALED)
-        self._one_less(push)
+    def _synced(self, push: PendingPush, directory: int, done: Future[Missing]) -> None:
+        missing, states = done.result(), filter(None, push.decision.states)
+        lost = [one for one in states if EpochKey(one.shuffle, one.partition, one.epoch) in missing] if missing else []
+        self._answer_all(self._pending.synced(push, directory, lost))
 
     def _look_at_late(self, now_ns: int) -> None:
         """No push waits for a disk without an end, or in silence: a disk that hangs must not keep the memory and the
         windows that pushes to other disks need."""
-        for push in list(self._entries.values()):
-            waited = (now_ns - push.since_ns) / 1e9
-            if waited < SAY_SECONDS:
-                break
-            if push.syncing and now_ns - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
-                self._said_ns = now_ns
-                directories = self._named(push.syncing)
-                log_event(
-                    LogEvent.PUSH_SYNC_SLOW, pushes=len(self._entries), seconds=int(waited), directories=directories
-                )
-            if waited >= SYNC_SECONDS and push.waits == len(push.syncing):
-                self._leave_disk(push)
-
-    def _leave_disk(self, push: OnItsWay) -> None:
-        """Answer a push that waits for nothing but disks that do not sync it. What it wrote stays, and is sealed if
-        they go on: readers drop what comes twice. Its epochs there take nothing more."""
-        for index, state in enumerate(push.decision.states):
-            if state is not None and state.directory in push.syncing:
-                self.reduce.split(state)
-                push.failures.setdefault(index, Status.DISK_FAILED)
-        push.waits = 1
-        self._one_less(push)
+        stuck = self._pending.stuck(now_ns, SAY_SECONDS)
+        if stuck is not None and now_ns - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
+            self._said_ns = now_ns
+            seconds, directories = stuck[0] // 10**9, self._named(stuck[1])
+            log_event(LogEvent.PUSH_SYNC_SLOW, pushes=len(self._pending), seconds=seconds, directories=directories)
+        self._answer_all(self._pending.leave_disks(now_ns))
 
     def _named(self, directories: set[int]) -> str:
         found = self._store.directories()
         return ", ".join(str(found[number].path) for number in sorted(directories))
 
-    def _forward(self, push: OnItsWay, body: memoryview) -> None:
-        """Repeat what was taken to the replica, batches that failed here left out."""
-        decision = push.decision
-        chosen = [
-            index for index, state in enumerate(decision.states) if state is not None and index not in push.failures
-        ]
-        if not chosen:
-            return
-        push.waits += 1
-        task = awaited(self.forwarder.forward(decision.push, chosen, body))
+    def _forward(self, push: PendingPush, chosen: list[int], body: memoryview) -> None:
+        """Repeat what was taken to the replica."""
+        task = awaited(self.forwarder.forward(push.decision.push, chosen, body))
         self._counters.forwards += 1
-        task.add_done_callback(lambda done: self._guarded(push, lambda: self._forwarded(push, chosen, done)))
+        task.add_done_callback(partial(self._guarded, push, self._forwarded, chosen))
 
-    def _forwarded(self, push: OnItsWay, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
+    def _forwarded(self, push: PendingPush, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         error = None if done.cancelled() else done.exception()
         refused = chosen if done.cancelled() or error is not None else done.result()
-        for index in refused:
-            push.failures.setdefault(index, Status.REPLICA_FAILED)
         self._counters.forwards_failed += bool(refused)
         now_ns = time.monotonic_ns()
         if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
             self._replica_said_ns = now_ns
             log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, why=error)
-        self._one_less(push)
+        self._answer_all(self._pending.forwarded(push, refused))
 
-    def _wait_for(self, push: OnItsWay, index: int, first: Decision) -> None:
-        """A batch that came before, whose first arrival is not answered yet: it gets the same outcome."""
-        other = self._entries.get(first)
-        if other is None:
-            return
-        if push.header.type is FrameType.REPLICATE and first.push.replica is not None:
-            # This worker is the primary of that epoch, so nobody replicates it here, unless a client has named two
-            # workers as each other's replica: they would wait for one another until both gave up.
-            push.failures.setdefault(index, Status.BAD_ORDER)
-            return
-        entry = push.decision.push.entries[index][:3]
-        push.waits += 1
-        if other.landed is None:
-            other.landed = self._loop.create_future()
+    def _answer_all(self, answered: Sequence[PendingPush]) -> None:
+        for push in answered:
+            self._guarded(push, self._answer)
 
-        def landed(_: asyncio.Future[None]) -> None:
-            at = next(number for number, one in enumerate(first.push.entries) if one[:3] == entry)
-            status = other.failures.get(at)
-            if status is not None:
-                push.failures.setdefault(index, status)
-            self._one_less(push)
-
-        other.landed.add_done_callback(lambda done: self._guarded(push, partial(landed, done)))
-
-    def _one_less(self, push: OnItsWay) -> None:
-        push.waits -= 1
-        if not push.waits and not push.answered:
-            self._entries.pop(push.decision, None)
-            self._answer(push)
-            if push.landed is not None:
-                push.landed.set_result(None)
-
-    def _answer(self, push: OnItsWay, *, release: bool = True) -> None:
-        decision = push.decision
-        push.answered = True
+    def _answer(self, push: PendingPush, *, release: bool = True) -> None:
+        connection, header, _, request, body, account = self._came.pop(push)
         # What it holds first: nothing that goes wrong with the answer may keep it.
         if release:
-            push.body.release()
-        number = push.connection.number
-        granted = push.credits.answered(number, push.size, time.monotonic_ns())
+            body.release()
+        granted = account.answered(connection.number, header.body_bytes, time.monotonic_ns())
         try:
-            self.reduce.landed(decision, list(push.failures))
-            statuses = decision.statuses
-            if push.failures:
-                statuses = sorted({**dict(statuses), **push.failures}.items())
-            answer = PushAnswer(push.credits.window(number), statuses).encode()
+            statuses = self._pending.answer(push)
+            answer = PushAnswer(account.window(connection.number), statuses).encode()
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-            push.connection.refuse(push.header, refusal(error))
+            connection.refuse(header, refusal(error))
         else:
-            push.connection.reply(push.header, answer)
-            self._counters.push_batches += len(decision.push.entries)
-            self._counters.batches_refused(status for _, status in statuses)
+            connection.reply(header, answer)
+            self._counters.push_batches += len(request.entries)
+            if statuses:
+                self._counters.batches_refused(status for _, status in statuses)
         if granted:
             self._grant(granted)
 
@@ -536,16 +391,16 @@ class PushService:
 
     def _seal_drained(self) -> None:
         if self.reduce.draining:  # those that could not be sealed before, too
-            self.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_anywhere())
 
     def _look_at_rooms(self) -> None:
         """Move what should move, and split what is on disks that are full or not well."""
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
-            self.seal_split(self.reduce.split_in(directory))
+            self._seals.seal_split(self.reduce.split_in(directory))
         rooms = [space.room if space is not None else 0 for space in spaces]
-        self._until_look = max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
+        self._until_look = look_after_bytes(rooms)
         self.reduce.set_rooms([room > 0 for room in rooms])
 
     def full(self) -> list[str]:
@@ -577,19 +432,26 @@ class PushService:
     @property
     def owed_bytes(self) -> int:
         """What was acknowledged from memory and waits for room on a disk."""
-        return self._owed.size if self._owed is not None else 0
+        return len(self._owed.view) if self._owed is not None else 0
 
     def end(self) -> None:
         """This worker ends in order: seal what it acknowledged from memory, since a later start finds only what is
         sealed of that."""
         self._write_owed()
-        self.seal_split(self.reduce.split_memory())
+        self._seals.seal_split(self.reduce.split_memory())
 
     def drain(self, yes: bool) -> None:
         """Split everything open, seal it and take no new epochs, or go back to normal."""
         self.reduce.drain(yes)
         if yes:
-            self.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_anywhere())
+
+
+def check_sizes(request: Push, size: int) -> None:
+    """The batches make up the body, and none is shorter than a header."""
+    sizes = [entry[3] for entry in request.entries]
+    if sum(sizes) != size or min(sizes) < HEADER_BYTES:
+        raise ProtocolError(f"{request.shuffle}: the batches of a push do not make up its {size} bytes")
 
 
 assert SYNC_SECONDS > FORWARD_SECONDS, "the replica has answered by then"

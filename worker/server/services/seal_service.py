@@ -42,7 +42,7 @@ class SealService:
     def __init__(self, store: Store, counters: Counters, reduce: Reduce) -> None:
         self._store = store
         self._counters = counters
-        self._reduce = reduce
+        self.reduce = reduce
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
@@ -101,17 +101,17 @@ class SealService:
 
     async def _seal(self, request: Seal) -> list[SealedEpoch]:
         began = time.monotonic_ns()
-        if self._reduce.forgot(request.shuffle):
+        if self.reduce.forgot(request.shuffle):
             gone = Status.UNKNOWN_FILE
             return [SealedEpoch(PartitionId(one), Epoch(epoch), gone) for one, epoch in request.epochs]
         final = bool(request.flags & SealFlag.FINAL)
-        states = self._reduce.seal(request.shuffle, final, request.epochs)
+        states = self.reduce.seal(request.shuffle, final, request.epochs)
         try:
             return await self._seal_states(request, final, states, began)
         finally:  # whatever came: what is not sealed may be sealed when it is asked for again
             for state in states:
                 if state is not None:
-                    self._reduce.not_sealed(state)
+                    self.reduce.not_sealed(state)
 
     async def _ended(self, request: Seal, outcomes: Collection[asyncio.Future[Answers]]) -> None:
         """Return when these seals have ended. Raises RetryError BUSY if that may take for ever, as one of them needs a
@@ -138,7 +138,7 @@ class SealService:
             if isinstance(one, SealedEpoch):
                 answers.append(one)
                 if state is not None:
-                    self._reduce.sealed(state)  # by a seal whose asker did not wait for the end
+                    self.reduce.sealed(state)  # by a seal whose asker did not wait for the end
                 continue
             error = outcomes[id(one)].exception()
             if error is not None:
@@ -146,7 +146,7 @@ class SealService:
                 continue
             answers.append(outcomes[id(one)].result()[key])
             if state is not None:
-                self._reduce.sealed(state)
+                self.reduce.sealed(state)
         if errors:
             raise errors[0] if isinstance(errors[0], HoldfastError) else HoldfastError(str(errors[0]))
         self._counters.epochs_sealed += sum(answer.status == Status.OK for answer in answers)

@@ -29,7 +29,7 @@ from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.refusal import refusal
-from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource, MapSource, Sending, Source
+from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource, FrameSource, MapSource, Sending
 from holdfast.worker.storage.answers import UnreadableError, unreadable
 from holdfast.worker.storage.reader import FILE_ROWS
 from holdfast.worker.storage.sealed_locations import SealedLocation
@@ -56,7 +56,7 @@ class StreamService:
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
-        self._sources: dict[int, Source] = {}
+        self._sources: dict[int, FrameSource] = {}
         #: connections whose pump will run
         self._scheduled: set[ServerConnection] = set()
         self.streams = Streams(standing.incarnation)
@@ -166,7 +166,7 @@ class StreamService:
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())
 
-    def _begin(self, connection: ServerConnection, stream: int, source: Source, opened: bytes) -> None:
+    def _begin(self, connection: ServerConnection, stream: int, source: FrameSource, opened: bytes) -> None:
         self._counters.streams_opened += 1
         connection.reply(source.header, opened)
         if source.done:
@@ -282,7 +282,7 @@ class StreamService:
             self._forget(connection, stream)
         return sending.size
 
-    def _send(self, connection: ServerConnection, source: Source, sending: Sending) -> None:
+    def _send(self, connection: ServerConnection, source: FrameSource, sending: Sending) -> None:
         """Send a frame: one in pieces, a small one, or one of what was fetched, through memory; others by sendfile,
         unless a disk is not well: what cannot be read ends the connection then, with all that others do on it."""
         request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
@@ -308,12 +308,12 @@ class StreamService:
         file_range.failed = partial(self._unread, fileno)
         connection.send_range(source.type, request_id, sending.meta, file_range)
 
-    def _send_end(self, connection: ServerConnection, stream: int, source: Source) -> None:
+    def _send_end(self, connection: ServerConnection, stream: int, source: FrameSource) -> None:
         """End a stream that has nothing to send."""
         connection.send(source.type, source.header.request_id, source.end(stream), response=True)
         self.streams.close(connection.number, stream)
 
-    def _fail(self, connection: ServerConnection, stream: int, source: Source, error: HoldfastError) -> None:
+    def _fail(self, connection: ServerConnection, stream: int, source: FrameSource, error: HoldfastError) -> None:
         log_event(LogEvent.STREAM_FAILED, peer=connection.peer, status=error.status.name, why=error)
         self._counters.streams_failed += 1
         self._forget(connection, stream)

@@ -64,7 +64,7 @@ class Sending(NamedTuple):
     fetches: Times | None
 
 
-class Source(Protocol):
+class FrameSource(Protocol):
     """Where the frames of a stream come from. `take` raises what storage raises."""
 
     #: of the request that opened the stream, whose id all data frames carry
@@ -227,7 +227,6 @@ class ChunkSearch:
         self._views = views
         #: of the stream; made by the first chunk on the DFS
         self.seat: FetchLease | None = None
-        self.revoke: Callable[[], None] = lambda: None
         #: the chunk on the DFS that is looked through
         self._searched: Distant | None = None
         #: the longest chunk that is wanted
@@ -259,8 +258,9 @@ class ChunkSearch:
         if self._searched is not None:
             self._searched.let_go()
 
-    def chunks(self) -> Iterator[_Chunk | None]:
-        """Find one after the other; None: some work was done, which is enough for one turn of the loop.
+    def chunks(self, revoke: Callable[[], None]) -> Iterator[_Chunk | None]:
+        """Find one after the other; None: some work was done, which is enough for one turn of the loop. `revoke` gives
+        back what was fetched, where others need its room.
 
         The last chunk of an epoch comes also if nothing of it is wanted, so that the reader knows that this is all.
         Raises DataLostError, CorruptError and RerouteError DISK_FAILED, which name the chunk.
@@ -275,7 +275,7 @@ class ChunkSearch:
             for number, row in rows:
                 # The file may have moved since the view was found. The chunks are the same, wherever they lie.
                 copy = view.copy if view is not None and not self._is_whole(row) else None
-                body = copy or self._open(place, number, row)
+                body = copy or self._open(place, number, row, revoke)
                 some: list[tuple[int, int]] = []
                 if self._is_whole(row):
                     some = [(0, row.length)]
@@ -328,11 +328,11 @@ class ChunkSearch:
         """Whether all of a chunk is wanted."""
         return self._begin <= row.map_min and row.map_max < self._end
 
-    def _open(self, place: SealedLocation, number: int, row: ChunkRow) -> Handle | Distant:
+    def _open(self, place: SealedLocation, number: int, row: ChunkRow, revoke: Callable[[], None]) -> Handle | Distant:
         if place.away:
             assert self._away is not None, "places on the DFS are given out by stores that have one"
             if self.seat is None:
-                self.seat = FetchLease(self._away.seats, self.revoke, 2 * self._longest)
+                self.seat = FetchLease(self._away.seats, revoke, 2 * self._longest)
             return Distant(self._away, self.seat, place.path, row, f"{place.key} chunk {number}")
         try:
             handle = self._open_files.open(place.path)
@@ -378,7 +378,14 @@ class ChunkSource:
     def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
         self.header = header
         self._search = search
-        self._found = Steady(search.chunks())
+        # Not held by what it holds, which would keep all of it until the next collection of cycles.
+        me = weakref.WeakMethod(self.let_go)
+
+        def revoke() -> None:
+            if (let_go := me()) is not None:
+                let_go()
+
+        self._found = Steady(search.chunks(revoke))
         #: nothing comes behind what is known
         self._over = False
         self._sequence = 0
@@ -388,9 +395,6 @@ class ChunkSource:
         self._waits = False
         #: when the last frame was taken
         self._taken_ns = time.monotonic_ns()
-        # Not held by what it holds, which would keep all of it until the next collection of cycles.
-        me = weakref.WeakMethod(self.let_go)
-        search.revoke = lambda: (it := me()) and it()
         #: first range of the chunk that is not sent whole, what is sent of it, and what is left of all
         self._range = self._sent = self._left = 0
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from holdfast.common.ids import NO_WORKER
 from holdfast.master.placement.assign import assign
 from holdfast.master.placement.members import Member, NotEnoughError
-from holdfast.master.placement.policy import Candidates, Constraint, Disk, Policy, gradient_shares, shares
+from holdfast.master.placement.policy import Candidates, Constraint, DirectoryLoad, Policy, gradient_shares, shares
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.ring import map_ring
@@ -148,7 +148,7 @@ def test_weights_are_free_bytes_with_a_cap() -> None:
     """50, 100, 100, 200 and 500 free bytes with a multiple of 4 are 50:100:100:200:400 (the example of the reference);
     one that was not heard yet counts as the smallest."""
     members = [Member(n, f"h{n}") for n in range(6)]
-    disks = {n: [Disk(free, 0, 0)] for n, free in enumerate((50, 100, 100, 200, 500))}
+    disks = {n: [DirectoryLoad(free, 0, 0)] for n, free in enumerate((50, 100, 100, 200, 500))}
     policy = Policy(order="weighted", multiple=4)
     assert shares(policy, members[:5], disks) == pytest.approx([part / 850 for part in (50, 100, 100, 200, 400)])
     assert shares(policy, members, disks)[5] == pytest.approx(shares(policy, members, disks)[0])
@@ -157,19 +157,21 @@ def test_weights_are_free_bytes_with_a_cap() -> None:
 def test_faster_disks_take_more_by_a_gradient() -> None:
     """Ten disks in five groups of two: each group takes 1.1 times what the next one takes; equal disks are alike."""
     policy = Policy(order="loadaware")
-    found = gradient_shares(policy, [[Disk(1, 0, 100 * n)] for n in range(10)])
+    found = gradient_shares(policy, [[DirectoryLoad(1, 0, 100 * n)] for n in range(10)])
     assert [found[n] / found[n + 2] for n in range(8)] == pytest.approx([1.1] * 8)
     assert found[0] == pytest.approx(found[1])
-    assert gradient_shares(policy, [[Disk(1, n, 7)] for n in range(10)]) == pytest.approx([0.1] * 10)
+    assert gradient_shares(policy, [[DirectoryLoad(1, n, 7)] for n in range(10)]) == pytest.approx([0.1] * 10)
     # A worker with two disks has two parts; one that was not heard has one.
-    assert gradient_shares(policy, [[Disk(1, 0, 7)] * 2, [Disk(1, 0, 7)]]) == pytest.approx([2 / 3, 1 / 3])
-    assert sum(gradient_shares(policy, [[], [Disk(1, 0, 5)]])) == pytest.approx(1)
+    assert gradient_shares(policy, [[DirectoryLoad(1, 0, 7)] * 2, [DirectoryLoad(1, 0, 7)]]) == pytest.approx(
+        [2 / 3, 1 / 3]
+    )
+    assert sum(gradient_shares(policy, [[], [DirectoryLoad(1, 0, 5)]])) == pytest.approx(1)
 
 
 def test_load_decides_how_much_each_gets() -> None:
     """Of a thousand partitions each worker has its share to the unit, and racks of pairs still differ."""
     members = [Member(n, f"h{n}", f"/x/r{n % 3}") for n in range(9)]
-    disks = {n: [Disk(1, 0, 100 * (n // 3))] for n in range(9)}
+    disks = {n: [DirectoryLoad(1, 0, 100 * (n // 3))] for n in range(9)}
     policy = Policy(order="loadaware", groups=3, gradient=0.5)
     found = assign(policy, Candidates(members, disks=disks), 1_000, 2, Random(3))
     held = Counter(one for place in found.places for one in place)

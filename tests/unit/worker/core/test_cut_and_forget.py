@@ -8,8 +8,8 @@ from holdfast.common.errors import ProtocolError
 from holdfast.common.formats.messages import PROTOCOL_VERSION, Hello
 from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.statuses import Status
-from holdfast.worker.core.forgetting import BATCH_KEYS_MAX, Verdict, batches, judge
-from holdfast.worker.core.greeting import check_hello
+from holdfast.worker.core.access import check_hello
+from holdfast.worker.core.forgetting import BATCH_KEYS_MAX, ForgetVerdict, batches, judge
 from holdfast.worker.core.read.cut import Cutter
 
 KEYS = [ShuffleKey(Instance(bytes(16)), ShuffleId(n), Generation(0)) for n in range(5)]
@@ -42,7 +42,7 @@ def ask(
     cluster: str = "c",
     unheard: tuple[ShuffleKey, ...] = (),
     state: int = 7,
-) -> Verdict:
+) -> ForgetVerdict:
     """Judge an answer about KEYS[:3] asked at index 10 by a worker of cluster c that registered with state 7."""
     return judge(
         asked=KEYS[:3],

@@ -8,10 +8,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
 from holdfast.worker.core.budget import divide
-from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, Limits, Outcome, WindowMean
+from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, HealthLimits, Outcome, WindowMean
 
 S = 1_000_000_000
-LIMITS = Limits(probe_timeout_ns=30 * S, errors_max=3, error_window_ns=60 * S, probes_to_return=3)
+LIMITS = HealthLimits(probe_timeout_ns=30 * S, errors_max=3, error_window_ns=60 * S, probes_to_return=3)
 
 
 def good(health: Health, *seconds: int) -> None:
@@ -70,7 +70,7 @@ def test_errors_far_apart_are_not_promoted() -> None:
 
 def test_a_disk_that_fails_again_after_each_return_is_promoted() -> None:
     """Errors count over returns."""
-    health = Health(Limits(probes_to_return=1))
+    health = Health(HealthLimits(probes_to_return=1))
     for second in (0, 10):
         health.failed(second * S)
         good(health, second + 2)
@@ -133,7 +133,7 @@ def test_a_directory_that_went_says_nothing_against_the_disk() -> None:
 
 def test_a_probe_that_began_before_the_error_proves_nothing() -> None:
     """The error came while the probe was under way: that one does not count, though it ended well."""
-    health = Health(Limits(probes_to_return=1))
+    health = Health(HealthLimits(probes_to_return=1))
     health.failed(10 * S)
     health.probe_ended(11 * S, 2 * S, Outcome.GOOD)
     assert not may_return(health)
@@ -157,7 +157,7 @@ class HealthStories(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.limits = Limits(probe_timeout_ns=30 * S, errors_max=2, error_window_ns=60 * S, probes_to_return=2)
+        self.limits = HealthLimits(probe_timeout_ns=30 * S, errors_max=2, error_window_ns=60 * S, probes_to_return=2)
         self.health = Health(self.limits)
         self.now = S
         #: (began, ended, "good", "bad" or "none") since the last return

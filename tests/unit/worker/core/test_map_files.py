@@ -27,27 +27,27 @@ from holdfast.worker.core.write.map_files import (
     ORPHAN_GRACE_NS,
     AbortAsked,
     Accepting,
-    Append,
     Began,
     Broke,
     ConnectionLost,
     Create,
     Done,
-    Draining,
     Drop,
     Effect,
     Event,
-    Life,
+    FileLife,
     MapFiles,
     NotCreated,
     OpenAsked,
     PushAsked,
     Refuse,
-    Seal,
     SealAsked,
     SealEnded,
+    SealFile,
+    SetDraining,
     ShuffleForgotten,
     Tick,
+    WriteBody,
 )
 
 SHUFFLE = ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0))
@@ -93,13 +93,13 @@ def refusals(effects: Sequence[Effect]) -> list[Status]:
 
 
 def test_a_file_is_opened_filled_sealed_and_then_left_to_storage(files: MapFiles) -> None:
-    """The usual life: Create, Append, Seal, and no record is left once the seal ended."""
+    """The usual life: Create, WriteBody, SealFile, and no record is left once the seal ended."""
     assert steps(files, opening(key())) == [Create("open 0.0 on 1", key(), 1, 10, Ack.WRITTEN)]
-    assert steps(files, PushAsked(1, "p", 1)) == [Append("p", key(), Ack.WRITTEN)]
-    assert steps(files, SealAsked("s", key(), TOTALS)) == [Seal("s", key(), TOTALS)]
-    assert files.life(key()) == Life.SEALING
+    assert steps(files, PushAsked(1, "p", 1)) == [WriteBody("p", key(), Ack.WRITTEN)]
+    assert steps(files, SealAsked("s", key(), TOTALS)) == [SealFile("s", key(), TOTALS)]
+    assert files.life(key()) == FileLife.SEALING
     assert steps(files, SealEnded(key(), sealed=True)) == []
-    assert (files.life(key()), files.count, files.seals) == (Life.NONE, 0, 0)
+    assert (files.life(key()), files.count, files.seals) == (FileLife.NONE, 0, 0)
 
 
 def test_nothing_is_opened_before_the_masters_accepted_the_worker() -> None:
@@ -134,7 +134,7 @@ def test_opening_again_takes_the_file_over(files: MapFiles) -> None:
     steps(files, opening(key(), connection=1))
     assert steps(files, opening(key(), connection=2)) == [Create("open 0.0 on 2", key(), 2, 10, Ack.WRITTEN)]
     assert refusals(steps(files, PushAsked(1, "p", 1))) == [Status.UNKNOWN_FILE]
-    assert isinstance(steps(files, PushAsked(2, "p", 2))[0], Append)
+    assert isinstance(steps(files, PushAsked(2, "p", 2))[0], WriteBody)
 
 
 def test_a_file_that_is_being_sealed_takes_nothing_more(files: MapFiles) -> None:
@@ -142,14 +142,14 @@ def test_a_file_that_is_being_sealed_takes_nothing_more(files: MapFiles) -> None
     steps(files, opening(key()), SealAsked("s", key(), TOTALS))
     assert refusals(steps(files, PushAsked(1, "p", 1))) == [Status.SEALED]
     assert refusals(steps(files, opening(key(), connection=2))) == [Status.BUSY]
-    assert steps(files, SealAsked("again", key(), TOTALS)) == [Seal("again", key(), TOTALS)]
+    assert steps(files, SealAsked("again", key(), TOTALS)) == [SealFile("again", key(), TOTALS)]
     steps(files, SealEnded(key(), sealed=True), SealEnded(key(), sealed=True))
     assert files.seals == 0
 
 
 def test_a_seal_without_a_record_is_for_storage_to_answer(files: MapFiles) -> None:
     """Answers are repeated after a restart, when no record exists any more."""
-    assert steps(files, SealAsked("s", key(), TOTALS)) == [Seal("s", key(), TOTALS)]
+    assert steps(files, SealAsked("s", key(), TOTALS)) == [SealFile("s", key(), TOTALS)]
     steps(files, SealEnded(key(), sealed=False))
 
 
@@ -180,19 +180,19 @@ def test_a_seal_that_failed_leaves_no_half_life(files: MapFiles) -> None:
     """Wrong totals drop the file (CORRUPT); a failed sync keeps it FAILED as long as its owner is there."""
     steps(files, opening(key(1)), SealAsked("s", key(1), TOTALS))
     steps(files, Broke(key(1), Status.CORRUPT), SealEnded(key(1), sealed=False))
-    assert files.life(key(1)) == Life.NONE
+    assert files.life(key(1)) == FileLife.NONE
     steps(files, opening(key(2)), SealAsked("s", key(2), TOTALS))
     steps(files, Broke(key(2), Status.FAILED_COPY), SealEnded(key(2), sealed=False))
-    assert files.life(key(2)) == Life.FAILED
+    assert files.life(key(2)) == FileLife.FAILED
     steps(files, ConnectionLost(1, 0))
-    assert files.life(key(2)) == Life.NONE
+    assert files.life(key(2)) == FileLife.NONE
 
 
 def test_an_orphan_may_be_sealed_within_its_grace_and_is_dropped_after(files: MapFiles) -> None:
     """A connection's death alone drops nothing: its writer may come back and seal by key."""
     steps(files, opening(key(1)), opening(key(2)), ConnectionLost(1, now_ns=100))
     assert steps(files, Tick(100 + ORPHAN_GRACE_NS - 1)) == []
-    assert steps(files, SealAsked("s", key(1), TOTALS)) == [Seal("s", key(1), TOTALS)]
+    assert steps(files, SealAsked("s", key(1), TOTALS)) == [SealFile("s", key(1), TOTALS)]
     assert steps(files, Tick(100 + ORPHAN_GRACE_NS)) == [Drop(key(2))]
     steps(files, SealEnded(key(1), sealed=True))
     assert files.count == 0
@@ -211,7 +211,7 @@ def test_a_forgotten_shuffle_loses_its_open_files_and_gets_no_new_ones(files: Ma
     steps(files, opening(key(1)), opening(key(2, shuffle=OTHER)))
     assert steps(files, ShuffleForgotten(SHUFFLE)) == [Drop(key(1))]
     assert refusals(steps(files, opening(key(1)))) == [Status.UNKNOWN_SHUFFLE]
-    assert files.life(key(2, shuffle=OTHER)) == Life.OPEN
+    assert files.life(key(2, shuffle=OTHER)) == FileLife.OPEN
 
 
 def test_a_new_incarnation_appends_to_nothing_old(files: MapFiles) -> None:
@@ -247,7 +247,7 @@ def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch, files: MapFiles) -> 
     monkeypatch.setattr(map_files, "SEALS_MAX", 1)
     steps(files, SealAsked("s", key(1), TOTALS))
     assert refusals(steps(files, SealAsked("t", key(2), TOTALS))) == [Status.BUSY]
-    assert isinstance(steps(files, SealEnded(key(1), sealed=False), SealAsked("t", key(2), TOTALS))[0], Seal)
+    assert isinstance(steps(files, SealEnded(key(1), sealed=False), SealAsked("t", key(2), TOTALS))[0], SealFile)
     steps(files, SealEnded(key(2), sealed=False))
 
 
@@ -262,16 +262,16 @@ def test_what_is_forgotten_is_bounded(monkeypatch: pytest.MonkeyPatch, files: Ma
 def test_row_36_a_draining_worker_ends_what_it_began_and_sends_new_maps_on(files: MapFiles) -> None:
     """A file that is being written goes on, also when its writer opens it again; a new one hears HARD_SPLIT, by which
     its writer goes to the next worker; afterwards all is as before."""
-    steps(files, opening(key(1)), Draining(True))
-    assert steps(files, PushAsked(1, "p", 1)) == [Append("p", key(1), Ack.WRITTEN)]
+    steps(files, opening(key(1)), SetDraining(True))
+    assert steps(files, PushAsked(1, "p", 1)) == [WriteBody("p", key(1), Ack.WRITTEN)]
     assert isinstance(steps(files, opening(key(1)))[0], Create)
-    assert isinstance(steps(files, SealAsked("s", key(1), TOTALS))[0], Seal)
+    assert isinstance(steps(files, SealAsked("s", key(1), TOTALS))[0], SealFile)
     assert files.writing == 1
     assert refusals(steps(files, opening(key(2)))) == [Status.HARD_SPLIT]
     assert MEANINGS[Status.HARD_SPLIT].moves_map
     steps(files, SealEnded(key(1), sealed=True))
     assert files.writing == 0
-    assert isinstance(steps(files, Draining(False), opening(key(2)))[0], Create)
+    assert isinstance(steps(files, SetDraining(False), opening(key(2)))[0], Create)
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
@@ -285,7 +285,7 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
     assignment = MapAssignment(tuple(WorkerId(number) for number in range(workers)), copies)
     ring = [MapFiles(MINE, Accepting(True)) for _ in range(workers)]
     for number in range(workers):
-        steps(ring[number], Draining(not others or number == 0))
+        steps(ring[number], SetDraining(not others or number == 0))
     for map_id in range(workers):
         for epoch in range(workers + copies + 1):
             places = route.places(assignment, MapId(map_id), Epoch(epoch))
@@ -312,13 +312,13 @@ def test_attempts_that_were_turned_away_are_bounded(monkeypatch: pytest.MonkeyPa
 
 def test_the_table_of_lives_is_closed() -> None:
     """Every state has a row, and the ends have no way out."""
-    assert set(LEGAL) == set(Life)
-    assert LEGAL[Life.SEALED] == LEGAL[Life.GONE] == ()
+    assert set(LEGAL) == set(FileLife)
+    assert LEGAL[FileLife.SEALED] == LEGAL[FileLife.GONE] == ()
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_stories_keep_the_invariants(seed: int) -> None:
-    """In whatever order: invariants hold, an Append names an open file, a sealed file is never dropped."""
+    """In whatever order: invariants hold, a WriteBody names an open file, a sealed file is never dropped."""
     chance = random.Random(seed)
     files = MapFiles(MINE, Accepting(True))
     running: list[MapFileKey] = []
@@ -340,15 +340,15 @@ def test_random_stories_keep_the_invariants(seed: int) -> None:
             good = chance.random() < 0.7
             if not good:
                 files.step(Broke(ending, chance.choice([Status.CORRUPT, Status.FAILED_COPY])))
-            elif files.life(ending) == Life.SEALING:
+            elif files.life(ending) == FileLife.SEALING:
                 sealed.add(ending)
             event = SealEnded(ending, good)
         if isinstance(event, OpenAsked) and file in sealed:
             continue  # storage would refuse it
         for effect in files.step(event):
-            if isinstance(effect, Append):
-                assert files.life(effect.file) == Life.OPEN
-            if isinstance(effect, Seal):
+            if isinstance(effect, WriteBody):
+                assert files.life(effect.file) == FileLife.OPEN
+            if isinstance(effect, SealFile):
                 running.append(effect.file)
             if isinstance(effect, Drop):
                 assert effect.file not in sealed

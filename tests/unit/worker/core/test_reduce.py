@@ -15,9 +15,9 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.write import reduce as module
 from holdfast.worker.core.write.credits import CREDIT_LIFE_NS, Credits
 from holdfast.worker.core.write.epochs import Life
-from holdfast.worker.core.write.reduce import Limits, Reduce
-from holdfast.worker.core.write.seen_batches import HOLES_MAX, LANES_MAX, BatchSequence, Decision
-from tests.support.reduce_data import shuffle_of
+from holdfast.worker.core.write.reduce import Reduce, SplitLimits
+from holdfast.worker.core.write.seen_batches import HOLES_MAX, LANES_MAX, BatchSequence, PushDecision
+from tests.support.reduce_data import by_turns, shuffle_of
 
 SHUFFLE = shuffle_of()
 
@@ -45,13 +45,13 @@ def push(
 @pytest.fixture
 def core() -> Reduce:
     """A core that accepts and knows the shuffle."""
-    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce = Reduce(Incarnation(5), by_turns(1), SplitLimits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     reduce.introduce(push((0, 0, 0)), False, [(77, 0)])
     return reduce
 
 
-def taken(decision: Decision) -> list[bool]:
+def taken(decision: PushDecision) -> list[bool]:
     """Which entries are taken."""
     return [state is not None for state in decision.states]
 
@@ -121,7 +121,7 @@ def test_closed_epochs_never_accept(core: Reduce) -> None:
 
 def test_an_epoch_sealed_before_its_shuffle_came_never_accepts() -> None:
     """A hard-split epoch may be sealed on a replica that has had nothing of the shuffle; its other epochs are taken."""
-    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce = Reduce(Incarnation(5), by_turns(1), SplitLimits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     assert reduce.seal(SHUFFLE, False, [(3, 0)]) == [None]
     reduce.introduce(push((0, 0, 0)), False, [])
@@ -132,7 +132,7 @@ def test_epochs_sealed_before_their_shuffles_are_bounded(monkeypatch: pytest.Mon
     """However few shuffles they are of: beyond the bound an early seal is BUSY and a final one is not; those of a
     shuffle that came, was committed or was forgotten make room."""
     monkeypatch.setattr(module, "SEALED_FIRST_MAX", 6)
-    reduce = Reduce(Incarnation(5), Limits(1 * MIB, 2 * MIB))
+    reduce = Reduce(Incarnation(5), by_turns(1), SplitLimits(1 * MIB, 2 * MIB))
     reduce.closed_because = ""
     first, second, third, fourth = (shuffle_of(number) for number in range(1, 5))
     for shuffle in (first, second, third):
@@ -194,10 +194,13 @@ def test_marks_ask_for_flushes(core: Reduce) -> None:
 
 
 def test_without_room_epochs_split_and_none_begins(core: Reduce) -> None:
-    """A full directory splits what it holds; new epochs go to the other one, or nowhere when draining."""
+    """A full directory splits what it holds; new epochs go to the other one and never to this, and nowhere when
+    draining."""
     core.set_rooms([True, True])
+    core.choose = by_turns(2)
     assert [state.directory for state in core.decide(push((0, 0, 0), (1, 0, 0))).states if state] == [0, 1]
     core.set_rooms([False, True])
+    assert dict(core.decide(push((2, 0, 0))).statuses) == {0: Status.NO_ROOM}
     decision = core.decide(push((0, 0, 1), (1, 0, 1), (2, 0, 0)))
     assert dict(decision.statuses) == {0: Status.HARD_SPLIT}
     assert [state.directory for state in decision.states if state] == [1, 1]

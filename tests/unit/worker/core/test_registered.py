@@ -8,7 +8,7 @@ from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey, StateId, WorkerId
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write import registered as module
-from holdfast.worker.core.write.registered import ANSWER_NS, Registered
+from holdfast.worker.core.write.registered import ANSWER_NS, RegisteredShuffles
 
 
 def key(number: int, state: int = 1) -> ShuffleKey:
@@ -32,7 +32,7 @@ class Told:
 def test_all_that_wait_are_answered_at_once_and_once() -> None:
     """One question for all who ask for the same; what is registered is remembered, what is not is not, and may be in a
     moment. A key without a state stands for no data, whatever the masters say of it."""
-    registered, told = Registered(), Told()
+    registered, told = RegisteredShuffles(), Told()
     registered.ask(key(1), 1, 0, told.by("a"))
     registered.ask(key(1), 2, 0, told.by("b"))
     registered.ask(key(2), 1, 0, told.by("c"))
@@ -51,7 +51,7 @@ def test_all_that_wait_are_answered_at_once_and_once() -> None:
 
 def test_what_is_learnt_meanwhile_ends_the_wait() -> None:
     """The leader tells of a shuffle while the worker asks for it."""
-    registered, told = Registered(), Told()
+    registered, told = RegisteredShuffles(), Told()
     registered.ask(key(1), 1, 0, told.by("a"))
     for then in registered.learn([key(1)]):
         then(None)
@@ -62,7 +62,7 @@ def test_what_is_learnt_meanwhile_ends_the_wait() -> None:
 
 def test_nobody_waits_without_end() -> None:
     """Masters that say nothing: whoever has waited for so long hears BUSY, and no one else."""
-    registered, told = Registered(), Told()
+    registered, told = RegisteredShuffles(), Told()
     registered.ask(key(1), 1, 0, told.by("early"))
     registered.ask(key(1), 1, 5, told.by("late"))
     registered.ask(WorkerId(7), 0, 0, told.by("place"))
@@ -75,7 +75,7 @@ def test_nobody_waits_without_end() -> None:
 
 def test_places_are_those_that_were_said_last() -> None:
     """A worker that nobody knows has no place; one that moved is where it is now."""
-    registered, told = Registered(), Told()
+    registered, told = RegisteredShuffles(), Told()
     registered.learn_address(WorkerId(7), "old:1")
     registered.ask(WorkerId(7), 0, 0, told.by("a"))
     registered.ask(WorkerId(8), 0, 0, told.by("b"))
@@ -91,7 +91,7 @@ def test_waiting_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "WAITING_PER_CONNECTION_MAX", 2)
     monkeypatch.setattr(module, "WAITING_MAX", 3)
     monkeypatch.setattr(module, "SHUFFLES_MAX", 2)
-    registered, told = Registered(), Told()
+    registered, told = RegisteredShuffles(), Told()
     registered.ask(key(1), 1, 0, told.by("a"))
     registered.ask(key(2), 1, 0, told.by("b"))
     with pytest.raises(RetryError):

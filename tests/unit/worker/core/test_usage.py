@@ -1,7 +1,8 @@
 """What a worker tells of who holds how much: sums over shuffles, generations and directories, the largest first."""
 
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
-from holdfast.worker.core.usage import ApplicationUsage, UsageTotals, by_application
+from holdfast.common.sizes import UsageTotals
+from holdfast.worker.core.usage import ApplicationUsage, by_application
 
 ONE, TWO, THREE = (Instance(bytes([number]) * 16) for number in (1, 2, 3))
 

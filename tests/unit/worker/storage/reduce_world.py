@@ -13,7 +13,7 @@ from holdfast.common.ids import PartitionId, ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
-from holdfast.worker.core.write.seen_batches import Decision
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.answers import failed_copy
 from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.reduce_records import RECORDS_AT
@@ -95,8 +95,15 @@ class World:
     def start(self) -> None:
         """Open the directories."""
         self.store = open_store(prepare(self.settings, self._other_disk or self.disk))
-        self.core = Reduce(self.store.incarnation, rooms=[True] * len(self.settings.directories))
+        count = len(self.settings.directories)
+        self.core = Reduce(self.store.incarnation, lambda hint, _: hint - 1, rooms=[True] * count)
         self.core.closed_because = ""
+
+    def _advised(self, partition: int) -> int:
+        """Partition p goes to directory p if that has room, else to the next, and so on from the first again."""
+        rooms = self.core.rooms
+        order = [at % len(rooms) for at in range(partition, partition + len(rooms))]
+        return next((at for at in order if rooms[at]), order[0]) + 1
 
     def restart(self) -> None:
         """What kill -9 leaves: everything written is in the kernel."""
@@ -107,6 +114,8 @@ class World:
         """Push; return the statuses by index."""
         meta, body = writer.push(batches, self.store.incarnation, ack)
         request = Push.decode(meta)
+        advised = [(*entry[:4], self._advised(entry[0])) for entry in request.entries]
+        request.entries[:] = advised  # type: ignore[assignment]  # decoded, they are plain tuples
         if not self.core.knows(request.shuffle):
             self.core.introduce(request, *self.store.reduce.past(request.shuffle))
         assert self.core.refuse(request) is None
@@ -118,7 +127,7 @@ class World:
         self.core.check()
         return dict(decision.statuses) | dict(failures)
 
-    def _after(self, decision: Decision, failures: list[tuple[int, Status]], ack: Ack) -> None:
+    def _after(self, decision: PushDecision, failures: list[tuple[int, Status]], ack: Ack) -> None:
         for index, status in failures:
             state = decision.states[index]
             assert state is not None

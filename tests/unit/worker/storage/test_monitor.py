@@ -17,7 +17,7 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
-from holdfast.worker.core.health import DirectoryHealth, Limits
+from holdfast.worker.core.health import DirectoryHealth, HealthLimits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
@@ -31,7 +31,7 @@ from tests.support.storage_data import rooms_of
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
 
-LIMITS = Limits(probes_to_return=2, errors_max=100)
+LIMITS = HealthLimits(probes_to_return=2, errors_max=100)
 BOTH = [(partition, 0) for partition in range(2)]
 
 
@@ -74,7 +74,7 @@ class Checked(World):
 
     disk: SickDisk
 
-    def __init__(self, root: Path, directories: int = 1, limits: Limits = LIMITS) -> None:
+    def __init__(self, root: Path, directories: int = 1, limits: HealthLimits = LIMITS) -> None:
         super().__init__(root, directories)
         self.disk = SickDisk()
         self.settings = replace(self.settings, health=limits)
@@ -241,7 +241,7 @@ def test_a_disk_that_lies_is_critical(world: Checked) -> None:
 
 def test_row_33_errors_are_promoted_and_people_are_told_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Each state is logged when it begins, however often it is looked at; many errors make it critical."""
-    world = Checked(tmp_path, limits=Limits(probes_to_return=2, errors_max=3))
+    world = Checked(tmp_path, limits=HealthLimits(probes_to_return=2, errors_max=3))
     condition = world.directories[0].condition
     with caplog.at_level(logging.INFO):
         for _ in range(5):
@@ -275,7 +275,7 @@ def test_an_error_during_the_return_isolates_again(world: Checked) -> None:
 @pytest.fixture
 def two(tmp_path: Path) -> Iterator[Checked]:
     """Two directories, and a disk that is let go at the end."""
-    world = Checked(tmp_path, 2, Limits(probe_timeout_ns=20_000_000, probes_to_return=2))
+    world = Checked(tmp_path, 2, HealthLimits(probe_timeout_ns=20_000_000, probes_to_return=2))
     yield world
     world.disk.go_on.set()
     world.monitor.close()

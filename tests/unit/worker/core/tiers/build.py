@@ -4,8 +4,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from hypothesis import strategies as st
 
-from holdfast.worker.core.tiers.view import UNLIMITED, DirectoryView, FileView, StoreView, TierMove
+from holdfast.worker.core.tiers.view import UNLIMITED, DirectorySet, DirectoryView, FileView, StoreView, TierMove
 
+ANYWHERE = DirectorySet()
 MEDIA = ("MEMORY", "SSD", "HDD", "DFS")
 
 

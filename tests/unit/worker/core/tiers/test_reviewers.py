@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.worker.core.tiers.reviewers import Accepting, ProbabilisticBuffer, chance, make_reviewer, shrunk
+from holdfast.worker.core.tiers.reviewers import AcceptAll, ProbabilisticBuffer, chance, make_reviewer, shrunk
 from holdfast.worker.core.tiers.view import UNLIMITED
 from tests.unit.worker.core.tiers.build import dfs, directory
 
@@ -86,7 +86,7 @@ def test_the_hard_limit_is_not_added_to_the_reserve() -> None:
 def test_accepting_accepts_what_is_full() -> None:
     """The behaviour without review."""
     reviewer = make_reviewer("accepting", lambda: 0.999, 1, 2)
-    assert isinstance(reviewer, Accepting)
+    assert isinstance(reviewer, AcceptAll)
     assert reviewer.accepts(directory(0, 1, 100, 0))
 
 

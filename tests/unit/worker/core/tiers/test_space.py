@@ -5,29 +5,40 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.worker.core.tiers import space
-from holdfast.worker.core.tiers.space import Plan, plan_space
-from holdfast.worker.core.tiers.view import ANYWHERE, FileView, Location, StoreView
-from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
+from holdfast.worker.core.tiers.allocators import MaxFree
+from holdfast.worker.core.tiers.space import moves_for, plan_space
+from holdfast.worker.core.tiers.view import DirectorySet, FileView, StoreView
+from tests.unit.worker.core.tiers.build import (
+    ANYWHERE,
+    dfs,
+    directory,
+    file,
+    filled_stores,
+    in_order,
+    replay,
+    steps,
+    store,
+)
 
-TOP = Location(tier=0)
+TOP = DirectorySet(tier=0)
 
 
 def planned(
-    view: StoreView, location: Location, contiguous: int, total: int, *files: FileView[str]
+    view: StoreView, location: DirectorySet, contiguous: int, total: int, *files: FileView[str]
 ) -> list[tuple[str, int, int]] | None:
     """The moves of a plan, replayed and checked; None if there is no plan."""
     plan = plan_space(view, location, contiguous, total, in_order(files))
     if plan is None:
         return None
-    replay(view, files, plan.moves)
-    return steps(plan.moves)
+    replay(view, files, plan)
+    return steps(plan)
 
 
 def test_what_fits_already_moves_nothing() -> None:
     """Both conditions hold: the plan is empty, as is one for zero bytes, wherever."""
     view = store(directory(0, 0, 100, 50), directory(1, 1, 100))
     assert planned(view, TOP, 50, 50, file("a", 0, 50)) == []
-    assert planned(view, Location(tier=5), 0, 0) == []
+    assert planned(view, DirectorySet(tier=5), 0, 0) == []
 
 
 def test_the_coldest_leave_first_and_no_more_than_needed() -> None:
@@ -68,7 +79,7 @@ def test_of_equal_costs_the_faster_tier_is_chosen() -> None:
     view = store(directory(0, 1, 40, 0), directory(1, 0, 40, 0), directory(2, 0, 40, 0), dfs(3))
     files = (file("a", 0, 10), file("b", 2, 10), file("c", 1, 10))
     assert planned(view, ANYWHERE, 10, 10, *files) == []
-    local = Location(media=frozenset(("MEMORY", "SSD")))
+    local = DirectorySet(media=frozenset(("MEMORY", "SSD")))
     assert planned(view, local, 10, 10, *files) == [("c", 1, 3)]
 
 
@@ -79,7 +90,7 @@ def test_a_file_goes_to_the_nearest_tier_with_room() -> None:
     )
     files = (file("a", 0, 30), file("b", 0, 30), file("c", 0, 30))
     assert planned(view, TOP, 90, 90, *files) == [("a", 0, 1), ("b", 0, 3), ("c", 0, 2)]
-    assert planned(view, Location(tier=2), 60, 60, file("x", 3, 10)) == [("x", 3, 4)]
+    assert planned(view, DirectorySet(tier=2), 60, 60, file("x", 3, 10)) == [("x", 3, 4)]
 
 
 def test_room_is_made_below_first_if_no_tier_has_any() -> None:
@@ -112,7 +123,7 @@ def test_what_was_tried_in_vain_below_is_taken_back() -> None:
 def test_nothing_moves_out_of_the_last_tier() -> None:
     """Nothing is deleted: without a tier below there is no plan."""
     view = store(directory(0, 0, 10), directory(1, 1, 10, 0))
-    assert planned(view, Location(tier=1), 10, 10, file("a", 1, 10)) is None
+    assert planned(view, DirectorySet(tier=1), 10, 10, file("a", 1, 10)) is None
 
 
 def test_a_reserve_is_neither_room_for_the_request_nor_for_what_moves() -> None:
@@ -132,7 +143,7 @@ def test_a_file_stays_off_media_where_it_may_not_lie() -> None:
 
 def test_the_total_is_reached_from_the_slow_end_and_counts_what_leaves() -> None:
     """Free in all of the location: a move inside it frees nothing, so files leave it, slow tiers first."""
-    local = Location(media=frozenset(("MEMORY", "SSD")))
+    local = DirectorySet(media=frozenset(("MEMORY", "SSD")))
     view = store(directory(0, 0, 20, 10), directory(1, 1, 20, 10), dfs(2))
     files = (file("a", 0, 10), file("b", 1, 10))
     assert planned(view, local, 10, 30, *files) == [("b", 1, 2)]
@@ -151,31 +162,32 @@ def test_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 locations = st.one_of(
     st.just(ANYWHERE),
-    st.builds(Location, tier=st.integers(0, 2)),
-    st.builds(Location, directory=st.integers(0, 4)),
-    st.builds(Location, media=st.sets(st.sampled_from(["MEMORY", "SSD", "HDD"])).map(frozenset)),
+    st.builds(DirectorySet, tier=st.integers(0, 2)),
+    st.builds(DirectorySet, directory=st.integers(0, 4)),
+    st.builds(DirectorySet, media=st.sets(st.sampled_from(["MEMORY", "SSD", "HDD"])).map(frozenset)),
 )
 
 
 @settings(max_examples=500)
 @given(filled_stores(), locations, st.integers(0, 60), st.integers(0, 100))
 def test_no_plan_breaks_a_bound(
-    filled: tuple[StoreView, tuple[FileView[str], ...]], location: Location, contiguous: int, ahead: int
+    filled: tuple[StoreView, tuple[FileView[str], ...]], location: DirectorySet, contiguous: int, ahead: int
 ) -> None:
     """For any store: moved is only what may move, only down, once, within free room at every step, and nothing is lost;
-    the plan keeps its promise, and its sums are those of the replay."""
+    the plan keeps its promise."""
     view, files = filled
     plan = plan_space(view, location, contiguous, contiguous + ahead, in_order(files))
     if plan is None:
         return
-    places = replay(view, files, plan.moves)
-    for move in plan.moves:
+    places = replay(view, files, plan)
+    for move in plan:
         assert view.by_number[move.target].tier > view.by_number[move.source].tier
+    after = {}
     for one in view.directories:
         gone = sum(fact.size_bytes for fact in files if fact.directory == one.number != places[fact.file])
         come = sum(fact.size_bytes for fact in files if fact.directory != one.number == places[fact.file])
-        assert plan.after.by_number[one.number].unused_bytes == one.unused_bytes + gone - come
-    free = [one.free_bytes for one in plan.after.within(location)]
+        after[one.number] = one.unused_bytes + gone - come
+    free = [one.free_bytes for one in view.with_unused(after).within(location)]
     assert sum(free) >= contiguous + ahead
     assert not contiguous or max(free) >= contiguous
 
@@ -187,7 +199,7 @@ def test_with_a_tier_without_bound_there_is_a_plan_if_any_could_be(
 ) -> None:
     """A request for one local tier succeeds exactly if some directory would have room without its evictable files."""
     view, files = filled
-    location = Location(tier=tier)
+    location = DirectorySet(tier=tier)
     possible = any(
         one.unused_bytes
         - one.reserved_bytes
@@ -195,5 +207,51 @@ def test_with_a_tier_without_bound_there_is_a_plan_if_any_could_be(
         >= contiguous
         for one in view.within(location)
     )
-    plan: Plan[str] | None = plan_space(view, location, contiguous, contiguous, in_order(files))
+    plan = plan_space(view, location, contiguous, contiguous, in_order(files))
     assert (plan is not None) == possible
+
+
+LOCAL = DirectorySet(media=frozenset(("MEMORY", "SSD", "HDD")))
+
+
+def made(view: StoreView, size: int, ahead: int, *files: FileView[str]) -> list[tuple[str, int, int]]:
+    """What moves for a new file that may lie in a local directory, replayed and checked."""
+    moves = moves_for(view, LOCAL, size, ahead, in_order(files))
+    replay(view, files, moves)
+    return steps(moves)
+
+
+def test_a_file_that_fits_does_not_fail_for_what_is_to_be_freed_ahead() -> None:
+    """A5: free ahead where it can be done, else without; and nothing where the file fits as it is."""
+    view = store(directory(0, 0, 100, 10), dfs(1))
+    files = (file("a", 0, 40), file("b", 0, 50, pinned=True))
+    assert made(view, 11, 39, *files) == [("a", 0, 1)]
+    assert made(view, 20, 1_000, *files) == [("a", 0, 1)]
+    assert made(view, 10, 40, *files) == []
+    assert made(view, 51, 0, *files) == []
+
+
+def test_room_is_made_where_the_fewest_bytes_move_and_only_on_the_media_that_are_allowed() -> None:
+    """A6: room elsewhere is none, and where nothing can move nothing does."""
+    files = (file("a", 0, 50), file("b", 1, 20))
+    assert made(store(directory(0, 0, 100, 0), directory(1, 1, 100, 0), dfs(2)), 20, 0, *files) == [("b", 1, 2)]
+    assert made(store(directory(0, 0, 100, 0), directory(1, 1, 100, 0)), 20, 0, *files) == []
+
+
+def test_writes_at_many_times_the_local_capacity_never_fail() -> None:
+    """Old files go to the store without a bound; none is lost."""
+    view, files = store(directory(0, 0, 100), directory(1, 1, 100), dfs(2)), list[FileView[str]]()
+    for number in range(60):
+        moves = moves_for(view, LOCAL, 10, 0, in_order(files))
+        places = replay(view, files, moves)
+        files = [file(one.file, places[one.file], one.size_bytes) for one in files]
+        unused = {one.number: one.unused_bytes for one in view.directories}
+        for move in moves:
+            unused[move.target] -= move.size_bytes
+            unused[move.source] += move.size_bytes
+        chosen = MaxFree().allocate(view.with_unused(unused), 10, LOCAL)
+        assert chosen is not None, f"there is no room for file {number}"
+        unused[chosen.number] -= 10
+        view, files = view.with_unused(unused), [*files, file(f"n{number}", chosen.number, 10)]
+    assert sorted(one.file for one in files) == sorted(f"n{number}" for number in range(60))
+    assert sum(one.directory == 2 for one in files) == 40

@@ -235,7 +235,8 @@ final class PushSession {
     /** A push was refused as a whole. */
     void failed(PushFrame frame, HoldfastException error) {
         Lane lane = lanes.get(frame.destination.primary());
-        if (error.status() == Status.BUSY) {
+        PushDisposition disposition = Status.push(error.status());
+        if (disposition == PushDisposition.AGAIN) {
             lane.credit.answered(frame.size(), 0);
         } else {
             lane.credit.returned(frame.size());
@@ -245,7 +246,6 @@ final class PushSession {
             release(frame);
             return;
         }
-        PushDisposition disposition = Status.push(error.status());
         if (disposition == PushDisposition.MOVE) {
             revivals.cause = error.getMessage();
             refuseAll(frame, error.status());
@@ -430,8 +430,9 @@ final class PushSession {
             if (next < indices.length && indices[next] == each) {
                 status = statuses[next++];
             }
-            congested |= status == Status.SLOW_DOWN || status == Status.BUSY;
-            switch (Status.push(status)) {
+            PushDisposition disposition = Status.push(status);
+            congested |= status == Status.SLOW_DOWN || disposition == PushDisposition.AGAIN;
+            switch (disposition) {
                 case KEPT -> {
                     kept++;
                     revivals.accepted(frame.partition(each));
