@@ -33,7 +33,7 @@ GRPC_MESSAGE_BYTES_MAX = 1 * MIB
 
 
 @lru_cache(8)
-def told_cluster(cluster_id: str) -> str:
+def quoted_cluster(cluster_id: str) -> str:
     """The id as headers can carry it: its UTF-8, with %XX for what is neither letter, digit nor one of `-._~`."""
     return quote(cluster_id, safe="")
 
