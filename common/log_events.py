@@ -207,7 +207,8 @@ class LogEvent(Enum):
         "Look at that worker and the network to it.",
     )
     CONNECTION_SEND_FAILED = _error(
-        "A connection failed while data was sent.", "If `reason` is an error of a disk, look at the disks of this worker."
+        "A connection failed while data was sent.",
+        "If `reason` is an error of a disk, look at the disks of this worker.",
     )
     CONNECTION_INTERNAL_ERROR = _error("A connection was closed because of an unexpected error.")
     WAIT_LONG = _warning("Something waits for long.", "`what` says for what: look at that.")

@@ -35,7 +35,7 @@ class Addresses:
         known: Mapping[WorkerId, str],
         on_sights: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
     ) -> None:
-        """`told` hears what the masters say of all workers when they are asked again."""
+        """`on_sights` hears what the masters say of all workers when they are asked again."""
         self._ticket = ticket
         self._known = dict(known)
         self._on_sights = on_sights

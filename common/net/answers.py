@@ -2,7 +2,7 @@
 
 Rules: every answer of a master names its cluster (CLUSTER_KEY), and a refusal its status as well. Whatever comes
 without them, or from another cluster, says nothing about the call: NotMasterError, which is worth another try. Only
-what a master of the cluster said is `told` (common/errors.py has what that ends). Called by http_client.py,
+what a master of the cluster said is `from_server` (common/errors.py has what that ends). Called by http_client.py,
 transports.py, control.py and client/connection/direct.py.
 """
 
@@ -29,7 +29,7 @@ _SHOWN_CHARS = 200
 
 
 def read_http(address: str, status: int, headers: Mapping[str, str], body: bytes, cluster_id: str) -> bytes:
-    """Return the reply in an answer over HTTP, or raise what it means. `told` are its headers, keys in lower case;
+    """Return the reply in an answer over HTTP, or raise what it means. `headers` have keys in lower case;
     `cluster_id` is the cluster that is meant, "" if any will do."""
     good = status == _OK and CLUSTER_KEY in headers
     message = "" if good else _message(body).strip() or f"HTTP status {status}"

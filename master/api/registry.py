@@ -169,6 +169,6 @@ def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> W
 def _check_applications(reports: Sequence[pb.ApplicationHeld]) -> None:
     if len(reports) > APPLICATIONS_REPORTED_MAX or any(len(each.largest) > SHUFFLES_REPORTED_MAX for each in reports):
         raise ProtocolError(
-            f"at most {APPLICATIONS_REPORTED_MAX} applications of {SHUFFLES_REPORTED_MAX} shuffles each may be reported",
+            f"more than {APPLICATIONS_REPORTED_MAX} applications, or {SHUFFLES_REPORTED_MAX} shuffles of one",
             status=Status.BAD_REQUEST,
         )

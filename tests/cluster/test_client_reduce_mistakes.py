@@ -104,7 +104,7 @@ _WRITER: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "told"), _WRITER)
+@pytest.mark.parametrize(("wrong", "reported"), _WRITER)
 def test_writers_refuse_wrong_arguments(session: Session, wrong: dict[str, Any], reported: str) -> None:
     """Each wrong argument of `writer` is named."""
     shuffle = session.register_reduce_shuffle(PARTITIONS, maps=2)

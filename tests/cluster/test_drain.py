@@ -261,7 +261,7 @@ def test_all_workers_may_be_asked_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "signals", "why"),
+    ("timeout", "signals", "reason"),
     [
         ("10m", [signal.SIGTERM, signal.SIGTERM], "it was asked twice"),
         ("10m", [signal.SIGINT], "at once"),

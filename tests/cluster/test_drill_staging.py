@@ -215,7 +215,7 @@ def toml(tables: dict) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"kill": "k {nmae}"}, "'nmae'"),
         ({"stop": ""}, "how to stop master m1"),

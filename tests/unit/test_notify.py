@@ -56,7 +56,7 @@ def test_it_hears_a_life(manager: Manager) -> None:
 
 
 @pytest.mark.parametrize(
-    ("told", "patience"),
+    ("reported", "patience"),
     [
         ({"WATCHDOG_USEC": "1500000"}, 1.5),
         ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": str(PID)}, 1.5),

@@ -94,8 +94,8 @@ def run_all(
     only: Sequence[str],
     on_reports: Callable[[list[Report]], None] = lambda _: None,
 ) -> list[Report]:
-    """Run every drill, or those named, `times` times in turn, each with another seed; `on_reports` gets all reports so far after
-    each of them. Raises ConfigError."""
+    """Run every drill, or those named, `times` times in turn, each with another seed; `on_reports` gets what
+    there is after each of them. Raises ConfigError."""
     names = [name for name in CATALOGUE if not only or name in only or name.partition(" ")[0] in only]
     if strange := [each for each in only if not any(each in (name, name.partition(" ")[0]) for name in CATALOGUE)]:
         raise ConfigError(f"there is no drill {strange[0]!r} here: the names are {', '.join(CATALOGUE)}")

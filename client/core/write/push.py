@@ -45,7 +45,7 @@ DAMAGES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask for room for a push; answer with `room` or `unreachable`."""
+    """Ask for room for a push; answer with `granted` or `unreachable`."""
 
     worker: WorkerId
     least: int

@@ -156,7 +156,7 @@ class Revivals:
         return AskRevive(rows, self._unusable(unreachable))
 
     def answered(self, limits_met: str = "") -> None:
-        """The Revive is answered, whatever the answer is; `room` says which limits were met where no worker has room.
+        """The Revive is answered, whatever the answer is; `limits_met` names them where no worker has room.
 
         Places that it names are learnt before.
         """

@@ -18,7 +18,7 @@ ONE, TWO = WorkerId(1), WorkerId(2)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "reported"),
     [
         ("order", "fastest", "`order` is 'given', 'health', 'region', not 'fastest'"),
         ("order", ["health"], "`order` is "),

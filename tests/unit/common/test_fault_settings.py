@@ -34,7 +34,7 @@ def test_faults_are_reported():
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "reported"),
     [
         ('detour = "10.0.0.1"', "loopback"),
         ('detour = "proxy"', "loopback"),

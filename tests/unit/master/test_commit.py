@@ -115,7 +115,7 @@ def test_a_worker_that_is_away_is_given_up_after_the_grace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "status"), [(FULL, NoRoomError, Status.NO_ROOM), (BUSY, RetryError, BUSY.status)]
+    ("error", "reported", "status"), [(FULL, NoRoomError, Status.NO_ROOM), (BUSY, RetryError, BUSY.status)]
 )
 def test_a_worker_that_has_data_and_cannot_seal_it_ends_the_commit(
     error: HoldfastError, reported: type[HoldfastError], status: Status

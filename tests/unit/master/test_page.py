@@ -287,7 +287,7 @@ def test_an_empty_cluster_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"committed_ms": 0}, "open"),
         ({"committed_ms": 0, "held": 5 * MIB}, "5.0 MiB so far"),
@@ -355,7 +355,7 @@ def test_why_something_is_still_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "told"),
+    ("ms", "reported"),
     [
         (0, "0 ms"),
         (999, "999 ms"),

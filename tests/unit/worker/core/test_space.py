@@ -16,7 +16,7 @@ def space(**changed: int) -> Space:
 
 
 @pytest.mark.parametrize(
-    ("changed", "room", "told"),
+    ("changed", "room", "reported"),
     [
         ({}, 1_000, ""),
         ({"limit": 512, "used": 500}, 12, ""),
