@@ -140,5 +140,5 @@ class Log:
         self, client: bytes, number: int, body: cmd.Body, drawn: int = 0, digest: bytes = b"", **more: int
     ) -> Answer:
         """Apply a numbered call; its digest is its body's unless given."""
-        told = digest or repr(body).encode()
-        return self.do(body, client=client, number=number, drawn_index=drawn, digest=told, **more)
+        reported = digest or repr(body).encode()
+        return self.do(body, client=client, number=number, drawn_index=drawn, digest=reported, **more)
