@@ -20,13 +20,11 @@ from holdfast.common.net.methods import Method
 from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.access import user_of
-from holdfast.master.core.slots import Slots
+from holdfast.master.core.slots import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, Slots
 
 #: A body in proto3 JSON: bytes are base64 there, a third more.
 JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4 * KIB
-#: Bodies of calls, in all, of one user, and kept free for workers, masters and operators.
-BODY_BYTES_MAX = 256 * MIB
-BODY_BYTES_EACH_MAX = 96 * MIB
+#: Of bodies of calls, kept free for workers, masters and operators.
 BODY_BYTES_RESERVED = 32 * MIB
 #: Answers that clients have not taken yet.
 ANSWER_BYTES_MAX = 256 * MIB

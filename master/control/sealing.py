@@ -25,7 +25,6 @@ from functools import partial
 from holdfast.common.errors import GiveUpError, HoldfastError, NotLeaderError, RetryError
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
@@ -34,7 +33,7 @@ from holdfast.common.system.waiting import said
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.core.commit import FinalWord, SealRound, Seen, is_committed
 from holdfast.master.core.seals import Seals
-from holdfast.master.core.slots import Slots
+from holdfast.master.core.slots import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, Slots
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import Shuffle
@@ -51,9 +50,6 @@ COMMITS_AT_WORKER_MAX = 512
 #: heartbeats always get in.
 WAITING_MAX = 1_024
 WAITING_EACH_MAX = 256
-#: Winners of commits under way, in all and of one application: as much as bodies of calls may be (api/budgets.py).
-WINNERS_BYTES_MAX = 256 * MIB
-WINNERS_BYTES_EACH_MAX = 96 * MIB
 _PAUSE_S = 0.05
 #: Workers that a line of the log names.
 _NAMED_MAX = 10
@@ -99,7 +95,7 @@ class Sealing:
         self._running = Slots(COMMITS_MAX, COMMITS_EACH_MAX)
         self._waiting = Slots(WAITING_MAX, WAITING_EACH_MAX)
         #: bytes of winners of commits under way, whose callers may have gone
-        self.winners = Slots(WINNERS_BYTES_MAX, WINNERS_BYTES_EACH_MAX)
+        self.winners = Slots(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX)
         self._at_worker = Slots(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
         self.counts = SealCounts()
         leader.listeners.append(self._led)

@@ -12,7 +12,12 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from holdfast.common.errors import RetryError
+from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
+
+#: Bytes of bodies of calls, in all and of one user; and so of the winners that came in them, of one application.
+BODY_BYTES_MAX = 256 * MIB
+BODY_BYTES_EACH_MAX = 96 * MIB
 
 
 @dataclass(slots=True)

@@ -239,10 +239,10 @@ class Leader:
         user = user_of(CALLER.get(), self.owner)
         if user is not None:
             self._callers.heard(call.client, user, self.now_ns())
-        client, number, drawn = call.client, call.number, call.raft_index
+        client, number, drawn, open_from = call.client, call.number, call.raft_index, call.open_from
         request.ClearField("call")
         digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
-        return cmd.Command(body, client, number, drawn, digest.digest())
+        return cmd.Command(body, client, number, drawn, digest.digest(), open_from)
 
     def owner(self, instance: bytes) -> str | None:
         """The user of an application, None if this master knows none."""

@@ -8,7 +8,8 @@ from holdfast.common.errors import RetryError
 from holdfast.common.net.methods import METHODS
 from holdfast.common.security.tokens import Bearer, TokenKind
 from holdfast.common.statuses import Status
-from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX, BODY_BYTES_RESERVED, Budgets
+from holdfast.master.api.budgets import BODY_BYTES_RESERVED, Budgets
+from holdfast.master.core.slots import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX
 
 COMMIT, HEARTBEAT = METHODS["Shuffles/Commit"], METHODS["Registry/Heartbeat"]
 
