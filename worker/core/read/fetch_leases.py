@@ -1,7 +1,8 @@
 """Who may fetch from the DFS now: streams share a bounded memory, and one that is let in has room for all it needs.
 
 Rules: a seat is room for the chunk that is sent and the one after it, taken at once or not at all, so that nobody holds
-room while it waits for more. Those that wait are let in as they came. While somebody waits a seat is lent: it is taken
+room while it waits for more. Those that wait are let in as they came, but for those whose owner has its share
+(common/shares.py). While somebody waits a seat is lent: it is taken
 from whoever does not use it (its reader gives no credit, or takes nothing), from whoever has sat over the same
 chunk for long, and it is given up between chunks when its turn is over. What was fetched is then fetched again. Time
 that the DFS takes counts for nobody. Pure; loop thread only. Called by services/stream_sources.py.
@@ -9,10 +10,12 @@ that the DFS takes counts for nobody. Pure; loop thread only. Called by services
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-#: FetchLeases beside the bound in bytes: more would only wait for each other's fetches.
+from holdfast.common.shares import Line, Shares
+
+#: However small they are, each counts as this part of the room: more would only wait for each other's fetches.
 SEATS_MAX = 64
 #: A seat that is not used for so long is free, and so is a place in the queue.
 IDLE_NS = 500_000_000
@@ -33,6 +36,8 @@ class FetchLease:
     revoke: Callable[[], None]
     #: what it needs
     size_bytes: int = 0
+    #: whose stream it is
+    owner: Hashable = ()
     asked_ns: int = 0
     began_ns: int = 0
     since_ns: int = 0
@@ -63,71 +68,78 @@ class FetchLeases:
     #: nanoseconds that never go back
     clock: Callable[[], int]
     _sitting: dict[FetchLease, None] = field(default_factory=dict)
-    #: as they came
-    _waiting: dict[FetchLease, None] = field(default_factory=dict)
-    _bytes: int = 0
+    _waiting: Line[FetchLease] = field(init=False)
+    #: what those who sit may fetch, by owner
+    _shares: Shares = field(init=False)
     _look_ns: int = 0
+
+    def __post_init__(self) -> None:
+        self._shares = Shares(self.bytes_max)
+        self._waiting = Line(self._shares)
 
     @property
     def crowded(self) -> bool:
         """Somebody waits."""
-        return bool(self._waiting)
+        return len(self._waiting) > 0
 
     @property
     def held_bytes(self) -> int:
         """What those who sit may fetch."""
-        return self._bytes
+        return self._shares.total
 
     def take(self, seat: FetchLease) -> bool:
         """Let a stream in, or have it wait."""
         seat.asked_ns = self.clock()
         if seat not in self._sitting:
-            self._waiting[seat] = None
+            self._waiting.join(seat, seat.owner)
             self._admit(seat.asked_ns)
         return seat in self._sitting
 
     def leave(self, seat: FetchLease) -> None:
         """A stream needs nothing any more, or for now."""
-        self._waiting.pop(seat, None)
+        self._waiting.leave(seat)
         if seat in self._sitting:
-            del self._sitting[seat]
-            self._bytes -= seat.size_bytes
-            assert self._bytes >= 0, "each seat is counted once"
+            self._rise(seat)
             self._admit(self.clock())
 
     def _admit(self, now: int) -> None:
         while self._waiting:
-            seat = next(iter(self._waiting))
-            if now - seat.asked_ns > IDLE_NS:
-                del self._waiting[seat]  # it comes again when it goes on
-                continue
-            if not self._fits(seat):
-                self._free_some(now)
-            if not self._fits(seat):
+            seat = self._waiting.next(self._wants)
+            if seat is None and self._free_some(now):
+                seat = self._waiting.next(self._wants)
+            if seat is None:
                 return
-            del self._waiting[seat]
+            if now - seat.asked_ns > IDLE_NS:
+                continue  # it comes again when it goes on
             self._sitting[seat] = None
-            self._bytes += seat.size_bytes
-            assert self._bytes <= self.bytes_max or len(self._sitting) == 1, "who needs more than there is sits alone"
+            self._shares.add(seat.owner, self._counted(seat))
             seat.began_ns = seat.since_ns = now
 
-    def _fits(self, seat: FetchLease) -> bool:
-        return not self._sitting or (len(self._sitting) < SEATS_MAX and self._bytes + seat.size_bytes <= self.bytes_max)
+    def _rise(self, seat: FetchLease) -> None:
+        del self._sitting[seat]
+        self._shares.give(seat.owner, self._counted(seat))
 
-    def _free_some(self, now: int) -> None:
-        """Take the seats of those who do not use them."""
+    def _counted(self, seat: FetchLease) -> int:
+        """What a seat takes of the room; one that needs more than all of it takes all, and sits alone."""
+        return min(max(seat.size_bytes, self.bytes_max // SEATS_MAX), self.bytes_max)
+
+    def _wants(self, seat: FetchLease) -> int:
+        """What a seat that waits would take; nothing where its stream asks no more, so that it goes."""
+        return 0 if self.clock() - seat.asked_ns > IDLE_NS else self._counted(seat)
+
+    def _free_some(self, now: int) -> bool:
+        """Take the seats of those who do not use them; return whether any was looked at."""
         if now < self._look_ns:
-            return
+            return False
         self._look_ns = now + LOOK_NS
         for seat in list(self._sitting):
             if now - seat.asked_ns > IDLE_NS or now - seat.since_ns > HOLD_NS:
-                del self._sitting[seat]
-                self._bytes -= seat.size_bytes
+                self._rise(seat)
                 seat.revoke()
+        return True
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
-        assert self._bytes == sum(seat.size_bytes for seat in self._sitting)
-        assert self._bytes <= self.bytes_max or len(self._sitting) == 1
-        assert len(self._sitting) <= SEATS_MAX
-        assert not self._sitting.keys() & self._waiting.keys()
+        self._shares.check()
+        assert self.held_bytes == sum(map(self._counted, self._sitting))
+        assert self._sitting.keys().isdisjoint(self._waiting)

@@ -172,16 +172,18 @@ class Forwarder:
         meta, parts, size = _replicate(push, chosen, body)
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
-                answer = await self._send(place, meta, parts, size)
+                answer = await self._send(place, push.owner, meta, parts, size)
         except TimeoutError:
             self._drop(place.address)
             raise RetryError(f"{place.address} did not answer within {FORWARD_SECONDS} s") from None
         kept = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
         return [chosen[index] for index, status in answer.statuses if status not in kept]
 
-    async def _send(self, place: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> PushAnswer:
+    async def _send(
+        self, place: ReplicaPlace, owner: tuple[bytes, ...], meta: bytes, parts: list[memoryview], size: int
+    ) -> PushAnswer:
         while True:
-            peer = await self._peer(place)
+            peer = await self._peer(place, owner)
             await peer.room(size)
             window: int | None = None
             try:
@@ -200,10 +202,10 @@ class Forwarder:
             finally:  # whatever came of it, an answer that nobody can read, too: others wait for its room
                 peer.answered(size, window)
 
-    async def _peer(self, place: ReplicaPlace) -> _Peer:
+    async def _peer(self, place: ReplicaPlace, owner: tuple[bytes, ...]) -> _Peer:
         peer = self._peers.get(place.address)
         if peer is None or peer.client.closed:
-            await self._asking.check_place(place)
+            await self._asking.check_place(place, owner)
             peer = self._peers.get(place.address)  # somebody else may have needed it
         if peer is None or peer.client.closed:
             task = self._connecting.get(place.address)
@@ -278,6 +280,7 @@ def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[byt
         map=push.map,
         attempt=push.attempt,
         body_crc=body_crc,
+        of_user=push.of_user,
         entries=entries,
     )
     return message.encode(), parts, size

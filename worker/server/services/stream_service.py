@@ -65,7 +65,7 @@ class StreamService:
         """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
         request = StreamOpen.decode(meta)
         plan = self._store.plan(request.shuffle, request.begin, request.end, ())
-        rows, owner = FILE_ROWS * len(request.files), request.shuffle.instance
+        rows, owner = FILE_ROWS * len(request.files), connection.owner_of(request.shuffle.instance)
         try:  # the room for its plan is taken before anything is planned: others plan at the same time
             check_rows(rows, len(request.files))
             stream = self.streams.open(connection.number, 0, rows, owner=owner, own=True)
@@ -140,16 +140,17 @@ class StreamService:
     def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
         """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
         places: list[SealedLocation] = []
+        owner = connection.owner_of(request.shuffle.instance)
         rows = done = 0
         for partition, epoch, _ in request.files:
-            place = self._store.reduce.chunks(request.shuffle, partition, epoch)
+            place = self._store.reduce.chunks(request.shuffle, partition, epoch, owner)
             places.append(place)
             rows += len(place.record.chunks)
             check_rows(rows + len(places), len(request.files))
             if rows + len(places) - done >= PLAN_ROWS:
                 done = rows + len(places)
                 yield 0.0
-        search = ChunkSearch(request, places, self._store.open_files, self._store.views, self._store.away)
+        search = ChunkSearch(request, places, self._store.open_files, self._store.views, self._store.away, owner)
         total = 0
         for file in range(len(places)):
             total += search.size(file)
@@ -159,9 +160,7 @@ class StreamService:
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a seat may wait for credit.
         while not source.distant and not source.look():
             yield 0.0
-        stream = self.streams.open(
-            connection.number, request.credit_bytes, rows + len(places), owner=request.shuffle.instance
-        )
+        stream = self.streams.open(connection.number, request.credit_bytes, rows + len(places), owner=owner)
         chunks = [len(place.record.chunks) for place in places]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())
