@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack, suppress
+from typing import Any
 
 import grpc
 from grpc import aio
@@ -63,7 +64,7 @@ async def plans(target: Target, stack: AsyncExitStack, most: int) -> int:
     """Open streams over many MAP files, which take memory for what they plan."""
     client, files = await written(target, _FILES)
     stack.callback(client.abort)
-    every = [(file.map, file.attempt, file.epoch) for file in files]
+    every: list[tuple[int, int, int]] = [(file.map, file.attempt, file.epoch) for file in files]
     request = StreamOpen(
         shuffle=files[0].shuffle, begin=PartitionId(0), end=PartitionId(PARTITIONS), credit_bytes=0, files=every
     ).encode()
@@ -116,12 +117,12 @@ async def long_polls(target: Target, stack: AsyncExitStack, most: int) -> int:
         options = (("grpc.use_local_subchannel_pool", 1),)
         channel = aio.secure_channel(target.grpc[0], credentials, options)
         stack.push_async_callback(channel.close)
-        call = channel.unary_unary("/holdfast.v1.Shuffles/GetManifest")
+        call: Any = channel.unary_unary("/holdfast.v1.Shuffles/GetManifest")
         for _ in range(min(1_000, most - number)):
-            asked = call(request, metadata=metadata, timeout=60)
-            waiting.add(asyncio.ensure_future(_answer(asked)))
-    # What was asked before is refused by now, or waits.
-    await _answer(channel.unary_unary("/holdfast.v1.Shuffles/Discover")(b"", metadata=metadata, timeout=60))
+            waiting.add(asyncio.ensure_future(_answer(call(request, metadata=metadata, timeout=60))))
+        # What was asked before is refused by now, or waits.
+        last: Any = channel.unary_unary("/holdfast.v1.Shuffles/Discover")
+        await _answer(last(b"", metadata=metadata, timeout=60))
     for each in waiting:
         stack.callback(each.cancel)
     return sum(not each.done() for each in waiting)

@@ -1,11 +1,11 @@
 """Who may fetch from the DFS now: streams share a bounded memory, and one that is let in has room for all it needs.
 
-Rules: a seat is room for the chunk that is sent and the one after it, taken at once or not at all, so that nobody holds
+Rules: a lease is room for the chunk that is sent and the one after it, taken at once or not at all, so nobody holds
 room while it waits for more. Those that wait are let in as they came, but for those whose owner has its share
-(common/shares.py). While somebody waits a seat is lent: it is taken
-from whoever does not use it (its reader gives no credit, or takes nothing), from whoever has sat over the same
-chunk for long, and it is given up between chunks when its turn is over. What was fetched is then fetched again. Time
-that the DFS takes counts for nobody. Pure; loop thread only. Called by services/stream_sources.py.
+(common/shares.py). While somebody waits, a lease has an end: it is taken from whoever does not use it (its reader gives
+no credit, or takes nothing), from whoever has held the same chunk for long, and it is given up between chunks when its
+turn is over. What was fetched is then fetched again. Time that the DFS takes counts for nobody. Pure; loop thread only.
+Called by services/stream_sources.py.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from dataclasses import dataclass, field
 from holdfast.common.shares import Line, Shares
 
 #: However small they are, each counts as this part of the room: more would only wait for each other's fetches.
-SEATS_MAX = 64
-#: A seat that is not used for so long is free, and so is a place in the queue.
+LEASES_MAX = 64
+#: A lease that is not used for so long is free, and so is a place in the queue.
 IDLE_NS = 500_000_000
 #: After so long others go first, between two chunks.
 TURN_NS = 2_000_000_000
 #: A chunk that was fetched is sent within this, or goes.
 HOLD_NS = 10_000_000_000
-#: How often seats are looked through while somebody waits.
+#: How often leases are looked through while somebody waits.
 LOOK_NS = 20_000_000
 
 
 @dataclass(slots=True, eq=False)
 class FetchLease:
-    """What one stream has of the room: a seat, a place in the queue, or nothing. It is the stream's to `leave` it."""
+    """What one stream has of the room: a lease, a place in the queue, or nothing. It is the stream's to `leave` it."""
 
-    seats: FetchLeases
+    leases: FetchLeases
     #: has its stream let go of all that it fetched
     revoke: Callable[[], None]
     #: what it needs
@@ -44,32 +44,32 @@ class FetchLease:
 
     def take(self) -> bool:
         """Whether the stream may fetch; ask again before the next step."""
-        return self.seats.take(self)
+        return self.leases.take(self)
 
     def renew(self) -> None:
         """The DFS is being waited for, or the next chunk begins."""
-        self.since_ns = self.seats.clock()
+        self.since_ns = self.leases.clock()
 
     @property
     def turn_over(self) -> bool:
         """Somebody waits, and this one had its turn."""
-        return self.seats.crowded and self.seats.clock() - self.began_ns > TURN_NS
+        return self.leases.crowded and self.leases.clock() - self.began_ns > TURN_NS
 
     def leave(self) -> None:
         """Give it back; nothing that was fetched may be held any more."""
-        self.seats.leave(self)
+        self.leases.leave(self)
 
 
 @dataclass(slots=True)
 class FetchLeases:
-    """All seats of a worker, `bytes_max` together; one that needs more sits alone."""
+    """All fetch leases of a worker, `bytes_max` together; one that needs more is alone."""
 
     bytes_max: int
     #: nanoseconds that never go back
     clock: Callable[[], int]
-    _sitting: dict[FetchLease, None] = field(default_factory=dict)
+    _active: dict[FetchLease, None] = field(default_factory=dict)
     _waiting: Line[FetchLease] = field(init=False)
-    #: what those who sit may fetch, by owner
+    #: what those who hold a lease may fetch, by owner
     _shares: Shares = field(init=False)
     _look_ns: int = 0
 
@@ -84,62 +84,62 @@ class FetchLeases:
 
     @property
     def held_bytes(self) -> int:
-        """What those who sit may fetch."""
+        """What those who hold a lease may fetch."""
         return self._shares.total
 
-    def take(self, seat: FetchLease) -> bool:
+    def take(self, lease: FetchLease) -> bool:
         """Let a stream in, or have it wait."""
-        seat.asked_ns = self.clock()
-        if seat not in self._sitting:
-            self._waiting.join(seat, seat.owner)
-            self._admit(seat.asked_ns)
-        return seat in self._sitting
+        lease.asked_ns = self.clock()
+        if lease not in self._active:
+            self._waiting.join(lease, lease.owner)
+            self._admit(lease.asked_ns)
+        return lease in self._active
 
-    def leave(self, seat: FetchLease) -> None:
+    def leave(self, lease: FetchLease) -> None:
         """A stream needs nothing any more, or for now."""
-        self._waiting.leave(seat)
-        if seat in self._sitting:
-            self._rise(seat)
+        self._waiting.leave(lease)
+        if lease in self._active:
+            self._end(lease)
             self._admit(self.clock())
 
     def _admit(self, now: int) -> None:
         while self._waiting:
-            seat = self._waiting.next(self._wants)
-            if seat is None and self._free_some(now):
-                seat = self._waiting.next(self._wants)
-            if seat is None:
+            lease = self._waiting.next(self._wants)
+            if lease is None and self._free_some(now):
+                lease = self._waiting.next(self._wants)
+            if lease is None:
                 return
-            if now - seat.asked_ns > IDLE_NS:
+            if now - lease.asked_ns > IDLE_NS:
                 continue  # it comes again when it goes on
-            self._sitting[seat] = None
-            self._shares.add(seat.owner, self._counted(seat))
-            seat.began_ns = seat.since_ns = now
+            self._active[lease] = None
+            self._shares.add(lease.owner, self._counted(lease))
+            lease.began_ns = lease.since_ns = now
 
-    def _rise(self, seat: FetchLease) -> None:
-        del self._sitting[seat]
-        self._shares.give(seat.owner, self._counted(seat))
+    def _end(self, lease: FetchLease) -> None:
+        del self._active[lease]
+        self._shares.give(lease.owner, self._counted(lease))
 
-    def _counted(self, seat: FetchLease) -> int:
-        """What a seat takes of the room; one that needs more than all of it takes all, and sits alone."""
-        return min(max(seat.size_bytes, self.bytes_max // SEATS_MAX), self.bytes_max)
+    def _counted(self, lease: FetchLease) -> int:
+        """What a lease takes of the room; one that needs more than all of it takes all, and is alone."""
+        return min(max(lease.size_bytes, self.bytes_max // LEASES_MAX), self.bytes_max)
 
-    def _wants(self, seat: FetchLease) -> int:
-        """What a seat that waits would take; nothing where its stream asks no more, so that it goes."""
-        return 0 if self.clock() - seat.asked_ns > IDLE_NS else self._counted(seat)
+    def _wants(self, lease: FetchLease) -> int:
+        """What a lease that waits would take; nothing where its stream asks no more, so that it goes."""
+        return 0 if self.clock() - lease.asked_ns > IDLE_NS else self._counted(lease)
 
     def _free_some(self, now: int) -> bool:
-        """Take the seats of those who do not use them; return whether any was looked at."""
+        """Take the leases of those who do not use them; return whether any was looked at."""
         if now < self._look_ns:
             return False
         self._look_ns = now + LOOK_NS
-        for seat in list(self._sitting):
-            if now - seat.asked_ns > IDLE_NS or now - seat.since_ns > HOLD_NS:
-                self._rise(seat)
-                seat.revoke()
+        for lease in list(self._active):
+            if now - lease.asked_ns > IDLE_NS or now - lease.since_ns > HOLD_NS:
+                self._end(lease)
+                lease.revoke()
         return True
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
         self._shares.check()
-        assert self.held_bytes == sum(map(self._counted, self._sitting))
-        assert self._sitting.keys().isdisjoint(self._waiting)
+        assert self.held_bytes == sum(map(self._counted, self._active))
+        assert self._active.keys().isdisjoint(self._waiting)
