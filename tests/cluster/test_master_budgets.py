@@ -14,7 +14,7 @@ from holdfast.client import LocalCluster, local_cluster
 from holdfast.client.connection.direct import ask
 from holdfast.common.limits import MIB
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.core.slots import BODY_BYTES_EACH_MAX
+from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX
 from tests.attack import bodies, commits
 from tests.attack.beside import beside, honest_job
 from tests.attack.target import Attack, Target, log_of, used
