@@ -61,7 +61,17 @@ from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.observe.metrics import Metrics
 from holdfast.master.observe.state_metrics import StateMetrics
-from holdfast.master.raft import STRANGERS_MAX, TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
+from holdfast.master.raft import (
+    EXIT_DISK,
+    STRANGERS_MAX,
+    TAKEN,
+    RaftError,
+    RaftNode,
+    RaftSettings,
+    SettingsRefused,
+    StorageFailed,
+    TlsContexts,
+)
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 
@@ -100,6 +110,9 @@ def main(arguments: list[str] | None = None) -> int:
         asyncio.run(_run(partial(MasterServer, config, own, secrets, security, store, load)))
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
+    except StorageFailed as error:
+        log_event(LogEvent.RAFT_DISK_FAILED, why=error)
+        return EXIT_DISK
     except (RaftError, OSError) as error:
         log_event(LogEvent.MASTER_FAILED, why=error)
         return 1

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import re
 import secrets
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -31,6 +30,7 @@ from typing import Any, Literal, Self
 
 from google.protobuf.message import DecodeError, Message
 
+from holdfast.common.addresses import is_address
 from holdfast.common.errors import (
     ConfigError,
     HoldfastError,
@@ -70,20 +70,14 @@ _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
 _ELECTION_S = 2.0
 
 
-#: What no host's name or address has.
-_NO_HOST = re.compile(r"[/;\s@?#]")
-_PORT = re.compile(r"[0-9]{1,5}")
-
-
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
     """Return each "host:port" of a list, or of a text with commas, once. Raises ConfigError for anything else."""
     if not isinstance(endpoints, str | Sequence):
         raise ConfigError(f'endpoints are a text, "host:port,host:port", or a list of such, not {endpoints!r}')
-    parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    parts = endpoints.split(",") if isinstance(endpoints, str) else map(str, endpoints)
     found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for endpoint in found:
-        host, _, port = endpoint.rpartition(":")
-        if not host or _NO_HOST.search(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
+        if not is_address(endpoint):
             raise ConfigError(
                 f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
             )

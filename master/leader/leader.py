@@ -91,7 +91,7 @@ class Leader:
         self.liveness = Liveness(
             Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
         )
-        self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
+        self._addresses: dict[str, str] = {peer.name: str(peer.http) for peer in config.master.peers}
         #: what happened, for people
         self.events = Events(config.master.name, self.now_ms)
         self.proposer = Proposer(node, self.now_ms, self.http_of)

@@ -24,6 +24,7 @@ from holdfast.master.raft.errors import (
     Overloaded,
     RaftError,
     StorageDamaged,
+    StorageFailed,
 )
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
@@ -475,6 +476,8 @@ class RaftMember:
 
     def _compacted(self, last: SnapshotId, error: BaseException | None) -> None:
         self._compacting = False
+        if isinstance(error, StorageFailed):
+            raise error
         if error is not None:
             raise RaftError(f"a snapshot could not be written: {error}") from error
         self.journal.drop_covered(last.index, self.settings.compact_entries // 4, self._log_bytes_max // 4)
@@ -493,6 +496,8 @@ class RaftMember:
         return last
 
     def _installed(self, last: SnapshotId | None, error: BaseException | None) -> None:
+        if isinstance(error, StorageFailed):
+            raise error
         if last is None:
             raise RaftError(f"a snapshot from the leader could not be installed: {error}") from error
         self.journal.restart_at(NO_OP, last.index, last.term)
