@@ -44,7 +44,7 @@ from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Application
 from holdfast.master.core.state.state import State
-from holdfast.master.core.usage import Usage
+from holdfast.master.core.usage import Owned, Usage
 from holdfast.master.leader.proposer import Proposer, of_the_log, translate
 from holdfast.master.leader.waiters import Waiters
 from holdfast.master.observe.events import Events
@@ -288,6 +288,7 @@ class Leader:
         if application is None:
             raise gone(instance)
         self.liveness.heard_lease(self.now_ns(), application, holder)
+        self.usage.called(application.user, Owned(instance, application.name))
         return application
 
 

@@ -2,25 +2,31 @@
 
 import asyncio
 import http.client
+import random
+import signal
 import sys
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
 
+from holdfast.client import QuotaExceededError, Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.connection.direct import ask
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.methods import METHODS
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.security.tokens import TokenKind
 from holdfast.common.shares import LEFT
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX
 from holdfast.worker.core.write.reduce import EPOCHS_MAX
 from holdfast.worker.storage.reader import FILE_ROWS
 from tests.attack import sharing
 from tests.attack.beside import honest_job
-from tests.attack.target import Target, target_of
+from tests.attack.target import Target, shown_by, target_of
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real_starts
 T = TypeVar("T")
@@ -160,3 +166,40 @@ def test_no_user_holds_all_of_a_masters_http_port(cluster: LocalCluster) -> None
         return len(kept)
 
     assert told(cluster, story, 4) >= _HTTP_CONNECTIONS
+
+
+def test_what_ended_applications_hold_counts_in_their_users_quota(tmp_path: Path) -> None:
+    """A user fills a quota and ends the application: while the worker has not deleted what it had, no other one of that
+    user gets a shuffle, and somebody else's does; then they do. Each had a quota of its own, as fast as they ended."""
+    settings = {"quota": {"user_bytes": "4MiB"}, "lease": {"heartbeat": "200ms", "worker": "300s"}}
+    with local_cluster(1, 1, dir=tmp_path / "cluster", secure=True, settings=settings) as cluster:
+        worker, user = cluster.workers[0], shown_by(cluster, TokenKind.USER, b"mallory")
+        with Session(cluster.endpoints, app="first", credentials=user) as session:
+            fill_shuffle(session, 5 * MIB)
+            wait_until(lambda: refused(session), "the masters to hear of it", _SECONDS)
+        with Session(cluster.endpoints, app="second", credentials=user) as session:
+            worker.kill(signal.SIGSTOP)  # so that it deletes nothing yet
+            try:
+                assert refused(session)
+                with Session(cluster.endpoints, app="honest", credentials=cluster.credentials) as honest:
+                    honest.register_map_shuffle(1, maps=1)
+            finally:
+                worker.kill(signal.SIGCONT)
+            wait_until(lambda: not refused(session), "the worker to delete what ended", _SECONDS)
+        honest_job(cluster)
+
+
+def fill_shuffle(session: Session, size: int) -> None:
+    """Write and commit a shuffle of so many bytes."""
+    shuffle = session.register_map_shuffle(1, maps=1)
+    with shuffle.writer(0, 1) as writer:
+        shuffle.commit([writer.close([(0, random.Random(1).randbytes(size))])])
+
+
+def refused(session: Session) -> bool:
+    """Whether another shuffle is beyond a quota."""
+    try:
+        session.register_map_shuffle(1, maps=1).unregister()
+    except QuotaExceededError:
+        return True
+    return False
