@@ -12,14 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.client.checks import codec_of, map_range, partition_list, whole
+from holdfast.client.checks import codec_of, grace, map_range, partition_list, whole
 from holdfast.client.connection.addresses import Addresses, known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import PushManifest
 from holdfast.client.read.push_reader import PartitionReader
-from holdfast.client.read.shared_read_state import reads_of
+from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.client.read.stream_reader import Record
 from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS
 from holdfast.client.write.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter, Routes
@@ -135,6 +135,7 @@ class ReduceShuffle(ClientShuffle):
         """
         wanted = partition_list(partitions, self.partitions)
         map_range(maps, self.maps)
+        return_grace = grace(return_grace)
         manifest = self.manifest()
         if not {epoch.partition for epoch in manifest.lost}.isdisjoint(wanted):
             # They are found again when a worker comes back after all.
@@ -148,7 +149,7 @@ class ReduceShuffle(ClientShuffle):
         found = _manifests.get(self.key)
         if found is None:
             found = _keep(_manifests, self.key, self._manifest or self._fetch_manifest())
-            reads_of(self.ticket).learn(found.sights)
+            read_state_of(self.ticket).learn(found.sights)
         self._manifest = found
         return found
 

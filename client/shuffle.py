@@ -12,13 +12,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.client.checks import grace
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, read_partitions
-from holdfast.client.read.shared_read_state import reads_of
+from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.client.read.stream_reader import Record
 from holdfast.client.write.spool import SPOOL_BYTES
 from holdfast.client.write.status import MapStatus, winners_of
@@ -75,7 +76,7 @@ class MapShuffle(ClientShuffle):
         naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
         return_grace: seconds that the last worker with a file may be gone before the file is called lost.
         """
-        return Steady(read_partitions(self, self.manifest(), partitions, return_grace))
+        return Steady(read_partitions(self, self.manifest(), partitions, grace(return_grace)))
 
     def read_broadcast(self, map_id: int) -> list[Buffer]:
         """Return the payloads of a map's broadcast region; ConflictError if it or the map is missing."""
@@ -93,7 +94,7 @@ class MapShuffle(ClientShuffle):
         found = _manifests.get(self.key)
         if found is None:
             found = _manifests[self.key] = self._manifest or runtime().run(self._fetch_manifest())
-            reads_of(self.ticket).learn(found.sights)
+            read_state_of(self.ticket).learn(found.sights)
             while len(_manifests) > _MANIFESTS_MAX:
                 _manifests.popitem(last=False)
         self._manifest = found

@@ -114,8 +114,8 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     lines = _lines_of(text)
     value = _read_table(kind, tables, (), problems)
     if problems or value is None:
-        told = sorted({(_line(path, lines), _place(path, lines, variables, source), what) for path, what in problems})
-        raise ConfigError("\n".join(f"{place}: {what}" for _, place, what in told))
+        rows = sorted({(_line(path, lines), _place(path, lines, variables, source), what) for path, what in problems})
+        raise ConfigError("\n".join(f"{place}: {what}" for _, place, what in rows))
     return value
 
 
@@ -202,8 +202,8 @@ def _read_bool(value: object) -> bool:
 def _read_text(value: object) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"wants text in quotes, not {shown(value)}")
-    if "\0" in value:
-        raise ConfigError(f"wants text without a zero byte, not {shown(value)}")
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+        raise ConfigError(f"wants text in UTF-8 without a zero byte, not {shown(value)!a}")
     return value
 
 

@@ -69,7 +69,7 @@ def test_values_and_units():
         (r'worker.bind = "a\u0000b"', r'wants the name or address of a host, not "a\u0000b"'),
         ('worker.address = "bücher"', "wants the name or address of a host"),
         ('master.bind = "a..b"', "wants the name or address of a host"),
-        (r'cluster.secret_file = "a\u0000b"', "wants text without a zero byte"),
+        (r'cluster.secret_file = "a\u0000b"', "wants text in UTF-8 without a zero byte"),
         (f'worker.masters = ["{"x" * 70}.b:80"]', 'wants "host:port"'),
         ('worker.masters = ["bücher:80"]', 'wants "host:port"'),
         ('worker.memory = "٣GiB"', "wants a size"),
@@ -134,10 +134,14 @@ def test_refusals_say_where_and_what(text, expected):
     assert expected in refusal(text)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     """One run names every mistake, in the order of the lines, so that a file is mended in one go."""
-    told = refusal('[worker]\nnane = "a"\n[[worker.directories]]\npath="/a"\n[[worker.directories]]\npaht="/b"\n')
-    assert [line.partition(":")[0] for line in told.splitlines()] == ["h.toml line 2", "h.toml line 5", "h.toml line 6"]
+    text = refusal('[worker]\nnane = "a"\n[[worker.directories]]\npath="/a"\n[[worker.directories]]\npaht="/b"\n')
+    assert [line.partition(":")[0] for line in text.splitlines()] == [
+        "h.toml line 2",
+        "h.toml line 5",
+        "h.toml line 6",
+    ]
 
 
 def test_environment_wins_over_the_file():
