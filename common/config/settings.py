@@ -202,8 +202,8 @@ def _read_bool(value: object) -> bool:
 def _read_text(value: object) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"wants text in quotes, not {shown(value)}")
-    if "\0" in value:
-        raise ConfigError(f"wants text without a zero byte, not {shown(value)}")
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+        raise ConfigError(f"wants text in UTF-8 without a zero byte, not {shown(value)!a}")
     return value
 
 

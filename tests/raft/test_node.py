@@ -119,6 +119,14 @@ def test_a_disk_that_is_gone_ends_a_node_by_name(nodes: Nodes) -> None:
     assert f"{snapshots} cannot be written" in str(nodes.fatal.pop(0))
 
 
+def test_a_span_of_weeks_is_waited_for(nodes: Nodes) -> None:
+    """A node with nothing to do for longer than the system waits at a time goes on; it ended with an overflow."""
+    node = nodes.start(election_min=1e7, election_max=2e7, leader_fallback=3e7)
+    for _ in range(2):
+        node.turn().result(60)
+    assert not nodes.fatal
+
+
 @pytest.mark.parametrize("secured", [False, True])
 def test_three_nodes_and_a_command_of_the_largest_size(nodes: Nodes, tmp_path: Path, secured: bool) -> None:
     """8 MiB go through whole, also under TLS; one byte more is refused before it is sent; all states end equal."""

@@ -69,7 +69,7 @@ def test_values_and_units():
         (r'worker.bind = "a\u0000b"', r'wants the name or address of a host, not "a\u0000b"'),
         ('worker.address = "bücher"', "wants the name or address of a host"),
         ('master.bind = "a..b"', "wants the name or address of a host"),
-        (r'cluster.secret_file = "a\u0000b"', "wants text without a zero byte"),
+        (r'cluster.secret_file = "a\u0000b"', "wants text in UTF-8 without a zero byte"),
         (f'worker.masters = ["{"x" * 70}.b:80"]', 'wants "host:port"'),
         ('worker.masters = ["bücher:80"]', 'wants "host:port"'),
         ('worker.memory = "٣GiB"', "wants a size"),
