@@ -20,6 +20,7 @@ from holdfast.common.system.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.away_note import DfsNote, read_note
 from holdfast.worker.storage.check import IndexReport, check_file
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.footers import read_footer
 from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.identity import Identity, Starts
@@ -138,7 +139,7 @@ def _read_small(offline: Offline) -> None:
 def _read_index(offline: Offline) -> None:
     path = offline.root / names.INDEX_DATA
     try:
-        offline.report = check_file(str(path))
+        offline.report = check_file(SystemFiles(), str(path))
         _read_records(offline)
     except (CorruptError, OSError) as error:
         offline.report = None

@@ -18,6 +18,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import VERSION
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.records import encode_key
@@ -235,7 +236,7 @@ def test_row_37_a_damaged_index_is_rebuilt_from_footers(root, tmp_path_factory, 
     assert store.incarnation == 2
     assert list((root / names.QUARANTINE).iterdir())
     store.close()
-    check_file(str(index))
+    check_file(SystemFiles(), str(index))
 
 
 def test_a_damaged_identity_is_restored_from_the_index(root):

@@ -15,6 +15,7 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.answers import SealedError
 from holdfast.worker.storage.check import check_file
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import Starts
 from holdfast.worker.storage.store import prepare
 from tests.support.map_data import file_key, make_content, shuffle_key
@@ -173,7 +174,7 @@ def test_forgotten_shuffles_leave_nothing(tmp_path):
         assert status_of(read, store, [content.key], 0, 1) is Status.UNKNOWN_FILE
     store.close()
     assert len(paths(tmp_path, "")) == 1
-    assert check_file(str(tmp_path / names.INDEX_DATA)).pages.records == 2 + 1 + 2 * 5
+    assert check_file(SystemFiles(), str(tmp_path / names.INDEX_DATA)).pages.records == 2 + 1 + 2 * 5
 
 
 def test_a_stream_survives_the_end_of_its_shuffle(tmp_path):
