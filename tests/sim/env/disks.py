@@ -13,7 +13,7 @@ import errno
 import mmap
 import os
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -159,8 +159,8 @@ class File(Node):
         self.pending: list[Write | Resize] = []
         #: of an LMDB file: see indexes.py
         self.index: Any = None
-        #: who holds its lock
-        self.locked_by: object = None
+        #: the handle that holds its lock, if it is still open
+        self.locked_by: Callable[[], Any] | None = None
 
     def write(self, offset: int, data: bytes) -> None:
         held = len(self.now.blocks)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -30,9 +31,9 @@ class SimHandle(Handle):
         super().__init__(process.descriptor())
         self.file, self.path, self.write, self._process = file, path, write, process
 
-    def __del__(self) -> None:
-        if isinstance(self.file, File) and self.file.locked_by is self:
-            self.file.locked_by = None
+    @property
+    def alive(self) -> bool:
+        return self._process.alive
 
 
 def _split(path: Name) -> tuple[str, str]:
@@ -124,11 +125,11 @@ class SimFiles(Files):
             self._disks.change((parent, name, node))
         handle = SimHandle(self._process, node, str(path), write=not shared)
         if isinstance(node, File):
-            holder = node.locked_by
-            if isinstance(holder, SimHandle) and holder._process.alive:
+            holder = None if node.locked_by is None else node.locked_by()
+            if holder is not None and holder.alive:
                 raise HeldError("another process")
             if not shared:
-                node.locked_by = handle
+                node.locked_by = weakref.ref(handle)
         return handle
 
     # reading
@@ -206,6 +207,8 @@ class SimFiles(Files):
 
     def set_size(self, handle: Handle, size: int) -> None:
         found, file = self._file(handle)
+        if not found.write:
+            raise error(errno.EINVAL, found.path)
         self._changes(file.device, found.path)
         file.resize(size)
 

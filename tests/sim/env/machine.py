@@ -77,13 +77,15 @@ class SimChecks:
 
     def start(self, what: str, root: str) -> SimCheck:
         from holdfast.worker.storage import check, names
+        from holdfast.worker.storage.index import unprotect
 
         try:
             if what == "data":
                 return SimCheck(check.encode_data(check.list_data(self._files, root)))
             sums = check.IndexSums()
             for key, value in records(self._disks.find(f"{root}/{names.INDEX_DATA}")):
-                sums.take(key, value)
+                value = unprotect(key, value)
+                sums.visit(key + value, 0, len(key), len(key) + len(value))
             return SimCheck(check.encode_index(sums.report(NO_PAGES)))
         except (LmdbDamagedError, OSError) as error:
             return SimCheck(json.dumps({"damage": str(error)}))
