@@ -389,7 +389,7 @@ class Job:
         if GUEST in state.applications:
             return "the lease of an application that fell silent does not end"
         for worker in self.world.workers:
-            for key in worker.disk.shuffles():
+            for key in worker.shuffles():
                 if state.shuffle(key) is None:
                     return f"{worker.name} still has {key}, which was dropped"
         return ""

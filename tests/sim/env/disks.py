@@ -14,6 +14,7 @@ import mmap
 import os
 import random
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
@@ -374,12 +375,58 @@ class Disks:
                     found.append(node)
         return found
 
+    # what is seen from outside
+
+    def contains(self, data: bytes, *, stable: bool) -> bool:
+        """Whether these bytes are in some file; `stable`: on the platter, with all names that lead there."""
+        for folder in _folders(self.root, stable=stable):
+            for node in (folder.stable if stable else folder.entries).values():
+                if isinstance(node, File):
+                    contents = node.stable if stable else node.now
+                    if contents.buffer.find(data) >= 0:
+                        return True
+        return False
+
+    def read(self, path: str) -> bytes:
+        """What a file holds. Raises FileNotFoundError, NotADirectoryError, IsADirectoryError."""
+        node = self.find(path)
+        if not isinstance(node, File):
+            raise error(errno.EISDIR, path)
+        return node.now.read(0, node.now.size)
+
+    def stable_file(self, path: str) -> File:
+        """The file that a path leads to on the platter. Raises FileNotFoundError."""
+        node: Node = self.root
+        for part in path.split("/"):
+            if part:
+                found = node.stable.get(part) if isinstance(node, Folder) else None
+                if found is None:
+                    raise FileNotFoundError(f"the name {part} in {path}")
+                node = found
+        assert isinstance(node, File)
+        return node
+
+    @contextmanager
+    def undisturbed(self) -> Iterator[None]:
+        """Nothing fails while somebody looks from outside."""
+        saved = [(device, device.read_errors, device.flips) for device in self.devices]
+        for device in self.devices:
+            device.read_errors = device.flips = 0.0
+        try:
+            yield
+        finally:
+            for device, errors, flips in saved:
+                device.read_errors, device.flips = errors, flips
+
+    # what happens to names
+
     def take_away(self, path: str) -> Folder:
-        """A folder vanishes with all that is below it, at once and for good; return it."""
+        """A folder vanishes with all that is below it, at once and for good, as if it were unmounted; return it."""
         above, _, name = path.rpartition("/")
         parent, gone = self.folder(above), self.folder(path)
         device = gone.device
         device.changes = [one for one in device.changes if not any(each is parent for each, _, _ in one.names)]
+        self._bring_all_down(gone)
         parent.entries.pop(name)
         parent.stable.pop(name, None)
         return gone
@@ -388,20 +435,40 @@ class Disks:
         """A folder is there, with all that is below it."""
         above, _, name = path.rpartition("/")
         parent = self.folder(above)
+        self._bring_all_down(folder)
         parent.entries[name] = parent.stable[name] = folder
+
+    @staticmethod
+    def _bring_all_down(root: Folder) -> None:
+        folders = list(_folders(root))
+        changes = root.device.changes
+        root.device.changes = [one for one in changes if not any(each in folders for each, _, _ in one.names)]
+        for folder in folders:
+            folder.stable = dict(folder.entries)
+            for node in folder.entries.values():
+                if isinstance(node, File):
+                    node.bring_down()
+
+    def empty(self, folder: Folder) -> Folder:
+        """Another folder in the place of one, with nothing in it."""
+        return Folder(self.number(), folder.device)
 
     def copy(self, folder: Folder) -> Folder:
         """The same folder as it is now, with files of its own."""
-        made = Folder(self.number(), folder.device)
+        return self.adopt(folder, folder.device)
+
+    def adopt(self, folder: Folder, device: Device) -> Folder:
+        """A copy of a folder, perhaps of another machine, for a device of this one."""
+        made = Folder(self.number(), device)
         for name, node in sorted(folder.entries.items()):
-            made.entries[name] = made.stable[name] = self._copy_node(node)
+            made.entries[name] = made.stable[name] = self._copy_node(node, device)
         return made
 
-    def _copy_node(self, node: Node) -> Node:
+    def _copy_node(self, node: Node, device: Device) -> Node:
         if isinstance(node, Folder):
-            return self.copy(node)
+            return self.adopt(node, device)
         assert isinstance(node, File)
-        made = File(self.number(), node.device)
+        made = File(self.number(), device)
         made.now, made.stable = node.now.copy(), node.now.copy()
         made.index = None if node.index is None else node.index.copy()
         return made

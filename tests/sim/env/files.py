@@ -5,7 +5,9 @@ from __future__ import annotations
 import errno
 import weakref
 from collections.abc import Callable, Sequence
+from itertools import count
 from pathlib import Path
+from weakref import WeakValueDictionary
 
 from holdfast.common.system.locks import HeldError
 from holdfast.worker.storage.env.interfaces import (
@@ -21,19 +23,41 @@ from holdfast.worker.storage.env.interfaces import (
 from tests.sim.env.disks import BLOCK_BYTES, Device, File, Folder, Node, error
 from tests.sim.env.process import Process
 
+#: Every open file of every process, by descriptor: for what is sent from one.
+_opened: WeakValueDictionary[int, SimHandle] = WeakValueDictionary()
+_descriptors = count(1_000)
+
 
 class SimHandle(Handle):
     """An open file."""
 
-    __slots__ = ("_process", "file", "path", "write")
+    __slots__ = ("file", "path", "process", "write")
 
     def __init__(self, process: Process, file: Node, path: str, *, write: bool) -> None:
-        super().__init__(process.descriptor())
-        self.file, self.path, self.write, self._process = file, path, write, process
+        super().__init__(next(_descriptors))
+        _opened[self.fd] = self
+        self.file, self.path, self.write, self.process = file, path, write, process
 
     @property
     def alive(self) -> bool:
-        return self._process.alive
+        return self.process.alive
+
+
+def read_range(fd: int, size: int, offset: int) -> bytes:
+    """Read from an open file; what the kernel does when it sends one."""
+    handle = _opened[fd]
+    return handle.process.files.read(handle, size, offset)
+
+
+def path_of(fd: int) -> str:
+    """Where the file of a descriptor is."""
+    return _opened[fd].path
+
+
+def size_of(fd: int) -> int:
+    """How long the file of a descriptor is."""
+    handle = _opened[fd]
+    return handle.process.files.size(handle)
 
 
 def _split(path: Name) -> tuple[str, str]:
@@ -46,8 +70,7 @@ class SimFiles(Files):
 
     def __init__(self, process: Process) -> None:
         self._process, self._disks = process, process.disks
-        #: open files by descriptor, for who sends from them
-        self._open: dict[int, SimHandle] = {}
+        process.files = self
 
     # faults
 

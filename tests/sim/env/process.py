@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from tests.sim.env.disks import Device, Disks
 
 if TYPE_CHECKING:
+    from tests.sim.env.files import SimFiles
     from tests.sim.env.threads import SimThreads
 
 
@@ -29,13 +30,9 @@ class Process:
         #: steps until it dies in the middle of one; None: it does not
         self.armed: int | None = None
         self.threads: SimThreads | None = None
+        self.files: SimFiles
         self.steps = 0
         self._on_death = on_death
-        self._descriptors = 2
-
-    def descriptor(self) -> int:
-        self._descriptors += 1
-        return self._descriptors
 
     def step(self, device: Device | None = None) -> bool:
         """A call begins. True: the process dies in the middle of it, and `die` is to be called. Raises KilledError."""
