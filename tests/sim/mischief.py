@@ -40,6 +40,10 @@ FAULTS = {
 }
 
 
+#: When somebody looks after workers that are not well, once all faults have ended.
+MEND_SECONDS = 20.0
+
+
 class Mischief:
     """Draws faults, one after another. A method with the name of a kind makes one happen."""
 
@@ -128,7 +132,7 @@ class Mischief:
     def hang(self, worker: SimWorker) -> None:
         """Whatever a thread asks of a disk takes long."""
         device = self._device(worker)
-        device.hangs_until = self._loop.now + self._rng.uniform(0.5, 8.0)
+        device.hangs_until = self._loop.now + self._rng.uniform(0.5, 15.0)
         worker.sins["full"] = None
 
     def rot(self, worker: SimWorker) -> None:
@@ -281,9 +285,20 @@ class Mischief:
         for worker in self._world.workers:
             self.kill(worker, power)
 
+    def mend(self) -> None:
+        """Somebody looks after workers whose directories do not come back by themselves: a start helps."""
+        for worker in self._world.workers:
+            if worker.life.alive and worker.store.failing:
+                worker.crash(power=False)
+                worker.start()
+
     def end(self) -> None:
         """From now on everything works."""
         world = self._world
+        if not world.over:
+            world.over = True
+            for seconds in (MEND_SECONDS, 2 * MEND_SECONDS):
+                self._loop.call_later(seconds, self.mend)
         network = world.network
         network.weather.drop = network.weather.repeat = network.weather.turn = 0.0
         network.weather.slow, network.weather.reorder = 0.002, False

@@ -119,7 +119,7 @@ class Scenario:
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
         self.oracle = Oracle(self.loop)
-        self.calm = False
+        self.calm = self.over = False
         self.mischief = Mischief(self)
         self.job = Job(self)
 

@@ -59,7 +59,7 @@ BODY_BYTES = 1024
 CHECK_SECONDS = 1.5
 #: How often disks are probed, and after how long a probe hangs.
 PROBE_SECONDS = 1.0
-_HEALTH = HealthLimits(probe_timeout_ns=3 * 10**9)
+_HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
 #: A worker that cannot start is started again.
 AGAIN_SECONDS = 1.0
 

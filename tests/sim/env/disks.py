@@ -106,10 +106,14 @@ class Contents:
         found.buffer, found.size, found.blocks = bytearray(self.data()), self.size, set(self.blocks)
         return found
 
+    @property
+    def end(self) -> int:
+        """Where the last hole begins."""
+        return min(self.size, (max(self.blocks, default=-1) + 1) * BLOCK_BYTES)
+
     def data(self) -> bytes:
         """All bytes up to the last hole."""
-        end = min(self.size, (max(self.blocks, default=-1) + 1) * BLOCK_BYTES)
-        return bytes(self.buffer[:end])
+        return bytes(self.buffer[: self.end])
 
     def read(self, offset: int, size: int) -> bytes:
         end = min(self.size, offset + size)
@@ -383,7 +387,7 @@ class Disks:
             for node in (folder.stable if stable else folder.entries).values():
                 if isinstance(node, File):
                     contents = node.stable if stable else node.now
-                    if contents.buffer.find(data) >= 0:
+                    if contents.buffer.find(data, 0, contents.end) >= 0:
                         return True
         return False
 

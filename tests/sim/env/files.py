@@ -285,8 +285,10 @@ class SimFiles(Files):
     def make_folders(self, path: Name) -> None:
         text = str(path)
         if not self.exists(text):
-            self.make_folders(_split(text)[0] or "/")
+            above = _split(text)[0] or "/"
+            self.make_folders(above)
             self.make_folder(text)
+            self.sync_folder(above)
         elif not self.is_folder(text):
             raise error(errno.EEXIST, text)
 

@@ -174,7 +174,12 @@ class SystemFiles(Files):
         return True
 
     def make_folders(self, path: Name) -> None:
-        os.makedirs(path, FOLDER_MODE, exist_ok=True)
+        text = os.path.abspath(path)
+        if os.path.isdir(text):
+            return
+        self.make_folders(os.path.dirname(text))
+        os.mkdir(text, FOLDER_MODE)
+        self.sync_folder(os.path.dirname(text))
 
     def remove_folder(self, path: Name) -> None:
         os.rmdir(path)
