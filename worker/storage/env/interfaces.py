@@ -15,7 +15,6 @@ import errno
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -409,8 +408,7 @@ class Checks(Protocol):
         """Begin one: "index" or "data"."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Env:
+class Env(NamedTuple):
     """The door."""
 
     files: Files
@@ -418,4 +416,4 @@ class Env:
     threads: Threads
     clock: Clock
     machine: Machine
-    checks: Checks = field(repr=False)
+    checks: Checks
