@@ -7,12 +7,8 @@ comes back is checked by its reader, batch by batch, like everything else. Calle
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 import weakref
 from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
 
@@ -37,11 +33,11 @@ from holdfast.worker.core.health import SECOND_NS
 from holdfast.worker.core.read.fetch_leases import FetchLeases
 from holdfast.worker.storage.away_health import DfsHealth, DfsWatch
 from holdfast.worker.storage.away_note import DfsNotes
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.futures import Future
+from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.footers import read_stored_footer
-from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.layout import FileKind
-from holdfast.worker.storage.loans import LentHandle, Loans
+from holdfast.worker.storage.loans import Loans
 from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 from holdfast.worker.storage.reduce_records import DataRecord
 
@@ -64,6 +60,7 @@ class Away:
 
     def __init__(
         self,
+        env: Env,
         open_store: Callable[[], DfsStore],
         cluster_id: str,
         worker_uid: bytes,
@@ -72,18 +69,21 @@ class Away:
         average_ns: int = 10 * SECOND_NS,
     ) -> None:
         """`open_store` is called, in a thread, when the store is needed for the first time. `url` is for people."""
+        self._files = env.files
+        self._now_ns = env.clock.now_ns
+        self._threads = env.threads
         self._open_store = open_store
         #: opened, perhaps not seen to be this cluster's yet
         self._opened: DfsStore | None = None
         self._claimed = False
         #: whether it can be used now
-        self.health = DfsHealth(url, average_ns)
+        self.health = DfsHealth(env, url, average_ns)
         self._watch: DfsWatch | None = None
         self._closed = False
         #: files are known to be there: a store without them is another one
         self.has_files = False
         #: what the directories say of it; set when they are open
-        self.notes = DfsNotes(Disk(), ())
+        self.notes = DfsNotes(env.files, ())
         #: shuffles of which something may be there that no index knows: a file whose move was cut short
         self._touched: set[ShuffleKey] = set()
         #: files that were stored and are in no index yet, as far as anybody knows (one whose transaction failed may
@@ -93,16 +93,16 @@ class Away:
         self._dropped: dict[ShuffleKey, int] = {}
         self._drops = 0
         #: one thread removes them, one shuffle after the other
-        self._lane = ThreadPoolExecutor(1, "holdfast-remove")
+        self._lane = env.threads.pool(1, "holdfast-remove")
         self._removing = False
         self._cluster_id = cluster_id
         self._worker_uid = worker_uid
-        self._pool = ThreadPoolExecutor(FETCH_THREADS, "holdfast-fetch")
-        self._opening = threading.Lock()
-        self._claiming = threading.Lock()
-        self._guard = threading.Lock()
+        self._pool = env.threads.pool(FETCH_THREADS, "holdfast-fetch")
+        self._opening = env.threads.lock()
+        self._claiming = env.threads.lock()
+        self._guard = env.threads.lock()
         #: which streams may fetch; loop thread only
-        self.leases = FetchLeases(FETCHED_BYTES_MAX, time.monotonic_ns)
+        self.leases = FetchLeases(FETCHED_BYTES_MAX, env.clock.now_ns)
         self._loans = Loans()
 
     # files
@@ -161,7 +161,7 @@ class Away:
 
     def watch(self, interval_seconds: float) -> None:
         """Look at the store now, and then again and again, in a thread of its own."""
-        self._watch = DfsWatch(self.health, self.look, interval_seconds)
+        self._watch = DfsWatch(self._threads, self.health, self.look, interval_seconds)
 
     def _check_url(self, url: str) -> None:
         """Raise ConfigError if files were left on another DFS: this one not having them would mean nothing."""
@@ -191,13 +191,13 @@ class Away:
         try:
             store = self.store
             self.notes.use(store.shown, store.ident or "")
-            began_ns = time.perf_counter_ns()
+            began_ns = self._now_ns()
             stored = store.put(name, path)
         except (ConfigError, DfsError) as error:
             if not self._closed:
                 self.health.put_failed(str(error))
             raise
-        self.health.stored(time.perf_counter_ns() - began_ns)
+        self.health.stored(self._now_ns() - began_ns)
         if stored.size_bytes != record.file_bytes:
             raise CorruptError(f"{path} has {record.file_bytes} bytes, {stored.size_bytes} were stored")
         token = bytes.fromhex(stored.name[-TOKEN_DIGITS:])
@@ -301,12 +301,12 @@ class Away:
         problem = self.health.look_problem
         if problem:
             raise DfsError(problem, passing=True)
-        began_ns = time.perf_counter_ns()
-        data = memoryview(self.store.read(name, offset, length))
-        self.health.was_read(time.perf_counter_ns() - began_ns)
-        handle = LentHandle(os.memfd_create("holdfast-chunk", os.MFD_CLOEXEC), self._loans.take(length))
-        while data:
-            data = data[os.write(handle.fd, data) :]
+        began_ns = self._now_ns()
+        data = self.store.read(name, offset, length)
+        self.health.was_read(self._now_ns() - began_ns)
+        handle = self._files.create_in_memory("holdfast-chunk")
+        handle.kept = self._loans.take(length)
+        self._files.write(handle, data, 0)
         return handle
 
     def counts(self) -> dict[str, int]:

@@ -10,14 +10,13 @@ again each minute while it lasts, and when it is over. Any thread. Made by away.
 from __future__ import annotations
 
 import math
-import threading
-import time
 from collections.abc import Callable
 from typing import NamedTuple
 
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import SECOND_NS, WindowMean
+from holdfast.worker.storage.env.interfaces import Env, Threads
 
 #: While it lasts it is told so often.
 TELL_SECONDS = 60.0
@@ -52,11 +51,12 @@ class DfsStatus(NamedTuple):
 class DfsHealth:
     """What is known of it."""
 
-    def __init__(self, url: str, average_ns: int = 10 * SECOND_NS, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, env: Env, url: str, average_ns: int = 10 * SECOND_NS) -> None:
         """`url` has no credentials in it."""
         self.url = url
-        self._clock = clock
-        self._guard = threading.Lock()
+        self._clock = env.clock.now
+        self._now_ns = env.clock.now_ns
+        self._guard = env.threads.lock()
         self._checked = False
         self._look_problem = ""
         self._put_problem = ""
@@ -89,6 +89,10 @@ class DfsHealth:
         to begin to read."""
         return not self._look_problem
 
+    def now(self) -> float:
+        """Seconds, by its clock."""
+        return self._clock()
+
     def looked(self, why: str, began: float) -> None:
         """A look that began then ended; `why` the store cannot be used, "" if it can."""
         with self._guard:
@@ -109,13 +113,13 @@ class DfsHealth:
         with self._guard:
             before, self._checked = self.problem, True
             self._look_problem = self._put_problem = ""
-            self._puts.add(time.perf_counter_ns(), took_ns)
+            self._puts.add(self._now_ns(), took_ns)
             self._tell(before, self._clock())
 
     def was_read(self, took_ns: int) -> None:
         """A part of a file was read."""
         with self._guard:
-            self._reads.add(time.perf_counter_ns(), took_ns)
+            self._reads.add(self._now_ns(), took_ns)
 
     def _tell(self, before: str, began: float) -> None:
         now, problem = self._clock(), self.problem
@@ -131,7 +135,7 @@ class DfsHealth:
     def status(self, size_bytes: int, files: int) -> DfsStatus:
         """All of it, with what this worker has there."""
         with self._guard:
-            now_ns, problem = time.perf_counter_ns(), self.problem
+            now_ns, problem = self._now_ns(), self.problem
             return DfsStatus(
                 url=self.url,
                 state=self.state,
@@ -147,14 +151,13 @@ class DfsHealth:
 class DfsWatch:
     """The thread that looks."""
 
-    def __init__(self, health: DfsHealth, look: Callable[[], str], interval_seconds: float) -> None:
+    def __init__(self, threads: Threads, health: DfsHealth, look: Callable[[], str], interval_seconds: float) -> None:
         """`look` asks the store once and returns why it cannot be used; "" if it can."""
         self._health = health
         self._look = look
         self._interval_seconds = interval_seconds
-        self._closing = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-dfs-watch", daemon=True)
-        self._thread.start()
+        self._closing = threads.event()
+        self._thread = threads.start(self._run, "holdfast-dfs-watch")
 
     def stop(self) -> None:
         """Tell of nothing from here on; whoever calls this closes the store, and then this."""
@@ -167,7 +170,7 @@ class DfsWatch:
 
     def _run(self) -> None:
         while not self._closing.is_set():
-            began = time.monotonic()
+            began = self._health.now()
             why = self._ask()
             if why and self._health.state == WELL and not self._closing.wait(AGAIN_SECONDS):
                 why = self._ask()

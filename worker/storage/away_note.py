@@ -18,7 +18,7 @@ from typing import NamedTuple
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.worker.storage import names
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Files
 
 VERSION = 2
 _MAGIC = b"HFDF"
@@ -61,11 +61,11 @@ class DfsNote(NamedTuple):
         return cls(rest[length:].decode(), bool(flags & _SEARCH), bool(flags & _USED), ident)
 
 
-def read_note(root: Path) -> DfsNote | None:
+def read_note(files: Files, root: Path) -> DfsNote | None:
     """What a directory says; None if it says nothing. One that is damaged says that everything has to be searched.
     Raises OSError, and ConfigError if it is no file."""
     try:
-        return DfsNote.decode((root / names.DFS).read_bytes())
+        return DfsNote.decode(files.read_whole(root / names.DFS))
     except FileNotFoundError:
         return None
     except IsADirectoryError:
@@ -80,10 +80,10 @@ def read_note(root: Path) -> DfsNote | None:
 class DfsNotes:
     """Those of all directories of a worker; any thread."""
 
-    def __init__(self, disk: Disk, roots: Iterable[Path]) -> None:
+    def __init__(self, files: Files, roots: Iterable[Path]) -> None:
         """Raises OSError."""
-        self._disk = disk
-        self._notes = {root: read_note(root) for root in roots}
+        self._files = files
+        self._notes = {root: read_note(files, root) for root in roots}
 
     @property
     def urls(self) -> set[str]:
@@ -141,5 +141,5 @@ class DfsNotes:
             self._write(root, note._replace(search=False))
 
     def _write(self, root: Path, note: DfsNote) -> None:
-        self._disk.replace(root / names.DFS, note.encode())
+        self._files.replace(root / names.DFS, note.encode())
         self._notes[root] = note

@@ -8,11 +8,8 @@ store.py where a directory says that it is due (away_note.py).
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-
-import lmdb
 
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import ShuffleKey
@@ -20,6 +17,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.worker.storage.away import Away
 from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.env.interfaces import Thread, Threads
 from holdfast.worker.storage.index import data_items
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 
@@ -34,24 +32,26 @@ class AwaySearch:
 
     def __init__(
         self,
+        threads: Threads,
         away: Away,
         directories: Sequence[StorageDirectory],
         on_loop: Callable[[Callable[[], None]], object],
     ) -> None:
+        self._threads = threads
         self._away = away
         self._directories = directories
         self._on_loop = on_loop
-        self._guard = threading.Lock()
+        self._guard = threads.lock()
         self._forgotten: set[ShuffleKey] = set()
-        self._over = threading.Event()
-        self._closing = threading.Event()
+        self._over = threads.event()
+        self._closing = threads.event()
         #: files that were recorded
         self.found = 0
         #: files whose footers are wrong: left where they are, never recorded
         self.damaged = 0
         #: why the last try failed
         self.problem = ""
-        self._thread = threading.Thread(target=self._run, name="holdfast-search", daemon=True)
+        self._thread: Thread | None = None
 
     @property
     def over(self) -> bool:
@@ -60,7 +60,7 @@ class AwaySearch:
 
     def start(self, seconds: float) -> str:
         """Begin, and wait for so long; return a sentence for people."""
-        self._thread.start()
+        self._thread = self._threads.start(self._run, "holdfast-search")
         self._over.wait(seconds)
         if self.over:
             return f"an index was lost: {self.found} files on the DFS were found again, {self.damaged} are damaged"
@@ -76,14 +76,14 @@ class AwaySearch:
         """Give up; the next start tries again."""
         self._closing.set()
         self._over.set()
-        if self._thread.ident is not None:
+        if self._thread is not None:
             self._thread.join()
 
     def _run(self) -> None:
         while not self._closing.is_set():
             try:
                 self.search()
-            except (OSError, HoldfastError, lmdb.Error) as error:
+            except (OSError, HoldfastError) as error:
                 if not self.problem and not self._closing.is_set():
                     log_event(LogEvent.DFS_SEARCH_FAILED, why=error)
                 self.problem = str(error)
@@ -96,7 +96,7 @@ class AwaySearch:
             self._closing.wait(PAUSE_SECONDS)
 
     def search(self) -> None:
-        """Look through everything once. Raises OSError, HoldfastError or lmdb.Error."""
+        """Look through everything once. Raises OSError or HoldfastError."""
         self.damaged = 0
         for key, token, size in self._away.files():
             if self._closing.is_set():

@@ -11,7 +11,6 @@ Started by prepare.py, whose answers opening.py reads; the functions are also us
 from __future__ import annotations
 
 import json
-import os
 import struct
 import sys
 from typing import Any, NamedTuple
@@ -20,8 +19,8 @@ from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck, PageCounts
 from holdfast.worker.storage import names
-from holdfast.worker.storage.env.interfaces import Files, Kind
-from holdfast.worker.storage.env.system_files import SystemFiles
+from holdfast.worker.storage.env.interfaces import Entry, Files, Kind
+from holdfast.worker.storage.env.system_files import SystemFiles, end_at_once
 
 #: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
 _HEAD = struct.Struct("<Q24xI")
@@ -120,13 +119,13 @@ def check_index(data: memoryview) -> IndexReport:
 
 def check_file(files: Files, path: str) -> IndexReport:
     """Check the data.mdb at `path`; raises LmdbDamagedError, or OSError if it cannot be read."""
-    file = files.open(path)
-    size = files.size(file)
+    handle = files.open(path)
+    size = files.size(handle)
     if not size:
         raise LmdbDamagedError("the index is empty")
     for offset in range(0, size, _READ_BYTES):  # brings it into the page cache in order, not page by page
-        files.read_ahead(file, offset, _READ_BYTES)
-    with files.map(file, size) as data:
+        files.read_ahead(handle, offset, _READ_BYTES)
+    with files.map(handle, size) as data:
         return check_index(data)
 
 
@@ -145,22 +144,26 @@ def list_data(files: Files, root: str) -> DataReport:
             if numbers is None or not files.is_folder(f"{root}/{below}"):
                 report.others.append(below)
                 continue
-            report.shuffles[instance + struct.pack(">IIQ", *numbers)] = _list_shuffle(files, root, below, report.others)
+            key = instance + struct.pack(">IIQ", *numbers)
+            report.shuffles[key] = _list_shuffle(files, f"{root}/{below}", below, report.others)
     return report
 
 
-def _list_shuffle(files: Files, root: str, below: str, others: list[str]) -> ShuffleSum:
-    """Add up the sealed files of a folder: one scandir, one stat each. Names that only look right change the digest."""
-    count = size = digest = 0
-    crc_of = crc32c
-    for entry, length in files.sizes(f"{root}/{below}", lambda one: one.name.endswith(names.SEALED_SUFFIXES)):
-        if entry.name.endswith(names.SEALED_SUFFIXES):
+def _is_sealed(entry: Entry) -> bool:
+    return entry.name.endswith(names.SEALED_SUFFIXES)
+
+
+def _list_shuffle(files: Files, folder: str, below: str, others: list[str]) -> ShuffleSum:
+    """Add up the sealed files of a folder: one listing, one stat each. Names that only look right change the digest."""
+    count = total = digest = 0
+    for entry, size in files.sizes(folder, _is_sealed):
+        if _is_sealed(entry):
             count += 1
-            size += length
-            digest += crc_of(entry.name.encode(errors="surrogateescape")) * length
+            total += size
+            digest += crc32c(entry.name.encode("utf-8", "surrogateescape")) * size
         elif entry.kind is not Kind.LINK:
             others.append(f"{below}/{entry.name}")
-    return ShuffleSum(count, size, digest)
+    return ShuffleSum(count, total, digest)
 
 
 def encode_index(report: IndexReport) -> str:
@@ -205,20 +208,23 @@ def _decode(text: str) -> dict[str, Any]:
     return dict(values)
 
 
-def main(what: str, directory: str) -> None:
-    """Check the index of a storage directory, or list its data, and print the report."""
+def report(files: Files, what: str, directory: str) -> str:
+    """Check the index of a storage directory, or list its data; one line."""
     try:
         if what == "index":
-            text = encode_index(check_file(SystemFiles(), f"{directory}/{names.INDEX_DATA}"))
-        else:
-            text = encode_data(list_data(SystemFiles(), directory))
+            return encode_index(check_file(files, f"{directory}/{names.INDEX_DATA}"))
+        return encode_data(list_data(files, directory))
     except (LmdbDamagedError, OSError) as error:
-        text = json.dumps({"damage": str(error)})
+        return json.dumps({"damage": str(error)})
+
+
+def main(what: str, directory: str) -> None:
+    """Do it, and print the report."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(report(SystemFiles(), what, directory) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(1)  # who asked was killed; nobody is left to be told
+        end_at_once()  # who asked was killed; nobody is left to be told
 
 
 if __name__ == "__main__":

@@ -8,17 +8,13 @@ directory that was isolated stays so. What errors mean is decided here, what fol
 from __future__ import annotations
 
 import errno
-import threading
-import time
 from collections import deque
 from pathlib import Path
 from typing import NamedTuple
 
-import lmdb
-
 from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, HealthLimits
 from holdfast.worker.storage import names
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
 from holdfast.worker.storage.push_log import is_full
 
 GONE = "was deleted, emptied or unmounted while it was in use: what it held is lost"
@@ -44,10 +40,20 @@ class Measured(NamedTuple):
     used: int
 
 
+class Seen(NamedTuple):
+    """What a look at a directory found."""
+
+    #: None if that could not be told
+    gone: bool | None
+    measured: Measured
+    #: what could not be read
+    why: str
+
+
 class Condition:
     """Of one directory."""
 
-    def __init__(self, root: Path, identity: bytes, limits: HealthLimits) -> None:
+    def __init__(self, env: Env, root: Path, identity: bytes, limits: HealthLimits) -> None:
         """The directory is there and open; raises OSError."""
         #: why nothing more is written here; "" while all is well
         self.problem = ""
@@ -62,28 +68,52 @@ class Condition:
         #: bytes of our files here, as the loop last added them up
         self.used_bytes = 0
         self.health = Health(limits)
+        self._files = env.files
+        self._clock = env.clock
         self._root = root
         self._identity_path = root / names.IDENTITY
         self._identity = identity
-        self._opened = self._files()
+        self._opened = self._find_files()
         #: which file system it is on
         self.device = self._opened[0][0]
-        self._guard = threading.Lock()
+        self._guard = env.threads.lock()
         #: errors that `health` has not heard of: when, and whether it counts
         self._untold: deque[tuple[int, bool]] = deque(maxlen=ERRORS_KEPT_MAX)
         self._gone = False
 
-    def _files(self) -> list[tuple[int, int]]:
-        found = [(self._root / name).stat() for name in _OPENED]
-        return [(one.st_dev, one.st_ino) for one in found]
+    def _find_files(self) -> list[tuple[int, int]]:
+        found = [self._files.stat(self._root / name) for name in _OPENED]
+        return [(one.device, one.inode) for one in found]
 
     def is_ours(self) -> bool:
         """Whether this is the directory that was opened, and no copy of it. Blocks; raises OSError other than that it
         is not there."""
         try:
-            return self._identity_path.read_bytes() == self._identity and self._files() == self._opened
+            return self._files.read_whole(self._identity_path) == self._identity and self._find_files() == self._opened
         except (FileNotFoundError, NotADirectoryError):
             return False
+
+    # what is seen, in any thread, and taken in, on the loop
+
+    def see(self, used_bytes: int) -> Seen:
+        """See whether the directory is still there, how large its file system is and what is free. Blocks. So much our
+        files took before that."""
+        gone, why = None, ""
+        try:
+            gone = not self._files.exists(self._identity_path)
+        except OSError as error:  # a file system that shut itself down, or lost its server
+            why = f"cannot be read: {error}"
+        try:
+            return Seen(gone, Measured(*self._files.file_system(self._root), used_bytes), why)
+        except OSError as error:
+            return Seen(gone, Measured(0, 0, used_bytes), why or ("" if gone else f"cannot be read: {error}"))
+
+    def saw(self, seen: Seen) -> None:
+        """Take that in; what cannot be told isolates the directory, and what was known stands."""
+        self._gone = self._gone if seen.gone is None else seen.gone
+        self.measured = seen.measured
+        if seen.why and not self.problem:
+            self.isolate(seen.why)
 
     @property
     def is_gone(self) -> bool:
@@ -95,22 +125,14 @@ class Condition:
 
     def _find_out(self) -> None:
         try:
-            self._gone = not self._identity_path.exists()
+            self._gone = not self._files.exists(self._identity_path)
         except OSError as error:  # a file system that shut itself down, or lost its server
             if not self.problem:
                 self.isolate(f"cannot be read: {error}")
 
-    def measure(self, disk: Disk) -> None:
-        """See whether the directory is still there, how large its file system is and what is free. Blocks; what cannot
-        be told isolates it."""
-        used = self.used_bytes
-        self._find_out()
-        try:
-            self.measured = Measured(*disk.free_bytes(self._root), used)
-        except OSError as error:
-            self.measured = Measured(0, 0, used)
-            if not self.problem and not self._gone:
-                self.isolate(f"cannot be read: {error}")
+    def measure(self) -> None:
+        """Both in one: where no thread looks."""
+        self.saw(self.see(self.used_bytes))
 
     def look(self) -> str:
         """Why nothing more is written here: a directory that was deleted, emptied or unmounted goes on taking writes
@@ -124,14 +146,14 @@ class Condition:
         """From now on nothing new goes here; `counts`: it speaks against the disk."""
         with self._guard:
             self.problem = why
-            self._untold.append((time.monotonic_ns(), counts))
+            self._untold.append((self._clock.now_ns(), counts))
 
     def broke(self, error: Exception) -> None:
         """A write, sync or commit failed: say what that tells of the disk."""
-        if isinstance(error, OSError) and not is_full(error):
+        if isinstance(error, IndexFailedError):
+            self.isolate(f"the index failed: {error.strerror}")
+        elif isinstance(error, OSError) and not is_full(error):
             self.isolate(f"writing failed: {error}", counts=error.errno not in _MISSING)
-        elif isinstance(error, lmdb.Error):
-            self.isolate(f"the index failed: {error}")
 
     def unread(self, error: OSError) -> None:
         """A read failed: say what that tells of the disk. Reads fail for want of descriptors and memory, too."""

@@ -6,10 +6,8 @@ the loop thread and in the sealer's threads, so they are guarded by one lock.
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -23,7 +21,8 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.condition import Condition
 from holdfast.worker.storage.directory_room import DirectoryRoom
-from holdfast.worker.storage.disk import Disk, bytes_on_disk
+from holdfast.worker.storage.env.futures import Future
+from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
@@ -89,7 +88,7 @@ class StorageDirectory:
         capacity_bytes: int,
         identity: Identity,
         lock: object,
-        disk: Disk,
+        env: Env,
         index: Index,
         threads: Threads,
         tables: Tables,
@@ -111,18 +110,18 @@ class StorageDirectory:
         self.identity = identity
         self.index = index
         self.tables = tables
-        self.condition = Condition(root, identity.encode(), limits)
+        self.condition = Condition(env, root, identity.encode(), limits)
         #: how long writes here and reads from here take
         self.flushes, self.fetches = WindowMean(average_ns), WindowMean(average_ns)
         #: what writers may still add before the next look
         self.room = DirectoryRoom()
         self._lock_file = lock
-        self._pool, self.lane = threads.pool, threads.lane
-        self._disk = disk
-        self._guard = threading.Lock()
-        self._folders = Folders(disk, root / names.DATA)
-        self._sealer = Sealer(disk, self._folders, index, threads.pool, self._on_sealed, self._on_failed)
-        self._leftover_bytes = {key: bytes_on_disk(path) for key, path in tables.leftovers.items()}
+        self._pool, self.lane, self.owner = threads
+        self._env, self._files = env, env.files
+        self._guard = env.threads.lock()
+        self._folders = Folders(env, root / names.DATA)
+        self._sealer = Sealer(env, self._folders, index, threads.pool, self._on_sealed, self._on_failed)
+        self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
         #: bytes of files here that have no name
@@ -133,7 +132,7 @@ class StorageDirectory:
         self.jobs: list[ReduceSealJob] = []
         self.reduce = ReduceDirectory(
             root=root,
-            disk=disk,
+            env=env,
             index=index,
             folders=self._folders,
             threads=threads,
@@ -158,7 +157,7 @@ class StorageDirectory:
         """Create a file; raises OSError or ProtocolError."""
         self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
         writer = MapFileWriter(
-            self._disk,
+            self._env,
             self.root,
             key,
             partitions=partitions,
@@ -181,13 +180,13 @@ class StorageDirectory:
         if writer is not None and not writer.failed:
             writer.state = WriterState.CLOSED
             try:
-                self._disk.remove(writer.path)
+                self._files.remove(writer.path)
             except OSError:
                 with self._guard:
                     self._leave_over(writer)
                 raise
         if leftover is not None:
-            self._disk.remove(leftover)
+            self._files.remove(leftover)
             with self._guard:
                 self.tables.leftovers.pop(key, None)
                 self._leftover_bytes.pop(key, None)
@@ -233,10 +232,10 @@ class StorageDirectory:
             self.tables.failed.add(writer.key)
         mark = self.root / layout.failed_path(writer.key)
         try:
-            present = writer.path if writer.path.exists() else writer.sealed_path
-            self._disk.rename(present, mark)
-            self._disk.truncate(mark, 0)
-            self._disk.sync_folder(mark.parent)
+            present = writer.path if self._files.exists(writer.path) else writer.sealed_path
+            self._files.rename(present, mark)
+            self._files.truncate(mark, 0)
+            self._files.sync_folder(mark.parent)
         except OSError as second:
             # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
             self.condition.isolate(f"cannot mark {writer.key} as failed: {second}")
@@ -248,7 +247,7 @@ class StorageDirectory:
         return self.condition.problem
 
     def try_index(self) -> None:
-        """Put into the index what it has already. Blocks; raises OSError, NoRoomError or lmdb.Error."""
+        """Put into the index what it has already. Blocks; raises OSError or NoRoomError."""
         self.index.put(META_KEY, self.identity.encode())
 
     def come_back(self) -> bool:
@@ -295,12 +294,12 @@ class StorageDirectory:
     def epoch_from_footers(self, key: EpochKey, cause: CorruptError) -> EpochRecord:
         """The record of an epoch that the index cannot give: from the footers of the shuffle's files."""
         folder = self.root / layout.shuffle_folder(key.shuffle)
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            name = parse_name(key.shuffle, path.name)
+        for listed in sorted(self._files.names(folder)) if self._files.is_folder(folder) else ():
+            path, name = folder / listed, parse_name(key.shuffle, listed)
             if name is None or name.kind is not layout.FileKind.SEALED:
                 continue
             try:
-                epochs = dict(read_data_footer(path, name.key).epochs)
+                epochs = dict(read_data_footer(self._files, path, name.key).epochs)
             except (CorruptError, OSError):
                 continue  # the epoch may be in another file
             if key in epochs:
@@ -387,14 +386,14 @@ class StorageDirectory:
 
     def forgotten(self, key: MapFileKey) -> Found | None:
         """The record of a sealed file that is there and not in the index."""
-        if key.shuffle in self.tables.sealed and (self.root / layout.sealed_path(key)).exists():
+        if key.shuffle in self.tables.sealed and self._files.exists(self.root / layout.sealed_path(key)):
             return self.from_footer(key, CorruptError("the index has forgotten it"))
         return None
 
     def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
         path = self.root / layout.sealed_path(key)
         try:
-            record = read_footer(path, key)
+            record = read_footer(self._files, path, key)
         except (CorruptError, OSError) as error:
             raise CorruptError(f"{key}: {cause}, and the footer of {path} does not help: {error}") from error
         return Found(record.head.encode(), record.head.totals.regions, b"".join(record.chunks))
@@ -432,8 +431,8 @@ class StorageDirectory:
 
     def remove(self, key: ShuffleKey) -> None:
         """Remove a shuffle: index first, then files; but files first where the index is so full that it cannot shrink.
-        In the lane, when nothing of it is written or sealed any more. Raises OSError, NoRoomError or lmdb.Error; then
-        it is to be removed again."""
+        In the lane, when nothing of it is written or sealed any more. Raises OSError or NoRoomError; then it is to be
+        removed again."""
         try:
             self.index.remove_shuffle(key)
         except (OSError, NoRoomError) as error:
@@ -460,8 +459,8 @@ class StorageDirectory:
         """Remove the folder of a shuffle and what is in it; all that there is of one that only folders() knows. In the
         lane. Raises OSError."""
         folder = self.root / layout.shuffle_folder(key)
-        for path in folder.iterdir() if folder.is_dir() else ():
-            self._disk.remove(path)
+        for name in self._files.names(folder) if self._files.is_folder(folder) else ():
+            self._files.remove(folder / name)
         if self._folders.remove(folder):
             self._folders.remove(folder.parent)
 
@@ -480,7 +479,7 @@ class StorageDirectory:
     def remove_files(self, paths: Sequence[Path]) -> None:
         """In the lane. Raises OSError."""
         for path in paths:
-            self._disk.remove(path)
+            self._files.remove(path)
 
     def close(self) -> None:
         """Let running seals end and give the directory back; one that hangs is left to the end of the process."""

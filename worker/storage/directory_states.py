@@ -8,7 +8,6 @@ Loop thread only. Called by store.py.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -16,7 +15,7 @@ from holdfast.worker.core.budget import divide
 from holdfast.worker.core.health import DirectoryHealth
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Env
 
 #: What stays free of a file system is at most this part of it, so that small ones are of use.
 TENTH = 10
@@ -47,9 +46,9 @@ class DirectoryStatus:
 class DirectoryStates:
     """The directories of a worker by what they lie on."""
 
-    def __init__(self, directories: Sequence[StorageDirectory], disk: Disk, reserve_bytes: int) -> None:
+    def __init__(self, directories: Sequence[StorageDirectory], env: Env, reserve_bytes: int) -> None:
         self._directories = directories
-        self._disk = disk
+        self._clock = env.clock
         #: kept free in each file system, so that seals and the index never lack it
         self._reserve_bytes = reserve_bytes
 
@@ -66,7 +65,7 @@ class DirectoryStates:
             condition = directory.condition
             condition.used_bytes = directory.used_bytes
             if not (condition.watched or condition.silent):
-                condition.measure(self._disk)
+                condition.measure()
             grown += max(0, condition.used_bytes - condition.measured.used)
         seen = [directory.condition.measured for directory in group]
         return [(one.size, max(0, one.free - grown)) for one in seen]
@@ -95,7 +94,7 @@ class DirectoryStates:
         ]
         free = divide(_free(group, spaces) - reserve, limits)
         rows = zip(group, capacities, problems, used, free, strict=True)
-        return [(row[0], _status(*row)) for row in rows]
+        return [(row[0], _status(*row, self._clock.now_ns())) for row in rows]
 
     # for REDUCE partitions
 
@@ -140,8 +139,10 @@ def _free(group: Sequence[StorageDirectory], spaces: Sequence[tuple[int, int]]) 
     return min([free for one, (_, free) in zip(group, spaces, strict=True) if not one.problem], default=0)
 
 
-def _status(directory: StorageDirectory, capacity: int, problem: str, used: int, free: int) -> DirectoryStatus:
-    condition, now_ns = directory.condition, time.perf_counter_ns()
+def _status(
+    directory: StorageDirectory, capacity: int, problem: str, used: int, free: int, now_ns: int
+) -> DirectoryStatus:
+    condition = directory.condition
     return DirectoryStatus(
         id=directory.identity.directory_id,
         path=str(directory.root),
@@ -153,7 +154,7 @@ def _status(directory: StorageDirectory, capacity: int, problem: str, used: int,
         problem=problem,
         device=condition.device,
         state=condition.state.value,
-        errors=condition.health.errors(time.monotonic_ns()),
+        errors=condition.health.errors(now_ns),
         flush_us=directory.flushes.mean_ns(now_ns) // 1_000,
         fetch_us=directory.fetches.mean_ns(now_ns) // 1_000,
     )

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey
-from holdfast.common.system.links import NO_LINK
-from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.env.interfaces import Files, Handle
 from holdfast.worker.storage.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
 from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
@@ -18,25 +16,25 @@ if TYPE_CHECKING:
     from holdfast.common.dfs.store import DfsStore
 
 
-def read_footer(path: Path, key: MapFileKey, file_bytes: int | None = None) -> FileRecord:
+def read_footer(files: Files, path: Path, key: MapFileKey, file_bytes: int | None = None) -> FileRecord:
     """Return the record at the end of the file, or at `file_bytes` where the file should end.
 
     Raises CorruptError if there is none, if a byte of it is wrong, or if it is the footer of another file; OSError.
     """
-    handle, size, trailer = _open(path, file_bytes)
+    handle, size, trailer = _open(files, path, file_bytes)
     length = footer_bytes(trailer, size)
-    record = decode_footer(os.pread(handle.fd, length, size - length), size)
+    record = decode_footer(files.read(handle, length, size - length), size)
     if record.key != key:
         raise CorruptError(f"{path} ends in the footer of {record.key}")
     check_record(record)
     return record
 
 
-def read_data_footer(path: Path, key: DataKey, file_bytes: int | None = None) -> DataRecord:
+def read_data_footer(files: Files, path: Path, key: DataKey, file_bytes: int | None = None) -> DataRecord:
     """The same of a partition or pack file."""
-    handle, size, trailer = _open(path, file_bytes)
+    handle, size, trailer = _open(files, path, file_bytes)
     length = data_footer_bytes(trailer, size)
-    return decode_data_footer(os.pread(handle.fd, length, size - length), key, size)
+    return decode_data_footer(files.read(handle, length, size - length), key, size)
 
 
 def read_stored_footer(store: DfsStore, name: str, key: DataKey, size: int) -> DataRecord:
@@ -47,7 +45,7 @@ def read_stored_footer(store: DfsStore, name: str, key: DataKey, size: int) -> D
     return decode_data_footer(store.read(name, size - length, length), key, size)
 
 
-def _open(path: Path, file_bytes: int | None) -> tuple[Handle, int, bytes]:
-    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
-    size = os.fstat(handle.fd).st_size if file_bytes is None else file_bytes
-    return handle, size, os.pread(handle.fd, TRAILER.size, max(0, size - TRAILER.size))
+def _open(files: Files, path: Path, file_bytes: int | None) -> tuple[Handle, int, bytes]:
+    handle = files.open(path)
+    size = files.size(handle) if file_bytes is None else file_bytes
+    return handle, size, files.read(handle, TRAILER.size, max(0, size - TRAILER.size))

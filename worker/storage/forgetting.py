@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,6 +18,7 @@ from typing import Any
 from holdfast.common.ids import ShuffleKey
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.owner import Owner
 
 

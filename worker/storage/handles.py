@@ -1,37 +1,20 @@
-"""Descriptors that close when nobody holds them any more, and a bounded set of those that readers have open.
-
-A descriptor number that is closed while another thread still uses it may by then be another file. So a descriptor is
-held as an object; whoever uses it keeps the object, and the last one to let go closes it.
-"""
+"""A bounded set of the files that are open; see Handle of env/interfaces.py for why they are held as objects."""
 
 from __future__ import annotations
 
-import os
-import threading
 from collections import OrderedDict
 
-from holdfast.common.system.links import NO_LINK
-
-
-class Handle:
-    """An open descriptor, closed with the last reference to this object."""
-
-    __slots__ = ("fd",)
-
-    def __init__(self, fd: int) -> None:
-        self.fd = fd
-
-    def __del__(self) -> None:
-        os.close(self.fd)
+from holdfast.worker.storage.env.interfaces import Env, Handle
 
 
 class OpenFiles:
-    """The files most recently used, at most `limit`, opened for reading or as `flags` say; any thread."""
+    """The files most recently used, at most `limit`, opened for reading or for `write`; any thread."""
 
-    def __init__(self, limit: int, flags: int = os.O_RDONLY) -> None:
+    def __init__(self, env: Env, limit: int, *, write: bool = False) -> None:
+        self._opened = env.files.open
         self._limit = limit
-        self._flags = flags | NO_LINK
-        self._lock = threading.Lock()
+        self._write = write
+        self._lock = env.threads.lock()
         self._files: OrderedDict[str, Handle] = OrderedDict()
 
     def open(self, path: str) -> Handle:
@@ -41,7 +24,7 @@ class OpenFiles:
             if handle is not None:
                 self._files.move_to_end(path)
                 return handle
-            handle = self._files[path] = Handle(os.open(path, self._flags))
+            handle = self._files[path] = self._opened(path, write=self._write)
             if len(self._files) > self._limit:
                 self._files.popitem(last=False)
             return handle

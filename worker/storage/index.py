@@ -13,28 +13,23 @@
     b"L" + incarnation                       a push log that must be there: the boot that wrote it
 
 Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
-Transactions are synced (never NOSYNC or WRITEMAP). Readers are short and hold a lock, because the map may not grow
-under one. Nothing here decides; a damaged record is an LmdbDamagedError for the caller to handle.
+Readers are short, because the map may not grow under one. Nothing here decides; a damaged record is an
+LmdbDamagedError for the caller to handle.
 """
 
 from __future__ import annotations
 
-import errno
 import struct
-import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
-
-import lmdb
 
 from holdfast.common.errors import NoRoomError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.common.system.modes import FILE_MODE
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Change, Env, IndexFullError, Snapshot
 from holdfast.worker.storage.records import (
     HEAD,
     INLINE_BYTES_MAX,
@@ -100,6 +95,11 @@ def unprotect(key: bytes, stored: bytes) -> bytes:
     return value
 
 
+def protected(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The same as they are stored."""
+    return [(key, protect(key, value)) for key, value in items]
+
+
 def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
     """The key-value pairs that stand for a sealed file, without CRCs."""
     key = encode_key(record.key)
@@ -153,66 +153,48 @@ class Found(NamedTuple):
 class Index:
     """One environment; one process, any thread."""
 
-    def __init__(self, path: Path, disk: Disk, map_bytes_max: int) -> None:
-        """Open, or create in an empty folder. Raises lmdb.Error; run the page check first."""
-        self._disk = disk
+    def __init__(self, env: Env, path: Path, map_bytes_max: int) -> None:
+        """Open, or create in an empty folder. Raises OSError; run the page check first."""
+        held = env.indexes.size(path)
         self._map_bytes_max = map_bytes_max
-        self._readers = threading.Lock()
-        self._writer = threading.Lock()
-        size = max(MAP_BYTES_FIRST, 2 * _file_bytes(path))
-        self._map_bytes = min(size, max(map_bytes_max, _file_bytes(path)))
-        self._env = lmdb.open(str(path), map_size=self._map_bytes, mode=FILE_MODE, readahead=False, max_readers=64)
-        self._env.reader_check()
+        self._map_bytes = min(max(MAP_BYTES_FIRST, 2 * held), max(map_bytes_max, held))
+        self._growing = env.threads.lock()
+        self._open = env.indexes.open(path, self._map_bytes)
 
     @classmethod
-    def read_only(cls, path: Path) -> Index:
+    def read_only(cls, env: Env, path: Path) -> Index:
         """Open without a lock file or any change, where no other process has it open. Raises LmdbDamagedError."""
         index = cls.__new__(cls)
-        index._disk, index._map_bytes_max, index._map_bytes = Disk(), 0, 0
-        index._readers, index._writer = threading.Lock(), threading.Lock()
-        try:
-            index._env = lmdb.open(str(path), readonly=True, lock=False, create=False)
-        except lmdb.Error as error:
-            raise LmdbDamagedError(f"the index cannot be opened: {error}") from error
+        index._open = env.indexes.open_read_only(path)
         return index
 
     def close(self) -> None:
-        with self._writer, self._readers:
-            self._env.close()
+        self._open.close()
 
     # writing
 
-    def write(self, change: Callable[[lmdb.Transaction], object]) -> None:
-        """Run `change` in one synced transaction; grows the map as needed and runs it again then.
+    def commit(self, change: Change) -> None:
+        """Carry out one synced transaction; grows the map as needed.
 
-        Raises NoRoomError if the map may not grow further, OSError or lmdb.Error if the disk fails.
+        Raises NoRoomError if the map may not grow further, OSError if the disk fails.
         """
-        with self._writer:
-            while True:
-                try:
-                    self._write_once(change)
-                except lmdb.MapFullError:
-                    self._grow()
-                except lmdb.DiskError as error:  # that is how LMDB says ENOSPC
-                    raise OSError(errno.ENOSPC, f"the index: {error}") from error
-                else:
-                    return
-
-    def _write_once(self, change: Callable[[lmdb.Transaction], object]) -> None:
-        transaction = self._env.begin(write=True)
-        try:
-            change(transaction)
-            self._disk.commit(transaction.commit)
-        except BaseException:
-            transaction.abort()
-            raise
+        while True:
+            held = self._map_bytes
+            try:
+                self._open.commit(change)
+            except IndexFullError:
+                with self._growing:
+                    if self._map_bytes == held:
+                        self._grow()
+            else:
+                return
 
     def _grow(self) -> None:
         if self._map_bytes >= self._map_bytes_max:
             raise NoRoomError(f"the index has reached its bound of {self._map_bytes_max} bytes")
-        self._map_bytes = min(2 * self._map_bytes, self._map_bytes_max)
-        with self._readers:
-            self._env.set_mapsize(self._map_bytes)
+        wanted = min(2 * self._map_bytes, self._map_bytes_max)
+        self._open.enlarge(wanted)
+        self._map_bytes = wanted
 
     def put_files(self, records: Iterable[FileRecord]) -> None:
         """Record sealed files, all in one transaction."""
@@ -220,13 +202,7 @@ class Index:
 
     def put_items(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Store records, all in one transaction."""
-        protected = [(key, protect(key, value)) for key, value in items]
-
-        def change(transaction: lmdb.Transaction) -> None:
-            for key, value in protected:
-                transaction.put(key, value)
-
-        self.write(change)
+        self.commit(Change(protected(items)))
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store a record of another space."""
@@ -238,11 +214,11 @@ class Index:
 
     def remove_logs(self, incarnations: Iterable[int]) -> None:
         """The push logs of these may go."""
-        keys = [_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]
-        self.write(lambda transaction: [transaction.delete(key) for key in keys])
+        self.commit(Change(removes=[_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]))
 
     def remove_file(self, key: MapFileKey) -> None:
-        self._remove_below(encode_key(key), (FILE_SPACE, REGION_SPACE))
+        encoded = encode_key(key)
+        self.commit(Change(removes_below=[space + encoded for space in (FILE_SPACE, REGION_SPACE)]))
 
     def remove_data(self, key: DataKey, epochs: Iterable[EpochKey], *, away: bool = False) -> None:
         """A sealed partition or pack file with these epochs was moved to another directory; `away`: what this one may
@@ -250,47 +226,24 @@ class Index:
         encoded = [encode_epoch_key(epoch) for epoch in epochs]
         starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
         spaces = (DATA_SPACE, AWAY_SPACE) if away else (DATA_SPACE,)
-        self._remove_all_below([*[space + encode_data_key(key) for space in spaces], *starts])
+        self.commit(Change(removes_below=[*[space + encode_data_key(key) for space in spaces], *starts]))
 
     def set_away(self, record: DataRecord, token: bytes) -> None:
         """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""
-        items = [(key, protect(key, value)) for key, value in data_items(record, token)]
-
-        def change(transaction: lmdb.Transaction) -> None:
-            transaction.delete(DATA_SPACE + encode_data_key(record.key))
-            for key, value in items:
-                transaction.put(key, value)
-
-        self.write(change)
+        gone = DATA_SPACE + encode_data_key(record.key)
+        self.commit(Change(protected(data_items(record, token)), removes=[gone]))
 
     def remove_shuffle(self, key: ShuffleKey) -> None:
         spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE, AWAY_SPACE)
-        self._remove_below(encode_shuffle(key), spaces)
-
-    def _remove_below(self, prefix: bytes, spaces: tuple[bytes, ...]) -> None:
-        self._remove_all_below([space + prefix for space in spaces])
-
-    def _remove_all_below(self, starts: Sequence[bytes]) -> None:
-        def change(transaction: lmdb.Transaction) -> None:
-            cursor = transaction.cursor()
-            for start in starts:
-                found = cursor.set_range(start)
-                while found and _item(cursor)[0].startswith(start):
-                    found = cursor.delete()
-
-        self.write(change)
+        self.commit(Change(removes_below=[space + encode_shuffle(key) for space in spaces]))
 
     # reading
 
     @contextmanager
     def reading(self) -> Iterator[Reader]:
         """A snapshot for a few lookups; keep it short, never wait inside. Errors of LMDB come as LmdbDamagedError."""
-        with self._readers:
-            try:
-                with self._env.begin() as transaction:
-                    yield Reader(transaction)
-            except lmdb.Error as error:
-                raise _unreadable(error) from error
+        with self._open.reading() as snapshot:
+            yield Reader(snapshot)
 
     def get(self, key: bytes) -> bytes | None:
         """A record of another space; None if there is none."""
@@ -311,17 +264,13 @@ class Index:
 class Reader:
     """Lookups within one snapshot."""
 
-    def __init__(self, transaction: lmdb.Transaction) -> None:
-        self._transaction = transaction
-        self._cursor: lmdb.Cursor | None = None
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
 
     def get(self, key: bytes) -> bytes | None:
         """A record's value; raises LmdbDamagedError."""
-        try:
-            stored = self._transaction.get(key)
-        except lmdb.Error as error:
-            raise _unreadable(error) from error
-        return None if stored is None else unprotect(key, bytes(stored))
+        stored = self._snapshot.get(key)
+        return None if stored is None else unprotect(key, stored)
 
     def file(self, key: bytes) -> Found | None:
         """A sealed file by its encoded key."""
@@ -334,17 +283,10 @@ class Reader:
 
     def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
         """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
-        try:
-            if self._cursor is None:
-                self._cursor = self._transaction.cursor()
-            cursor = self._cursor
-            if not cursor.set_range(REGION_SPACE + key + _REGION.pack(region, partition)):
-                return None
-            found, stored = _item(cursor)
-        except lmdb.Error as error:
-            raise _unreadable(error) from error
-        if not found.startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
+        item = self._snapshot.first(REGION_SPACE + key + _REGION.pack(region, partition))
+        if item is None or not item[0].startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
             return None
+        found, stored = item
         return Chunk.decode(unprotect(found, stored))[0]
 
     def chunks(self, key: bytes) -> Iterator[bytes]:
@@ -370,7 +312,7 @@ class Reader:
 
     def has_epoch(self, key: EpochKey) -> bool:
         """Whether the epoch is recorded at all."""
-        return self._transaction.get(EPOCH_SPACE + encode_epoch_key(key)) is not None
+        return self._snapshot.get(EPOCH_SPACE + encode_epoch_key(key)) is not None
 
     def epochs(self, prefix: bytes = b"") -> Iterator[EpochKey]:
         """Every recorded epoch whose encoded key starts with `prefix`."""
@@ -380,7 +322,7 @@ class Reader:
     def logs(self) -> dict[int, bytes | None]:
         """The push logs that must be there, by incarnation, with their boot; None where the record is damaged."""
         found: dict[int, bytes | None] = {}
-        for key, stored in self._stored_below(LOG_SPACE):
+        for key, stored in self._snapshot.below(LOG_SPACE):
             if len(key) == _LOG_KEY.size:
                 try:
                     found[_LOG_KEY.unpack(key)[1]] = unprotect(key, stored)
@@ -403,30 +345,5 @@ class Reader:
             yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]
 
     def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        for key, stored in self._stored_below(prefix):
+        for key, stored in self._snapshot.below(prefix):
             yield key, unprotect(key, stored)
-
-    def _stored_below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
-        cursor = self._transaction.cursor()
-        found = cursor.set_range(prefix)
-        while found:
-            key, stored = _item(cursor)
-            if not key.startswith(prefix):
-                return
-            yield key, stored
-            found = cursor.next()
-
-
-def _unreadable(error: lmdb.Error) -> LmdbDamagedError:
-    return LmdbDamagedError(f"the index cannot be read: {error}")
-
-
-def _item(cursor: lmdb.Cursor) -> tuple[bytes, bytes]:
-    """Key and value where the cursor stands; they are bytes already, since no transaction here asks for buffers."""
-    key, value = cursor.item()
-    return bytes(key), bytes(value)
-
-
-def _file_bytes(path: Path) -> int:
-    data = path / "data.mdb"
-    return data.stat().st_size if data.exists() else 0

@@ -197,15 +197,17 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
         if not isinstance(name.key, EpochKey) or name.key in offline.epochs or name.kind is layout.FileKind.SEALED:
             continue
         if name.kind is layout.FileKind.FAILED:
-            report = EpochReport(below, "failed", name.key.partition, name.key.epoch, _size(offline.root / below))
+            report = EpochReport(
+                below, "failed", name.key.partition, name.key.epoch, _size(offline, offline.root / below)
+            )
             _shuffle(shuffles, name.key.shuffle).epochs.append(report)
         else:
             unsealed[name.key] = offline.root / below
-    segments = scan_log(offline.root, offline.boot_id, offline.logs)
-    for key, left in sorted(find_left(segments, unsealed).items()):
+    segments = scan_log(offline.env.files, offline.root, offline.boot_id, offline.logs)
+    for key, left in sorted(find_left(offline.env.files, segments, unsealed).items()):
         if key not in offline.epochs:
             path = left.path or (left.pieces[0][0] if left.pieces else offline.root / names.LOG)
-            size = _size(left.path) if left.path is not None else sum(length for _, _, length in left.pieces)
+            size = _size(offline, left.path) if left.path is not None else sum(length for _, _, length in left.pieces)
             report = EpochReport(str(path.relative_to(offline.root)), "open", key.partition, key.epoch, size)
             _shuffle(shuffles, key.shuffle).epochs.append(report)
 
@@ -215,7 +217,7 @@ def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> 
     found = {name.key: below for below, name in offline.reduce_files() if name.kind is layout.FileKind.SEALED}
     for key in sorted({*found, *offline.data_files}, key=sealed_path):
         kind = "partition" if isinstance(key, EpochKey) else "pack"
-        size = _size(offline.root / found[key]) if key in found else 0
+        size = _size(offline, offline.root / found[key]) if key in found else 0
         problem = "" if key in found else "the index has it, the disk does not"
         report = DataFileReport(sealed_path(key), kind, size, key in offline.data_files, problem)
         _shuffle(shuffles, key.shuffle).data_files.append(report)
@@ -236,8 +238,8 @@ def _path(offline: Offline, key: DataKey) -> str:
     return offline.away_name(key) if _is_away(offline, key) else sealed_path(key)
 
 
-def _size(path: Path) -> int:
-    return path.stat().st_size
+def _size(offline: Offline, path: Path) -> int:
+    return offline.env.files.stat(path).size
 
 
 _STATES = {Status.OK: "sealed", Status.FAILED_COPY: "failed", Status.DATA_LOST: "lost", Status.UNKNOWN_FILE: "unknown"}
@@ -261,7 +263,7 @@ def _missing(key: MapFileKey, record: FileRecord) -> FileReport:
 
 def _file(offline: Offline, below: str, name: layout.FileName, regions: bool) -> FileReport:
     path = offline.root / below
-    report = _blank(name.key, below, name.kind.name.lower(), path.stat().st_size)
+    report = _blank(name.key, below, name.kind.name.lower(), _size(offline, path))
     if name.note is not None:
         report.ack, report.incarnation = name.note.ack.name, name.note.incarnation
     if name.kind is not layout.FileKind.SEALED:

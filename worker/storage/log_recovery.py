@@ -10,9 +10,6 @@ by opening.py and `verify`; reduce_recovery.py says which epochs are hurt.
 
 from __future__ import annotations
 
-import errno
-import mmap
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -23,9 +20,8 @@ from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY
 from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.limits import MIB
-from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage import names
-from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.reduce_layout import EpochKey, parse_segment
 from holdfast.worker.storage.reduce_records import (
     RECORD_BYTES,
@@ -73,48 +69,31 @@ class Segment:
     unnamed: bool = False
 
 
-def data_end(fd: int) -> int:
-    """Where the last data of an open file ends: its length, unless it ends in a hole. Raises OSError."""
-    end = 0
-    while True:
-        try:
-            end = os.lseek(fd, os.lseek(fd, end, os.SEEK_DATA), os.SEEK_HOLE)
-        except OSError as error:
-            if error.errno == errno.ENXIO:  # nothing but a hole from here on
-                return end
-            if error.errno == errno.EINVAL:  # the file system does not know of holes
-                return os.fstat(fd).st_size
-            raise
-
-
-def map_file(path: Path) -> memoryview:
+def map_file(files: Files, path: Path) -> memoryview:
     """A file as it lies in the page cache, read-only, without a hole at its end; raises OSError.
 
     Segments begin as one hole. To look into it would take memory for all of it on a memory file system.
     """
-    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
-    size = data_end(handle.fd)
-    if not size:
-        return memoryview(b"")
-    return memoryview(mmap.mmap(handle.fd, size, access=mmap.ACCESS_READ))
+    handle = files.open(path)
+    size = files.data_end(handle)
+    return files.map(handle, size) if size else memoryview(b"")
 
 
-def find_segments(root: Path) -> list[Path]:
+def find_segments(files: Files, root: Path) -> list[Path]:
     """The log segments of a directory, oldest first."""
     folder = root / names.LOG
-    found = [
-        (number, path) for path in (folder.iterdir() if folder.is_dir() else ()) if (number := parse_segment(path.name))
-    ]
-    return [path for _, path in sorted(found)]
+    listed = files.names(folder) if files.is_folder(folder) else []
+    found = [(number, name) for name in listed if (number := parse_segment(name))]
+    return [folder / name for _, name in sorted(found)]
 
 
-def scan_log(root: Path, boot_id: bytes, recorded: Mapping[int, bytes | None]) -> list[Segment]:
+def scan_log(files: Files, root: Path, boot_id: bytes, recorded: Mapping[int, bytes | None]) -> list[Segment]:
     """Every segment of a directory, and one more for each incarnation that has less than it should.
 
     `boot_id` is that of now; `recorded` has the incarnations whose logs must be there, with their boots (None where
     that cannot be read: then it is taken for this one). Raises OSError.
     """
-    segments = [scan_segment(path, boot_id, recorded) for path in find_segments(root)]
+    segments = [scan_segment(files, path, boot_id, recorded) for path in find_segments(files, root)]
     for incarnation, boot in sorted(recorded.items()):
         if boot not in (None, boot_id):
             continue
@@ -144,10 +123,10 @@ def _find_gap(segments: list[Segment]) -> str:
     return ""
 
 
-def scan_segment(path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) -> Segment:
+def scan_segment(files: Files, path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) -> Segment:
     """Read a segment from its start: whole records, and what is bad in between. `boots` says in which boot an
     incarnation wrote, where the head does not; what it does not know was let go of. Raises OSError."""
-    data = map_file(path)
+    data = map_file(files, path)
     name = parse_segment(path.name)
     assert name is not None, "find_segments returns no other names"
     segment = Segment(path, *name)
@@ -156,7 +135,7 @@ def scan_segment(path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) 
     try:
         head = decode_segment_head(start[:SEGMENT_HEAD_BYTES])
     except CorruptError as error:
-        if start[:SEGMENT_HEAD_BYTES].strip(b"\0") or (here and not _is_blank(path)):
+        if start[:SEGMENT_HEAD_BYTES].strip(b"\0") or (here and not _is_blank(files, path)):
             segment.bad.append(Bad(0, str(error)))
         return segment
     if head.number and (head.incarnation, head.number) != name:
@@ -178,16 +157,12 @@ def scan_segment(path: Path, boot_id: bytes, boots: Mapping[int, bytes | None]) 
     return segment
 
 
-def _is_blank(path: Path) -> bool:
+def _is_blank(files: Files, path: Path) -> bool:
     """Whether a file has no byte but zeros; its holes are not read."""
-    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
-    at, size = 0, os.fstat(handle.fd).st_size
-    while at < size:
-        try:
-            at = os.lseek(handle.fd, at, os.SEEK_DATA)
-        except OSError:  # ENXIO: nothing but a hole
-            return True
-        part = os.pread(handle.fd, MIB, at)
+    handle = files.open(path)
+    at, size = 0, files.size(handle)
+    while (at := files.next_data(handle, at)) < size:
+        part = files.read(handle, MIB, at)
         if part.strip(b"\0"):
             return False
         at += len(part)

@@ -13,27 +13,24 @@ ends; until then it counts in its directory. Called by the stream service, on th
 
 from __future__ import annotations
 
-import os
-import time
 from array import array
 from bisect import bisect_left
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple, Protocol
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.batch import HEADER, HEADER_BYTES, MAGIC
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.log_events import LogEvent
-from holdfast.common.system.links import NO_LINK
 from holdfast.common.system.log import log_event
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import Handle
-from holdfast.worker.storage.loans import LentHandle, Loan, leaves_enough
+from holdfast.worker.storage.env.futures import Executor, Future
+from holdfast.worker.storage.env.interfaces import Env, Event, Files, Handle
+from holdfast.worker.storage.loans import Loan, leaves_enough
+from holdfast.worker.storage.owner import Owner
 from holdfast.worker.storage.reduce_records import ChunkRow
 
 #: Runs that are shorter than this on average are sorted: below it a disk spends more time seeking than reading.
@@ -150,7 +147,7 @@ class MapRangeIndex:
 
     chunks: Sequence[Runs]
     #: the copy with sorted chunks; None: the file itself is read
-    copy: LentHandle | None
+    copy: Handle | None
     path: Path
     used_at: float = 0.0
 
@@ -169,9 +166,9 @@ class MapRangeIndex:
         return [(start, runs.starts[past] - start)] if first < past else []
 
 
-def has_room(disk: Disk, folder: Path, size: int) -> bool:
+def has_room(files: Files, folder: Path, size: int) -> bool:
     """Whether a copy of `size` bytes may be in this folder. Raises OSError."""
-    capacity, free = disk.free_bytes(folder)
+    capacity, free = files.file_system(folder)
     return leaves_enough(capacity, free, size)
 
 
@@ -181,31 +178,32 @@ def copy_bytes(rows: Sequence[ChunkRow]) -> int:
 
 
 def build(
-    disk: Disk, path: Path, rows: Sequence[ChunkRow], loan: Loan | None, wanted: Callable[[], bool]
+    files: Files, path: Path, rows: Sequence[ChunkRow], loan: Loan | None, wanted: Callable[[], bool]
 ) -> MapRangeIndex | None:
     """Make the view of an epoch; None if its index were too large, there is no room for a copy it needs (the `loan` is
     what its directory has for one), or it is not `wanted` any more, which is asked for every chunk.
 
     Raises OSError, and CorruptError where chunks are not made of whole batches.
     """
-    source = Handle(os.open(path, os.O_RDONLY | NO_LINK))
-    copy: LentHandle | None = None
+    source = files.open(path)
+    copy: Handle | None = None
     chunks: list[Runs] = []
     size = 0
     for number, row in enumerate(rows):
         if not wanted():
             return None
-        data = os.pread(source.fd, row.length, row.offset)
+        data = files.read(source, row.length, row.offset)
         if len(data) != row.length:
             raise CorruptError(f"{path} chunk {number} is cut")
         runs = find_runs(data, f"{path} chunk {number}")
         if not number and len(runs.maps) * RUN_BYTES_MIN > row.length:
-            if loan is None or not has_room(disk, path.parent, copy_bytes(rows)):
+            if loan is None or not has_room(files, path.parent, copy_bytes(rows)):
                 return None
-            copy = LentHandle(disk.create_unnamed(path.parent), loan)
+            copy = files.create_unnamed(path.parent)
+            copy.kept = loan
         if copy is not None:
             parts, runs = sort_runs(data, runs)
-            disk.write_parts(copy.fd, parts, row.length, row.offset)
+            files.write_parts(copy, parts, row.length, row.offset)
         size += 4 * (len(runs.maps) + len(runs.starts))
         if size > VIEW_BYTES_MAX:
             return None
@@ -213,57 +211,65 @@ def build(
     return MapRangeIndex(chunks, copy, path)
 
 
-@dataclass(slots=True)
+def _build(
+    files: Files, path: Path, rows: Sequence[ChunkRow], loan: Loan | None, unwanted: Event
+) -> MapRangeIndex | None:
+    """The same in a thread: what fails is told of, and there is no view."""
+    try:
+        return build(files, path, rows, loan, lambda: not unwanted.is_set())
+    except (OSError, CorruptError) as error:
+        log_event(LogEvent.VIEW_FAILED, path=path, why=error)
+        return None
+
+
 class MapRangeIndexes:
     """The views of a worker, those used last at the end. Made in a thread of their own, one after another."""
 
-    disk: Disk
-    #: the directory that a file is in
-    lender: Callable[[str], Lender]
-    built: int = 0
-    #: by key; None: asked for once, is being made, or cannot be made
-    _views: OrderedDict[ViewKey, MapRangeIndex | None] = field(default_factory=OrderedDict)
-    _building: set[ViewKey] = field(default_factory=set)
-    _hopeless: set[ViewKey] = field(default_factory=set)
-    _lock: Lock = field(default_factory=Lock)
-    _pool: ThreadPoolExecutor | None = None
+    def __init__(self, env: Env, lender: Callable[[str], Lender], owner: Owner) -> None:
+        """`lender` gives the directory that a file is in."""
+        self.built = 0
+        self._env = env
+        self._lender = lender
+        self._owner = owner
+        #: by key; None: asked for once, is being made, or cannot be made
+        self._views: OrderedDict[ViewKey, MapRangeIndex | None] = OrderedDict()
+        #: those that are being made, with what ends that
+        self._building: dict[ViewKey, Event] = {}
+        self._hopeless: set[ViewKey] = set()
+        self._pool: Executor | None = None
 
     def find(self, path: str, rows: Sequence[ChunkRow]) -> MapRangeIndex | None:
         """Return the view of an epoch that is read by a range of maps, if there is one; asked twice, one is made."""
         key = path, rows[0].offset
-        with self._lock:
-            view = self._views.get(key)
-            if view is not None:
-                view.used_at = time.monotonic()
-                self._views.move_to_end(key)
-            elif key not in self._views:
-                self._views[key] = None
-                self._bound()
-            elif key not in self._building and key not in self._hopeless:
-                self._building.add(key)
-                if self._pool is None:
-                    self._pool = ThreadPoolExecutor(1, "holdfast-views")
-                self._pool.submit(self._build, key, rows, self.lender(path).lend(copy_bytes(rows)))
-            return view
-
-    def _build(self, key: ViewKey, rows: Sequence[ChunkRow], loan: Loan | None) -> None:
-        view = None
-        try:
-            view = build(self.disk, Path(key[0]), rows, loan, lambda: key in self._building)
-        except (OSError, CorruptError) as error:
-            log_event(LogEvent.VIEW_FAILED, path=key[0], why=error)
-        with self._lock:
-            if key not in self._building:
-                return  # forgotten meanwhile
-            self._building.discard(key)
-            if view is None:
-                self._hopeless.add(key)
-                return
-            view.used_at = time.monotonic()
-            self._views[key] = view
+        view = self._views.get(key)
+        if view is not None:
+            view.used_at = self._env.clock.now()
             self._views.move_to_end(key)
-            self.built += 1
+        elif key not in self._views:
+            self._views[key] = None
             self._bound()
+        elif key not in self._building and key not in self._hopeless:
+            unwanted = self._building[key] = self._env.threads.event()
+            if self._pool is None:
+                self._pool = self._env.threads.pool(1, "holdfast-views")
+            loan = self._lender(path).lend(copy_bytes(rows))
+            done = self._pool.submit(_build, self._env.files, Path(path), rows, loan, unwanted)
+            done.add_done_callback(lambda done: self._owner(partial(self._built, key, unwanted, done)))
+        return view
+
+    def _built(self, key: ViewKey, unwanted: Event, done: Future[MapRangeIndex | None]) -> None:
+        if self._building.get(key) is not unwanted or done.cancelled():
+            return  # forgotten meanwhile
+        del self._building[key]
+        view = done.result()
+        if view is None:
+            self._hopeless.add(key)
+            return
+        view.used_at = self._env.clock.now()
+        self._views[key] = view
+        self._views.move_to_end(key)
+        self.built += 1
+        self._bound()
 
     def _bound(self) -> None:
         """Let go of what was used longest ago, past the bounds."""
@@ -280,33 +286,32 @@ class MapRangeIndexes:
 
     def _drop(self, key: ViewKey) -> None:
         self._views.pop(key, None)
-        self._building.discard(key)
+        unwanted = self._building.pop(key, None)
+        if unwanted is not None:
+            unwanted.set()
         self._hopeless.discard(key)
 
     def forget(self, folder: str) -> None:
         """A folder is being deleted: let go of the views of its files, so that their room is free."""
-        with self._lock:
-            for key in [key for key in self._views if key[0].startswith(f"{folder}/")]:
-                self._drop(key)
+        for key in [key for key in self._views if key[0].startswith(f"{folder}/")]:
+            self._drop(key)
 
     def tick(self) -> None:
         """Once a second: let go of views that nobody uses, and of copies on a disk that is short of room."""
-        now = time.monotonic()
-        with self._lock:
-            kept = [(key, view) for key, view in self._views.items() if view is not None]
-            copied = {view.path.parent: view.path for _, view in kept if view.copy}
-            low = {folder for folder, path in copied.items() if self.lender(str(path)).is_low}
-            for key, view in kept:
-                if now - view.used_at > IDLE_SECONDS or (view.copy is not None and view.path.parent in low):
-                    self._drop(key)
+        now = self._env.clock.now()
+        kept = [(key, view) for key, view in self._views.items() if view is not None]
+        copied = {view.path.parent: view.path for _, view in kept if view.copy}
+        low = {folder for folder, path in copied.items() if self._lender(str(path)).is_low}
+        for key, view in kept:
+            if now - view.used_at > IDLE_SECONDS or (view.copy is not None and view.path.parent in low):
+                self._drop(key)
 
     def close(self) -> None:
         """Let go of everything."""
-        with self._lock:
-            for key in list(self._views):
-                self._drop(key)
+        for key in list(self._views):
+            self._drop(key)
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
 
     def __len__(self) -> int:
-        return sum([view is not None for view in list(self._views.values())])
+        return sum([view is not None for view in self._views.values()])

@@ -4,33 +4,29 @@
     monitor.start(); …; monitor.look() once a second, on the loop thread; monitor.close()
 
 One thread for each device (st_dev) tries its directories one after the other: are they there and ours, is what is
-written and synced read back; of isolated ones also whether the index takes a record. Between these checks it sees once
-a second how much room there is: the loop takes that, and asks no disk itself. Whatever
-hangs holds up that thread alone; it is a daemon, so that the process ends all the same. `look` sees how long a probe
-has been under way: that is the verdict on all directories of its device. Decisions are core/health.py's.
+written and synced read back; of isolated ones also whether the index takes a record. Between these checks it sees with
+each look how much room there is: the loop takes that, and asks no disk itself. Whatever hangs holds up that thread
+alone. `look` begins what is due, and sees how long a probe has been under way: that is the verdict on all directories
+of its device. The thread finds values; all else happens on the loop. Decisions are core/health.py's.
 """
 
 from __future__ import annotations
 
-import os
-import threading
-import time
 from collections import deque
 from collections.abc import Sequence
 from contextlib import suppress
+from pathlib import Path
 from typing import NamedTuple
-
-import lmdb
 
 from holdfast.common.errors import NoRoomError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth, Outcome
 from holdfast.worker.storage import names
-from holdfast.worker.storage.condition import GONE
+from holdfast.worker.storage.condition import GONE, Seen
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.env.futures import Executor, Future, wait
+from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
 from holdfast.worker.storage.push_log import is_full
 
 PROBE_BYTES = 4_096
@@ -38,8 +34,6 @@ PROBE_BYTES = 4_096
 RESULTS_MAX = 64
 #: A probe that is under way when the monitor ends gets this long, if it does not hang already.
 STOP_SECONDS_MAX = 2.0
-#: How often the room of a device is looked at.
-MEASURE_SECONDS = 1.0
 #: While a probe has been under way for so long, nothing is asked of its device on the loop: it may be about to hang.
 SILENT_NS = 1_000_000_000
 
@@ -55,12 +49,12 @@ class Result(NamedTuple):
     thorough: bool
 
 
-def probe(directory: StorageDirectory, disk: Disk, *, thorough: bool) -> tuple[Outcome, str]:
+def probe(env: Env, directory: StorageDirectory, *, thorough: bool) -> tuple[Outcome, str]:
     """Try one directory; return how it went and, if not well, why. Blocks."""
     try:
         if not directory.condition.is_ours():
             return Outcome.GONE, GONE
-        if not _write_and_read(directory, disk):
+        if not _write_and_read(env, directory.root / names.PROBE):
             return Outcome.WRONG, "read back other bytes than were written and synced"
         if thorough:
             directory.try_index()
@@ -68,98 +62,147 @@ def probe(directory: StorageDirectory, disk: Disk, *, thorough: bool) -> tuple[O
         return Outcome.FULL, str(error)
     except FileNotFoundError:  # it went this moment
         return Outcome.GONE, GONE
+    except IndexFailedError as error:
+        return Outcome.FAILED, f"the index failed: {error.strerror}"
     except OSError as error:
         return (Outcome.FULL, str(error)) if is_full(error) else (Outcome.FAILED, f"writing failed: {error}")
-    except lmdb.Error as error:
-        return Outcome.FAILED, f"the index failed: {error}"
     return Outcome.GOOD, ""
 
 
-def _write_and_read(directory: StorageDirectory, disk: Disk) -> bool:
+def _write_and_read(env: Env, path: Path) -> bool:
     """Whether what is written and synced is read back. Raises OSError."""
-    path = directory.root / names.PROBE
-    data = os.urandom(PROBE_BYTES)
-    disk.remove(path)  # of a probe that was killed
-    handle = Handle(disk.create(path))
+    files, data = env.files, env.machine.token(PROBE_BYTES)
+    files.remove(path)  # of a probe that was killed
+    handle = files.create(path)
     try:
-        disk.write(handle.fd, data, 0)
-        disk.sync_data(handle.fd)
-        return disk.read_back(handle.fd, PROBE_BYTES, 0) == data
+        files.write(handle, data, 0)
+        files.sync(handle)
+        return files.read_back(handle, PROBE_BYTES, 0) == data
     finally:
         with suppress(OSError):  # the next probe tries again
-            disk.remove(path)
+            files.remove(path)
+
+
+def _measure(directory: StorageDirectory, used_bytes: int) -> Seen | None:
+    try:
+        return directory.condition.see(used_bytes)
+    except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
+        log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
+        return None
+
+
+def _probe(env: Env, directory: StorageDirectory, used_bytes: int, *, thorough: bool) -> tuple[Result, Seen | None]:
+    began_ns = env.clock.now_ns()
+    seen = None
+    try:
+        outcome, why = probe(env, directory, thorough=thorough)
+        seen = directory.condition.see(used_bytes)
+    except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be tried
+        log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
+        outcome, why = Outcome.FAILED, f"cannot be checked: {error}"
+    ended_ns = env.clock.now_ns()
+    return Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough), seen
 
 
 class _Device:
-    """The directories on one device, and the thread that tries them."""
+    """The directories on one device, and what is done with them: one after the other, in a thread of its own."""
 
-    def __init__(self, directories: Sequence[StorageDirectory], disk: Disk, interval_seconds: float) -> None:
+    def __init__(self, env: Env, directories: Sequence[StorageDirectory], interval_seconds: float) -> None:
         self.directories = directories
         self.results: deque[Result] = deque(maxlen=RESULTS_MAX)
-        self._disk = disk
-        self._interval_seconds = interval_seconds
-        self._stop = threading.Event()
-        self._thread = threading.Thread(target=self._run, name="holdfast-probe", daemon=True)
-        #: when the probe that is under way began; 0: there is none
+        #: when what is under way began; 0: nothing is
         self.since_ns = 0
+        self._env = env
+        self._interval_seconds = interval_seconds
+        self._pool: Executor | None = None
+        self._running: Future[tuple[StorageDirectory, Result | None, Seen | None]] | None = None
+        #: those whose turn is still to come, and whether they are probed
+        self._turns: deque[StorageDirectory] = deque()
+        self._probes = False
+        self._due = 0.0
 
     def start(self) -> None:
-        self._thread.start()
+        self._pool = self._env.threads.pool(1, "holdfast-probe")
+        self._due = self._env.clock.now() + self._interval_seconds
+        self._begin(probes=False)
 
-    def stop(self) -> None:
-        self._stop.set()
+    def tick(self) -> None:
+        """Take in what has ended, and begin what is due."""
+        self._take()
+        if self._pool is not None and self._running is None and not self._turns:
+            now = self._env.clock.now()
+            probes = now >= self._due
+            if probes:
+                self._due = now + self._interval_seconds
+            self._begin(probes=probes)
 
-    def join(self) -> None:
-        if self._thread.ident is not None:
-            self._thread.join(STOP_SECONDS_MAX)
+    def _begin(self, *, probes: bool) -> None:
+        self._turns.extend(self.directories)
+        self._probes = probes
+        self._next()
 
-    def _run(self) -> None:
-        self.measure_all()
-        due = time.monotonic() + self._interval_seconds
-        while not self._stop.wait(min(MEASURE_SECONDS, max(0.0, due - time.monotonic()))):
-            if time.monotonic() >= due:
-                self.probe_all()
-                due = time.monotonic() + self._interval_seconds
-            else:
-                self.measure_all()
+    def _next(self) -> None:
+        assert self._pool is not None, "it was started"
+        directory = self._turns.popleft()
+        self.since_ns = self._env.clock.now_ns()
+        self._running = self._pool.submit(
+            self._work, directory, directory.condition.used_bytes, probes=self._probes, thorough=bool(directory.problem)
+        )
+        self._running.add_done_callback(lambda _: directory.owner(self._take))
 
-    def measure_all(self) -> None:
-        """See how much room there is; one that hangs is noticed as a check that does."""
-        for directory in self.directories:
-            self.since_ns = time.monotonic_ns()
-            try:
-                directory.condition.measure(self._disk)
-            except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
-                log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
+    def _work(
+        self, directory: StorageDirectory, used_bytes: int, *, probes: bool, thorough: bool
+    ) -> tuple[StorageDirectory, Result | None, Seen | None]:
+        """In the thread."""
+        if probes:
+            return directory, *_probe(self._env, directory, used_bytes, thorough=thorough)
+        return directory, None, _measure(directory, used_bytes)
+
+    def _take(self) -> None:
+        done = self._running
+        if done is None or not done.done():
+            return
+        self._running, self.since_ns = None, 0
+        if not done.cancelled():
+            self._ended(*done.result())
+        if self._turns:
+            self._next()
+
+    def _ended(self, directory: StorageDirectory, result: Result | None, seen: Seen | None) -> None:
+        if seen is not None:
+            directory.condition.saw(seen)
+        if result is None:
             directory.condition.watched = True
-            self.since_ns = 0
+        else:
+            self.results.append(result)
 
     def probe_all(self) -> None:
-        """Try every directory, once."""
+        """Try every directory, once, in this thread."""
         for directory in self.directories:
-            if self._stop.is_set():
-                return
-            thorough = bool(directory.problem)
-            began_ns = self.since_ns = time.monotonic_ns()
-            try:
-                outcome, why = probe(directory, self._disk, thorough=thorough)
-                directory.condition.measure(self._disk)
-            except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be tried
-                log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
-                outcome, why = Outcome.FAILED, f"cannot be checked: {error}"
-            ended_ns = time.monotonic_ns()
-            self.results.append(Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough))
-            self.since_ns = 0
+            used, thorough = directory.condition.used_bytes, bool(directory.problem)
+            self._ended(directory, *_probe(self._env, directory, used, thorough=thorough))
+
+    def stop(self) -> None:
+        self._turns.clear()
+        if self._pool is not None:
+            self._pool.shutdown(wait=False, cancel_futures=True)
+
+    def join(self) -> None:
+        """Wait a little for what is under way. What does not end then hangs: whoever ends this process is to know."""
+        if self._running is not None and not wait([self._running], STOP_SECONDS_MAX).done:
+            for directory in self.directories:
+                directory.condition.hanging = True
 
 
 class Monitor:
     """The checks of all directories of a worker."""
 
-    def __init__(self, directories: Sequence[StorageDirectory], disk: Disk, interval_seconds: float) -> None:
+    def __init__(self, env: Env, directories: Sequence[StorageDirectory], interval_seconds: float) -> None:
         groups: dict[int, list[StorageDirectory]] = {}
         for directory in directories:
             groups.setdefault(directory.condition.device, []).append(directory)
-        self._devices = [_Device(group, disk, interval_seconds) for group in groups.values()]
+        self._env = env
+        self._devices = [_Device(env, group, interval_seconds) for group in groups.values()]
         self._shown = {id(directory): DirectoryHealth.WELL for directory in directories}
 
     def start(self) -> None:
@@ -183,9 +226,10 @@ class Monitor:
     def look(self) -> None:
         """Take in what happened since the last look, and act upon it: once a second, on the loop thread."""
         for device in self._devices:
+            device.tick()
             while device.results:
                 self._take(device.results.popleft())
-            now_ns, since_ns = time.monotonic_ns(), device.since_ns
+            now_ns, since_ns = self._env.clock.now_ns(), device.since_ns
             for directory in device.directories:
                 directory.condition.tell()
                 health = directory.condition.health

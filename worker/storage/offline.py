@@ -5,7 +5,6 @@ Called by inspect.py and verify.py, which the CLI uses.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import partial
@@ -15,14 +14,14 @@ from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.common.system.links import first_foreign, sentence
-from holdfast.common.system.locks import HeldError, acquire
+from holdfast.common.system.links import sentence
+from holdfast.common.system.locks import HeldError
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.away_note import DfsNote, read_note
 from holdfast.worker.storage.check import IndexReport, check_file
-from holdfast.worker.storage.env.system_files import SystemFiles
+from holdfast.worker.storage.env.interfaces import Env, Handle, Kind
+from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.footers import read_footer
-from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import Index, Reader
 from holdfast.worker.storage.records import FileRecord, check_record, encode_key, split_chunks
@@ -34,6 +33,7 @@ from holdfast.worker.storage.reduce_records import EpochRecord
 class Offline:
     """A directory that no process uses. Problems are kept, not raised: they are what the caller is after."""
 
+    env: Env
     root: Path
     lock: Handle
     identity: Identity | None = None
@@ -76,11 +76,15 @@ class Offline:
 
     def _all(self) -> Iterator[str]:
         """Paths of everything below data/, in order."""
-        data = self.root / names.DATA
-        for folder, folders, files in os.walk(data):
-            folders.sort()
-            for name in sorted(files):
-                yield str((Path(folder) / name).relative_to(self.root))
+        yield from self._below(names.DATA)
+
+    def _below(self, folder: str) -> Iterator[str]:
+        files = self.env.files
+        entries = sorted(files.entries(self.root / folder)) if files.is_folder(self.root / folder) else []
+        folders = [entry.name for entry in entries if entry.kind is Kind.FOLDER]
+        yield from (f"{folder}/{entry.name}" for entry in entries if entry.kind is not Kind.FOLDER)
+        for name in folders:
+            yield from self._below(f"{folder}/{name}")
 
     @property
     def dfs_url(self) -> str:
@@ -95,43 +99,46 @@ class Offline:
 
     def record(self, key: MapFileKey, path: Path) -> FileRecord:
         """What is known of a sealed file: the index's word, else the footer's. Raises CorruptError or OSError."""
-        return self.indexed.get(key) or read_footer(path, key)
+        return self.indexed.get(key) or read_footer(self.env.files, path, key)
 
 
-def open_offline(path: str) -> Offline:
+def open_offline(path: str, env: Env | None = None) -> Offline:
     """Look at a directory; raises ConfigError if it is in use, or is not a storage directory at all."""
-    root = Path(os.path.realpath(path))
-    if not (root / names.IDENTITY).exists() and not (root / names.INDEX_DATA).exists():
+    env = env or system()
+    files = env.files
+    root = Path(files.real_path(path))
+    if not files.exists(root / names.IDENTITY) and not files.exists(root / names.INDEX_DATA):
         raise ConfigError(f"{path} is not a storage directory: it has neither an identity nor an index")
-    foreign = first_foreign(str(root), partial(names.is_data_file, str(root)))
+    foreign = files.first_foreign(root, partial(names.is_data_file, str(root)))
     if foreign is not None:
         raise ConfigError(sentence(foreign))
-    offline = Offline(root, _lock(root))
+    offline = Offline(env, root, _lock(env, root))
     _read_small(offline)
     _read_index(offline)
     return offline
 
 
-def _lock(root: Path) -> Handle:
+def _lock(env: Env, root: Path) -> Handle:
     """Hold the lock while looking; a directory that no worker has opened yet is locked itself, so nothing changes."""
     path = root / names.LOCK
     try:
-        return Handle(acquire(path if path.exists() else root, shared=True))
+        return env.files.lock(path if env.files.exists(path) else root, shared=True)
     except HeldError as error:
         raise ConfigError(f"{root} is in use by {error}: stop the worker first, or look at a copy") from None
 
 
 def _read_small(offline: Offline) -> None:
+    files = offline.env.files
     try:
-        offline.identity = Identity.decode((offline.root / names.IDENTITY).read_bytes())
+        offline.identity = Identity.decode(files.read_whole(offline.root / names.IDENTITY))
     except (CorruptError, OSError) as error:
         offline.problems.append((names.IDENTITY, str(error)))
     try:
-        offline.starts = Starts.decode((offline.root / names.STARTS).read_bytes())
+        offline.starts = Starts.decode(files.read_whole(offline.root / names.STARTS))
     except (CorruptError, OSError) as error:
         offline.problems.append((names.STARTS, str(error)))
     try:
-        offline.dfs = read_note(offline.root)
+        offline.dfs = read_note(files, offline.root)
     except (ConfigError, OSError) as error:
         offline.problems.append((names.DFS, str(error)))
 
@@ -139,7 +146,7 @@ def _read_small(offline: Offline) -> None:
 def _read_index(offline: Offline) -> None:
     path = offline.root / names.INDEX_DATA
     try:
-        offline.report = check_file(SystemFiles(), str(path))
+        offline.report = check_file(offline.env.files, str(path))
         _read_records(offline)
     except (CorruptError, OSError) as error:
         offline.report = None
@@ -156,7 +163,7 @@ def _read_records(offline: Offline) -> None:
         offline.identity = Identity.decode(report.identity)
     elif offline.identity is not None and report.identity != offline.identity.encode():
         raise LmdbDamagedError("the index is that of another directory")
-    index = Index.read_only(offline.root / names.INDEX)
+    index = Index.read_only(offline.env, offline.root / names.INDEX)
     try:
         with index.reading() as reader:
             for key, _ in reader.files():

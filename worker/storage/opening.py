@@ -5,14 +5,10 @@ Nothing that acknowledged data could hang on is deleted here.
 
 from __future__ import annotations
 
-import os
-import secrets
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import lmdb
 
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import Incarnation, ShuffleKey
@@ -21,7 +17,7 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.away_note import DfsNotes
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.directory import StorageDirectory, Tables
-from holdfast.worker.storage.disk import Disk, bytes_on_disk
+from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index import META_KEY, STARTS_KEY, Index
@@ -53,6 +49,8 @@ class Examined:
     candidate: Candidate
     root: Path
     data: DataReport
+    #: the names in it
+    listed: list[str]
     index: IndexReport = _NO_INDEX
     index_part: Part = Part.ABSENT
     identity_part: Part = Part.ABSENT
@@ -63,20 +61,20 @@ class Examined:
     @property
     def empty(self) -> bool:
         """Nothing is there that could be anybody's."""
-        return not set(os.listdir(self.root)) - names.NOBODYS
+        return not set(self.listed) - names.NOBODYS
 
 
-def examine(candidate: Candidate) -> Examined:
+def examine(files: Files, candidate: Candidate) -> Examined:
     """Wait for the checks of a directory and read its small files. Raises OSError if it cannot be read."""
     root = Path(candidate.settings.path)
-    index_answer = candidate.index_check.communicate()[0] if candidate.index_check else None
-    data_answer = candidate.data_check.communicate()[0]
+    index_answer = candidate.index_check.report() if candidate.index_check else None
+    data_answer = candidate.data_check.report()
     try:
-        examined = Examined(candidate, root, decode_data(data_answer))
+        examined = Examined(candidate, root, decode_data(data_answer), files.names(root))
     except LmdbDamagedError as error:
         raise OSError(f"{root} cannot be listed: {error}") from error
     if index_answer is None:
-        examined.index_part = Part.DAMAGED if (root / names.INDEX).exists() else Part.ABSENT
+        examined.index_part = Part.DAMAGED if files.exists(root / names.INDEX) else Part.ABSENT
     else:
         try:
             examined.index = decode_index(index_answer)
@@ -84,16 +82,16 @@ def examine(candidate: Candidate) -> Examined:
         except LmdbDamagedError as error:
             examined.index_part = Part.DAMAGED
             examined.notes.append(f"{root}: {error}")
-    _read_identity(examined)
-    _read_starts(examined)
+    _read_identity(files, examined)
+    _read_starts(files, examined)
     return examined
 
 
-def _read_identity(examined: Examined) -> None:
+def _read_identity(files: Files, examined: Examined) -> None:
     path = examined.root / names.IDENTITY
-    if path.exists():
+    if files.exists(path):
         try:
-            examined.identity = Identity.decode(path.read_bytes())
+            examined.identity = Identity.decode(files.read_whole(path))
             examined.identity_part = Part.GOOD
             if examined.index.identity not in (b"", examined.identity.encode()):
                 examined.index_part = Part.DAMAGED
@@ -108,11 +106,11 @@ def _read_identity(examined: Examined) -> None:
         examined.identity = Identity.decode(examined.index.identity)
 
 
-def _read_starts(examined: Examined) -> None:
+def _read_starts(files: Files, examined: Examined) -> None:
     path = examined.root / names.STARTS
     copies = [examined.index.starts] if examined.index.starts else []
-    if path.exists():
-        copies.append(path.read_bytes())
+    if files.exists(path):
+        copies.append(files.read_whole(path))
     for copy in copies:
         try:
             examined.starts.append(Starts.decode(copy))
@@ -163,21 +161,21 @@ def _refuse_copies(directories: Sequence[Examined]) -> None:
             )
 
 
-def _remove_empty(root: Path, data: DataReport) -> None:
+def _remove_empty(files: Files, root: Path, data: DataReport) -> None:
     """Remove folders of shuffles that have nothing in them: of files that were all aborted, or that a kill left. One
     that is made meanwhile, or cannot be removed, stays."""
     for key, total in data.shuffles.items():
         if not total.files:
             with suppress(OSError):
                 folder = root / shuffle_folder(decode_shuffle(key))
-                folder.rmdir()
-                folder.parent.rmdir()
+                files.remove_folder(folder)
+                files.remove_folder(folder.parent)
 
 
-def _reconcile(found: Examined, disk: Disk, index: Index) -> Tables:
+def _reconcile(found: Examined, files: Files, index: Index) -> Tables:
     """Make files and index agree; adds to the notes."""
-    _remove_empty(found.root, found.data)
-    reconciler = Reconciler(found.root, disk, index, found.data, found.index)
+    _remove_empty(files, found.root, found.data)
+    reconciler = Reconciler(found.root, files, index, found.data, found.index)
     tables = reconciler.run()
     found.notes += reconciler.notes
     return tables
@@ -188,36 +186,36 @@ def open_directory(
     opening: Opening,
     *,
     identity: Identity,
-    disk: Disk,
+    env: Env,
     threads: Threads,
     writers: OpenFiles,
     starts: Starts,
     settings: StoreSettings,
     dfs: DfsNotes,
 ) -> StorageDirectory:
-    """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError or lmdb.Error."""
-    root = found.root
+    """Open one directory as decided and reconcile its files; adds to its notes. Raises OSError."""
+    root, files = found.root, env.files
     if opening in (Opening.CREATE, Opening.RESTORE):
-        disk.replace(root / names.IDENTITY, identity.encode())
+        files.replace(root / names.IDENTITY, identity.encode())
     for folder in (names.DATA, names.LOG, names.QUARANTINE):
-        disk.make_folder(root / folder)
+        files.make_folder(root / folder)
     if opening is Opening.REBUILD:
         if found.index_part is not Part.ABSENT:
-            put_aside(disk, root, root / names.INDEX)
+            put_aside(files, root, root / names.INDEX)
         found.index = _NO_INDEX
-    disk.make_folder(root / names.INDEX)
-    index = Index(root / names.INDEX, disk, settings.index_bytes_max)
+    files.make_folder(root / names.INDEX)
+    index = Index(env, root / names.INDEX, settings.index_bytes_max)
     if not found.index.identity:
         dfs.lost_index(root)
-        _record_logs(index, root, starts.boot_id)
+        _record_logs(files, index, root, starts.boot_id)
         index.put(META_KEY, identity.encode())
-    disk.sync_folder(root)
-    tables = _reconcile(found, disk, index)
+    files.sync_folder(root)
+    tables = _reconcile(found, files, index)
     with index.reading() as reader:
         logs = reader.logs()
-    segments = scan_log(root, starts.boot_id, logs)
-    _cut_unwritten(disk, found.starts, starts, tables.unsealed_epochs.values())
-    left = find_left(segments, tables.unsealed_epochs)
+    segments = scan_log(files, root, starts.boot_id, logs)
+    _cut_unwritten(files, found.starts, starts, tables.unsealed_epochs.values())
+    left = find_left(files, segments, tables.unsealed_epochs)
     found.notes += [f"{segment.path}: {bad.why}" for segment in segments for bad in segment.bad]
     # A log that lost nobody knows what stays recorded: the next start in this boot knows no better.
     doubtful = {segment.incarnation for segment in segments if segment.unnamed}
@@ -226,7 +224,7 @@ def open_directory(
     aside: dict[ShuffleKey, int] = {}
     for key, path in tables.unsealed_epochs.items():
         if key not in left:
-            aside[key.shuffle] = aside.get(key.shuffle, 0) + bytes_on_disk(path)
+            aside[key.shuffle] = aside.get(key.shuffle, 0) + files.held_bytes(path)
     capacity, segment_bytes = found.candidate.settings.capacity_bytes, settings.segment_bytes
     if capacity:
         segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, capacity // SEGMENT_SHARE))
@@ -236,7 +234,7 @@ def open_directory(
         capacity_bytes=capacity,
         identity=identity,
         lock=found.candidate.lock,
-        disk=disk,
+        env=env,
         index=index,
         threads=threads,
         tables=tables,
@@ -244,7 +242,7 @@ def open_directory(
         starts=starts,
         left=left,
         aside=aside,
-        old_segments=find_segments(root),
+        old_segments=find_segments(files, root),
         old_logs={number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id},
         unnamed=any(segment.unnamed for segment in segments),
         segment_bytes=segment_bytes,
@@ -253,14 +251,14 @@ def open_directory(
     )
 
 
-def _record_logs(index: Index, root: Path, boot_id: bytes) -> None:
+def _record_logs(files: Files, index: Index, root: Path, boot_id: bytes) -> None:
     """An index is made anew: note the logs that are there, so that what it does not have was let go of. Of which boot
-    a damaged segment is nobody knows: it is taken for one of this boot. Raises OSError or lmdb.Error."""
+    a damaged segment is nobody knows: it is taken for one of this boot. Raises OSError."""
     boots: dict[int, bytes] = {}
-    for path in find_segments(root):
+    for path in find_segments(files, root):
         name = parse_segment(path.name)
         assert name is not None, "find_segments returns no other names"
-        segment = scan_segment(path, boot_id, {name[0]: None})
+        segment = scan_segment(files, path, boot_id, {name[0]: None})
         if segment.head is not None and segment.head.number:
             boots[segment.incarnation] = segment.head.boot_id
         elif segment.bad:
@@ -269,23 +267,23 @@ def _record_logs(index: Index, root: Path, boot_id: bytes) -> None:
         index.put_log(incarnation, boot)
 
 
-def _cut_unwritten(disk: Disk, before: Sequence[Starts], now: Starts, unsealed: Iterable[Path]) -> None:
+def _cut_unwritten(files: Files, before: Sequence[Starts], now: Starts, unsealed: Iterable[Path]) -> None:
     """In the first start of a boot: a partition file may be there without its head, which was not synced then, and so
     nothing behind it was. Later starts would take it for damage. Raises OSError."""
     if any(each.boot_id == now.boot_id for each in before):
         return
     for path in unsealed:
-        if path.stat().st_size >= FILE_HEAD_BYTES and not read_start(path).strip(b"\0"):
-            disk.truncate(path, 0)
+        if files.stat(path).size >= FILE_HEAD_BYTES and not read_start(files, path).strip(b"\0"):
+            files.truncate(path, 0)
 
 
-def new_identity(cluster_id: str, worker_name: str, worker_uid: bytes) -> Identity:
+def new_identity(settings: StoreSettings, worker_uid: bytes, directory_id: bytes) -> Identity:
     """The identity of a directory that is being made."""
     return Identity(
-        cluster_id=cluster_id,
-        worker_name=worker_name,
+        cluster_id=settings.cluster_id,
+        worker_name=settings.worker_name,
         worker_uid=worker_uid,
-        directory_id=secrets.token_bytes(16),
+        directory_id=directory_id,
     )
 
 
@@ -295,22 +293,22 @@ def next_start(directories: Iterable[Examined], boot_id: bytes) -> Starts:
     return Starts(Incarnation(last + 1), boot_id)
 
 
-def record_start(directory: StorageDirectory, disk: Disk, starts: Starts) -> None:
-    """Bring the counter to the disk, in the file and in the index. Raises OSError or lmdb.Error.
+def record_start(directory: StorageDirectory, files: Files, starts: Starts) -> None:
+    """Bring the counter to the disk, in the file and in the index. Raises OSError.
 
     A file system that others have filled has room for neither a new file nor a new page, and what is sealed must be
     served all the same: then the file is written over in place, and it alone has the number.
     """
     path = directory.root / names.STARTS
     try:
-        disk.replace(path, starts.encode())
+        files.replace(path, starts.encode())
     except OSError as error:
-        if not is_full(error) or not path.exists():
+        if not is_full(error) or not files.exists(path):
             raise
-        disk.overwrite(path, starts.encode())
+        files.overwrite(path, starts.encode())
     try:
         directory.index.put(STARTS_KEY, starts.encode())
-    except (lmdb.Error, OSError) as error:
-        if disk.free_bytes(directory.root)[1] > 0:
+    except OSError as error:
+        if files.file_system(directory.root).free > 0:
             raise
         directory.condition.isolate(f"no room for the index: {error}", counts=False)

@@ -1,18 +1,20 @@
 """Who owns the tables of a worker's storage: the loop. Threads get copies, and what they found is taken in on the loop.
 
 Rules: what is handed over runs once, later, in the order in which it came; what it raises is logged and ends nothing
-else. Without a loop (tools, tests) it runs at once, in the thread that hands it over. Made by store.py, one for each.
+else. Without a loop (tools, tests) it runs at once, in the thread that hands it over, or in one that is at it already.
+Made by store.py, one for each.
 """
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
-from threading import RLock
 from typing import Any, NamedTuple
 
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
+from holdfast.worker.storage.env.futures import Executor, Future
+from holdfast.worker.storage.env.interfaces import Env
 
 Act = Callable[[], object]
 
@@ -20,10 +22,12 @@ Act = Callable[[], object]
 class Owner:
     """Runs things on the loop. Any thread."""
 
-    def __init__(self) -> None:
+    def __init__(self, env: Env) -> None:
         self._on_loop: Callable[[Act], object] | None = None
-        #: without a loop: one thing at a time
-        self._alone = RLock()
+        #: without a loop: one thing at a time, by whoever finds nobody at it
+        self._alone = env.threads.lock()
+        self._waiting: deque[Act] = deque()
+        self._busy = False
 
     def run_on(self, on_loop: Callable[[Act], object] | None) -> None:
         """`on_loop` is the loop's call_soon_threadsafe; None: there is no loop any more."""
@@ -32,13 +36,25 @@ class Owner:
     def __call__(self, act: Act) -> None:
         """Run this on the loop."""
         if self._on_loop is None:
-            with self._alone:
-                act()
+            self._waiting.append(act)
+            self._run_waiting()
             return
         try:
             self._on_loop(lambda: _guarded(act))
         except RuntimeError as error:  # the loop has ended, and with it everybody who could ask
             log_event(LogEvent.STORAGE_RESULT_UNUSED, why=error)
+
+    def _run_waiting(self) -> None:
+        while True:
+            with self._alone:
+                if self._busy or not self._waiting:
+                    return
+                self._busy = True
+                act = self._waiting.popleft()
+            try:
+                act()
+            finally:
+                self._busy = False
 
     def after(self, futures: Iterable[Future[Any]], act: Act) -> None:
         """Run this on the loop once all of these have ended, however that came."""

@@ -15,7 +15,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import repeat
 from pathlib import Path
-from threading import Lock
 from typing import NamedTuple
 
 from holdfast.common.formats.batch import HEADER_BYTES
@@ -23,8 +22,8 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import CHUNK_BYTES, MIB
 from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.env.interfaces import Env, Files, Handle
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT
 from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 from holdfast.worker.storage.reduce_records import FILE_HEAD_BYTES, ChunkRow, FileHead
@@ -99,7 +98,7 @@ class PartitionCopy:
         "write_back_from",
     )
 
-    def __init__(self, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
+    def __init__(self, env: Env, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
         self.key: EpochKey = head.key
         #: what is decided on while it is open; None of what an earlier start left
         self.state: EpochState | None = None
@@ -117,7 +116,7 @@ class PartitionCopy:
         self.batches = 0
         self.crc_sum = 0
         self.write_back_from = 0
-        self.syncing = Lock()
+        self.syncing = env.threads.lock()
         #: a sync of the file failed: it is never tried again
         self.sync_error: OSError | None = None
 
@@ -139,14 +138,14 @@ class PartitionCopy:
         """Whether something pending lies in this segment of the log."""
         return any(position >> SEGMENT_SHIFT == segment for position in self.pending.positions[:])
 
-    def sync(self, disk: Disk, fd: int) -> None:
+    def sync(self, files: Files, handle: Handle) -> None:
         """Bring the bytes of the file to the disk. Raises OSError, and from then on whenever it is asked: the kernel
         tells of what it could not write only once. A round and a seal may ask at the same time."""
         with self.syncing:
             if self.sync_error is not None:
                 raise OSError(errno.EIO, f"an earlier sync failed ({self.sync_error})")
             try:
-                disk.sync_data(fd)
+                files.sync(handle)
             except OSError as error:
                 self.sync_error = error
                 raise
@@ -167,26 +166,26 @@ class PartitionCopy:
         heads = list(map(_MAP_AND_CRC.unpack_from, parts))
         return Gathered(parts, sum(sizes), sum([crc for _, crc in heads]), [map_id for map_id, _ in heads])
 
-    def flush(self, disk: Disk, files: OpenFiles) -> int:
+    def flush(self, files: Files, writers: OpenFiles) -> int:
         """Append what is pending to the file; return its bytes. Raises OSError, and then it is still pending."""
         if not self.pending:
             return 0
         found = self.gather()
-        self.append(disk, files, found.parts, found.size_bytes, found.maps, found.crc_sum)
+        self.append(files, writers, found.parts, found.size_bytes, found.maps, found.crc_sum)
         self.pending.clear()
         return found.size_bytes
 
     def append(
         self,
-        disk: Disk,
-        files: OpenFiles,
+        files: Files,
+        writers: OpenFiles,
         parts: Sequence[memoryview],
         size_bytes: int,
         maps: Sequence[int],
         crc_sum: int,
     ) -> None:
         """Append whole batches, one a part, to the file. Raises OSError, and then nothing has changed."""
-        self._write(disk, files, parts, size_bytes)
+        self._write(files, writers, parts, size_bytes)
         if size_bytes <= CHUNK_BYTES:
             self._extend(self.file_bytes, size_bytes, len(maps), min(maps), max(maps))
         else:
@@ -200,9 +199,9 @@ class PartitionCopy:
         self.file_bytes += sum(sizes)
         self.batches = len(sizes)
 
-    def append_run(self, disk: Disk, files: OpenFiles, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
+    def append_run(self, files: Files, writers: OpenFiles, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
         """Append batches of one map that lie back to back in `body`. Raises as `append`."""
-        self._write(disk, files, [body], len(body))
+        self._write(files, writers, [body], len(body))
         if len(body) <= CHUNK_BYTES:
             self._extend(self.file_bytes, len(body), len(sizes), map_id, map_id)
         else:
@@ -213,27 +212,27 @@ class PartitionCopy:
             offset += size
         self._grew(offset, len(sizes), crc_sum)
 
-    def _write(self, disk: Disk, files: OpenFiles, parts: Sequence[memoryview], size_bytes: int) -> None:
+    def _write(self, files: Files, writers: OpenFiles, parts: Sequence[memoryview], size_bytes: int) -> None:
         """Write at the end of the file, which is made with its first bytes. Raises OSError."""
         if self.file_bytes:
             try:
-                disk.write_parts(files.open(self.path_text).fd, parts, size_bytes, self.file_bytes)
+                files.write_parts(writers.open(self.path_text), parts, size_bytes, self.file_bytes)
             except OSError:
                 # Part of it may be there. Whatever is written next is shorter maybe, and what sticks out behind it
                 # would look like damage to a later start. If this fails, too, its error gives the copy up.
-                disk.truncate(self.path, self.file_bytes)
+                files.truncate(self.path, self.file_bytes)
                 raise
             return
-        if self.path.exists():  # of a try to make it that failed
-            disk.remove(self.path)
-        handle = Handle(disk.create(self.path))
+        if files.exists(self.path):  # of a try to make it that failed
+            files.remove(self.path)
+        handle = files.create(self.path)
         try:
-            disk.write_parts(handle.fd, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
+            files.write_parts(handle, [self.head.encode(), *parts], FILE_HEAD_BYTES + size_bytes, 0)
         except OSError:
             with suppress(OSError):  # part of it may be there, and takes room that nobody counts
-                disk.remove(self.path)
+                files.remove(self.path)
             raise
-        files.keep(self.path_text, handle)
+        writers.keep(self.path_text, handle)
         self.file_bytes = FILE_HEAD_BYTES
 
     def _grew(self, size_bytes: int, batches: int, crc_sum: int) -> None:

@@ -18,24 +18,18 @@ it is used again when its free head is on the disk.
 from __future__ import annotations
 
 import errno
-import mmap
-import os
 from collections.abc import Iterator, Sequence
-from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from time import perf_counter_ns
-
-import lmdb
 
 from holdfast.common.errors import NoRoomError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import MIB
 from holdfast.worker.core.health import WindowMean
-from holdfast.worker.storage.disk import Disk, bytes_on_disk
-from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.env.futures import Executor, Future
+from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.reduce_layout import segment_path
 from holdfast.worker.storage.reduce_records import RECORDS_AT, SEGMENT_HEAD_BYTES, SegmentHead, SegmentNote
@@ -60,7 +54,7 @@ class Segment:
     number: int
     path: Path
     handle: Handle
-    map: mmap.mmap
+    map: memoryview
     incarnation: Incarnation
     #: checksum of its head
     seed: int
@@ -92,7 +86,7 @@ class PushLog:
 
     def __init__(
         self,
-        disk: Disk,
+        env: Env,
         index: Index,
         root: Path,
         incarnation: Incarnation,
@@ -101,7 +95,8 @@ class PushLog:
         pool: Executor,
         segment_bytes: int = SEGMENT_BYTES_MAX,
     ) -> None:
-        self._disk = disk
+        self._files = env.files
+        self._now_ns = env.clock.now_ns
         self._pool = pool
         self._index = index
         self._root = root
@@ -154,25 +149,25 @@ class PushLog:
     def append(self, segment: Segment, parts: Sequence[bytes | memoryview], size: int, batches: int) -> int:
         """Write one record of `size` bytes with one call, then how far the segment goes now; return the record's
         position. Raises OSError."""
-        began = perf_counter_ns()
+        began = self._now_ns()
         try:
-            self._disk.write_parts(segment.handle.fd, parts, size, segment.end)
+            self._files.write_parts(segment.handle, parts, size, segment.end)
             self._write_note(segment, segment.end + size)
         except OSError:
             self._current = None  # what is there now is nobody's: the next record begins a new segment
-            segment.taken_bytes = bytes_on_disk(segment.path)
+            segment.taken_bytes = self._files.held_bytes(segment.path)
             raise
         position = segment.number << SEGMENT_SHIFT | segment.end
         segment.end += size
         segment.batches += batches
-        ended = perf_counter_ns()
+        ended = self._now_ns()
         self._flushes.add(ended, ended - began)
         return position
 
     def _write_note(self, segment: Segment, end: int) -> None:
         synced = segment.synced
         note = SegmentNote(end, segment.lowest, segment.closed, synced).encode(segment.seed)
-        self._disk.write(segment.handle.fd, note, SEGMENT_HEAD_BYTES)
+        self._files.write(segment.handle, note, SEGMENT_HEAD_BYTES)
         segment.told_synced = synced
 
     def tell_synced(self) -> None:
@@ -191,15 +186,15 @@ class PushLog:
         spare = next(filter(_may_be_used, reversed(self._spares)), None)
         if spare is not None:  # it stays one, and its room is counted, until this has succeeded
             handle, mapped, taken = spare.handle, spare.map, spare.held_bytes
-            self._disk.rename(spare.path, path)
+            self._files.rename(spare.path, path)
             spare.path = path
         else:
-            if path.exists():  # of a try to begin it that failed
-                self._disk.remove(path)
-            handle = Handle(self._disk.create(path))
-            os.ftruncate(handle.fd, SEGMENT_BYTES_MAX)  # a hole: takes no room, and lets the mapping be made once
-            mapped = mmap.mmap(handle.fd, SEGMENT_BYTES_MAX, access=mmap.ACCESS_READ)
-        self._disk.write(handle.fd, head + SegmentNote(RECORDS_AT, lowest, closed=False, synced=0).encode(seed), 0)
+            if self._files.exists(path):  # of a try to begin it that failed
+                self._files.remove(path)
+            handle = self._files.create(path)
+            self._files.set_size(handle, SEGMENT_BYTES_MAX)  # a hole: takes no room, and is mapped once
+            mapped = self._files.map(handle, SEGMENT_BYTES_MAX)
+        self._files.write(handle, head + SegmentNote(RECORDS_AT, lowest, closed=False, synced=0).encode(seed), 0)
         if self._recorded != self.incarnation:
             with _as_os_error():
                 self._index.put_log(self.incarnation, self._boot_id)
@@ -209,7 +204,7 @@ class PushLog:
         segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest, taken_bytes=taken)
         self._next += 1
         self.segments[number] = self._current = segment
-        self.views[number] = memoryview(mapped)
+        self.views[number] = mapped
         if mine:
             before = self.segments[mine[-1]]
             before.closed = True
@@ -236,19 +231,19 @@ class PushLog:
             segment = self.segments.pop(old)
             del self.views[old]  # the mapping goes with the last view of it
             if len(self._spares) < SPARES_MAX and not segment.failed:
-                self._disk.write(segment.handle.fd, SegmentHead(self.incarnation, 0, self._boot_id).encode(), 0)
+                self._files.write(segment.handle, SegmentHead(self.incarnation, 0, self._boot_id).encode(), 0)
                 if segment.synced:
-                    segment.freed = self._pool.submit(self._disk.sync_data, segment.handle.fd)
+                    segment.freed = self._pool.submit(self._files.sync, segment.handle)
                 self._spares.append(segment)
             else:
-                self._disk.remove(segment.path)
+                self._files.remove(segment.path)
 
     def _remove_failed_spares(self) -> None:
         """Let go of spares whose sync failed; raises what it said."""
         for spare in list(self._spares):
             if spare.freed is not None and spare.freed.done() and spare.freed.exception() is not None:
                 self._spares.remove(spare)
-                self._disk.remove(spare.path)
+                self._files.remove(spare.path)
                 spare.freed.result()
 
     def _tell_lowest(self, number: int) -> None:
@@ -273,7 +268,7 @@ class PushLog:
     def remove_spares(self) -> None:
         """Give the room of unused segments back."""
         while self._spares:
-            self._disk.remove(self._spares.pop().path)
+            self._files.remove(self._spares.pop().path)
 
     @property
     def newest(self) -> int:
@@ -288,13 +283,11 @@ def _may_be_used(spare: Segment) -> bool:
 
 @contextmanager
 def _as_os_error() -> Iterator[None]:
-    """The index fails like a file."""
+    """An index that may not grow is as full as a disk."""
     try:
         yield
     except NoRoomError as error:
         raise OSError(errno.ENOSPC, str(error)) from error
-    except lmdb.Error as error:
-        raise OSError(errno.EIO, f"the index: {error}") from error
 
 
 def is_full(error: OSError) -> bool:

@@ -8,7 +8,6 @@ KEPT_RUNS_MAX runs a file. Runs on the loop thread.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, TypeVar
@@ -19,7 +18,8 @@ from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import unreadable
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.env.interfaces import Files, Handle
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.index import Found, Reader
 from holdfast.worker.storage.records import Chunk, RegionFlag, encode_key, find_chunk
 
@@ -143,10 +143,11 @@ def all_stretches(chunks: RegionChunks, regions: int, begin: int, end: int) -> l
 class Plan:
     """One stream's way through its files; made by Store.plan."""
 
-    def __init__(self, shuffle: ShuffleKey, begin: int, end: int, open_files: OpenFiles) -> None:
+    def __init__(self, shuffle: ShuffleKey, begin: int, end: int, files: Files, open_files: OpenFiles) -> None:
         self.shuffle = shuffle
         self._begin = begin
         self._end = end
+        self._sizes_of = files.size
         self._open_files = open_files
         self._files: list[PlannedFile] = []
         self.total_bytes = 0
@@ -207,7 +208,7 @@ class Plan:
         path = f"{file.directory.root_text}/{layout.sealed_path(file.key)}"
         try:
             handle = self._open_files.open(path)
-            size = os.fstat(handle.fd).st_size
+            size = self._sizes_of(handle)
         except OSError as error:
             raise unreadable(f"{file.key} region {region}", path, error) from error
         if size < end:

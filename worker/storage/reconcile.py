@@ -6,8 +6,6 @@ acknowledged data could hang on is deleted.
 
 from __future__ import annotations
 
-import os
-import stat
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
@@ -17,7 +15,7 @@ from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
 from holdfast.worker.storage.directory import Tables
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Files, Kind
 from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.index import Index, data_items, file_items
 from holdfast.worker.storage.records import FileRecord, decode_shuffle, encode_shuffle
@@ -30,48 +28,50 @@ _REBUILD_FILES = 2_000
 NOTES_MAX = 20
 
 
-def put_aside(disk: Disk, root: Path, path: Path) -> Path:
+def put_aside(files: Files, root: Path, path: Path) -> Path:
     """Move something into quarantine/ under a new name."""
     folder = root / names.QUARANTINE
-    disk.make_folder(folder)
-    number = len(os.listdir(folder))
-    while (target := folder / f"{number:04}-{path.name}").exists():
+    files.make_folder(folder)
+    number = len(files.names(folder))
+    while files.exists(target := folder / f"{number:04}-{path.name}"):
         number += 1
-    disk.rename(path, target)
-    disk.sync_folder(folder)
-    disk.sync_folder(path.parent)
+    files.rename(path, target)
+    files.sync_folder(folder)
+    files.sync_folder(path.parent)
     return target
 
 
-def list_files(shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layout.FileKind, Path, int]]:
+def list_files(files: Files, shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layout.FileKind, Path, int]]:
     """Every file of ours in a shuffle's folder: kind, path and length; for when sums differ."""
     found = {}
     # Sorted, so that of two names for one file the sealed one (.map) counts: the others go on with a digit or an "f".
-    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-        name = layout.parse_file(shuffle, path.name)
-        status = path.lstat()
-        if name is not None and stat.S_ISREG(status.st_mode):  # a folder or a link is not ours, whatever its name
-            found[name.key] = name.kind, path, status.st_size
+    for listed in sorted(files.names(folder)) if files.is_folder(folder) else ():
+        name = layout.parse_file(shuffle, listed)
+        status = files.stat(folder / listed, follow=False)
+        if name is not None and status.kind is Kind.FILE:  # a folder or a link is not ours, whatever its name
+            found[name.key] = name.kind, folder / listed, status.size
     return found
 
 
-def list_data_files(shuffle: ShuffleKey, folder: Path) -> dict[DataKey, tuple[layout.FileKind, Path, int]]:
+def list_data_files(
+    files: Files, shuffle: ShuffleKey, folder: Path
+) -> dict[DataKey, tuple[layout.FileKind, Path, int]]:
     """Every sealed partition and pack file in a shuffle's folder: kind, path and length."""
     found: dict[DataKey, tuple[layout.FileKind, Path, int]] = {}
-    for path in folder.iterdir() if folder.is_dir() else ():
-        name = parse_name(shuffle, path.name)
-        status = path.lstat()
-        if name is not None and name.kind is layout.FileKind.SEALED and stat.S_ISREG(status.st_mode):
-            found[name.key] = name.kind, path, status.st_size
+    for listed in files.names(folder) if files.is_folder(folder) else ():
+        name = parse_name(shuffle, listed)
+        status = files.stat(folder / listed, follow=False)
+        if name is not None and name.kind is layout.FileKind.SEALED and status.kind is Kind.FILE:
+            found[name.key] = name.kind, folder / listed, status.size
     return found
 
 
 class Reconciler:
     """Compares one directory's data with its index; only shuffles whose sums differ are looked at file by file."""
 
-    def __init__(self, root: Path, disk: Disk, index: Index, data: DataReport, report: IndexReport) -> None:
+    def __init__(self, root: Path, files: Files, index: Index, data: DataReport, report: IndexReport) -> None:
         self._root = root
-        self._disk = disk
+        self._files = files
         self._index = index
         self._data = data
         self._report = report
@@ -106,13 +106,13 @@ class Reconciler:
         path = self._root / below
         coming = parse_reduce(below.removesuffix(names.MOVING_SUFFIX)) if below.endswith(names.MOVING_SUFFIX) else None
         if coming is not None and coming.kind is layout.FileKind.SEALED:
-            self._disk.remove(path)  # the file is where it came from
+            self._files.remove(path)  # the file is where it came from
             return
         reduce = parse_reduce(below)
         if reduce is not None and isinstance(reduce.key, EpochKey):
             if reduce.kind is layout.FileKind.FAILED:
                 self._tables.failed_epochs.add(reduce.key)
-            elif path.exists():
+            elif self._files.exists(path):
                 self._tables.unsealed_epochs[reduce.key] = path
             return
         try:
@@ -124,17 +124,17 @@ class Reconciler:
             return
         if name.kind is layout.FileKind.FAILED:
             self._tables.failed.add(name.key)
-        elif path.exists():
+        elif self._files.exists(path):
             self._tables.leftovers[name.key] = path
 
     def _shuffle(self, shuffle: ShuffleKey) -> None:
-        on_disk = list_files(shuffle, self._root / layout.shuffle_folder(shuffle))
+        on_disk = list_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
         records = self._index.files(shuffle)
         total = ShuffleSum()
         for key in sorted(on_disk.keys() | records.keys()):
             head = records.get(key)
             self._add(total, self._file(key, on_disk.get(key), None if head is None else head.file_bytes))
-        data_on_disk = list_data_files(shuffle, self._root / layout.shuffle_folder(shuffle))
+        data_on_disk = list_data_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
         lengths = self._index.data_files(shuffle)
         for data_key in sorted(data_on_disk.keys() | lengths.keys(), key=str):
             self._add(total, self._file(data_key, data_on_disk.get(data_key), lengths.get(data_key)))
@@ -153,7 +153,7 @@ class Reconciler:
         """Decide on one file and act; return its length if it counts as sealed. `recorded` is that in the index."""
         sealed = self._root / (layout.sealed_path(key) if isinstance(key, MapFileKey) else sealed_path(key))
         kind, path, size = found or (None, sealed, 0)
-        facts, record = gather(key, kind, path, size, recorded)
+        facts, record = gather(self._files, key, kind, path, size, recorded)
         case, decision = decide(facts)
         if decision not in (Decision.KEEP, Decision.DELETE_LATER, Decision.KEEP_FAILED):
             self._cases[f"case {case}, {decision.name}"] += 1
@@ -168,13 +168,13 @@ class Reconciler:
                 return size
             case Decision.CUT_TAIL:
                 assert recorded is not None, "only what is recorded can be too long"
-                self._disk.truncate(path, recorded)
+                self._files.truncate(path, recorded)
                 return recorded
             case Decision.FINISH:
-                self._disk.rename(path, sealed)
-                self._disk.sync_folder(path.parent)
+                self._files.rename(path, sealed)
+                self._files.sync_folder(path.parent)
             case Decision.QUARANTINE:
-                put_aside(self._disk, self._root, path)
+                put_aside(self._files, self._root, path)
                 return None
             case Decision.UNRECORD:
                 assert isinstance(key, MapFileKey), "only map files are given up by their name"
@@ -195,7 +195,7 @@ class Reconciler:
     def _flush(self) -> None:
         if self._adopted:
             for folder in self._folders:  # who gave the files their names may have been killed before these were synced
-                self._disk.sync_folder(self._root / folder)
+                self._files.sync_folder(self._root / folder)
             self._folders.clear()
             self._index.put_items([item for items in self._adopted for item in items])
             self._adopted = []
@@ -210,7 +210,7 @@ _NAMES = {
 
 
 def gather(
-    key: MapFileKey | DataKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
+    files: Files, key: MapFileKey | DataKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
 ) -> tuple[Facts, FileRecord | DataRecord | None]:
     """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
     name, indexed = _NAMES[kind], recorded is not None
@@ -227,9 +227,8 @@ def gather(
     if (name, indexed, length) not in wanted:
         return Facts(name, indexed, length, Footer.UNREAD), None
     try:
-        record = (
-            read_footer(path, key, recorded) if isinstance(key, MapFileKey) else read_data_footer(path, key, recorded)
-        )
+        if isinstance(key, MapFileKey):
+            return Facts(name, indexed, length, Footer.RIGHT), read_footer(files, path, key, recorded)
+        return Facts(name, indexed, length, Footer.RIGHT), read_data_footer(files, path, key, recorded)
     except CorruptError:
         return Facts(name, indexed, length, Footer.WRONG), None
-    return Facts(name, indexed, length, Footer.RIGHT), record

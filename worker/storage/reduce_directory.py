@@ -12,14 +12,10 @@ from __future__ import annotations
 import errno
 from array import array
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from time import perf_counter_ns
 from typing import NamedTuple
-
-import lmdb
 
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.formats.messages import Ack
@@ -29,8 +25,9 @@ from holdfast.worker.core.health import WindowMean
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.directory_room import DirectoryRoom
-from holdfast.worker.storage.disk import Disk, bytes_on_disk
-from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.env.futures import Future
+from holdfast.worker.storage.env.interfaces import Env, Handle
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index
 from holdfast.worker.storage.owner import Threads
 from holdfast.worker.storage.partition import PartitionCopy
@@ -96,7 +93,7 @@ class ReduceDirectory:
         self,
         *,
         root: Path,
-        disk: Disk,
+        env: Env,
         index: Index,
         folders: Folders,
         threads: Threads,
@@ -121,7 +118,7 @@ class ReduceDirectory:
         #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
         #: may have been there
         self.unnamed = unnamed
-        self.log = PushLog(disk, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
+        self.log = PushLog(env, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
         #: the same by what is decided on, and the arrays of what is pending: no batch costs more than one look
@@ -131,13 +128,15 @@ class ReduceDirectory:
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
         #: bytes of unsealed files whose epochs have their answer, and that nobody will read; they go with their shuffle
         self._aside = aside
-        self._disk = disk
+        self._env = env
+        self._files = env.files
+        self._now_ns = env.clock.now_ns
         self._folders = folders
         self._pool, self._lane, self._owner = threads
         self._writers = writers
         self._boot_id = boot_id
         self._old_segments = old_segments
-        self._old_log_bytes = sum(map(bytes_on_disk, old_segments))
+        self._old_log_bytes = sum(map(env.files.held_bytes, old_segments))
         #: incarnations whose logs need not be there once nothing of them is left
         self._old_logs = old_logs
         #: told of every write, sync or commit that failed
@@ -147,7 +146,7 @@ class ReduceDirectory:
         #: copies that are given up, which the disk does not say yet
         self.unmarked: set[EpochKey] = set()
         self._marking = False
-        self._sealer = ReduceSealer(disk, root, folders, index, writers, boot_id, broke)
+        self._sealer = ReduceSealer(env, root, folders, index, writers, boot_id, broke)
         #: files that seals finished before they met a full disk
         self._finished: dict[EpochKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
@@ -165,7 +164,7 @@ class ReduceDirectory:
         key = EpochKey(state.shuffle, state.partition, state.epoch)
         self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
         head = FileHead(key, state.ack, self.log.incarnation, self._boot_id)
-        copy = PartitionCopy(self.root, head, self.log.views)
+        copy = PartitionCopy(self._env, self.root, head, self.log.views)
         copy.state = state
         self.copies[key] = self.copy_of[state] = copy
         self.positions_of[state], self.sizes_of[state] = copy.pending.positions, copy.pending.sizes
@@ -178,8 +177,8 @@ class ReduceDirectory:
 
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
-        began = perf_counter_ns()
-        size = copy.flush(self._disk, self._writers)
+        began = self._now_ns()
+        size = copy.flush(self._files, self._writers)
         if size:
             self._wrote(copy, began)
         return size
@@ -187,12 +186,12 @@ class ReduceDirectory:
     def write_run(self, copy: PartitionCopy, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
         """Write batches of one map straight into the file; raises OSError."""
         self.room.take(len(body))
-        began = perf_counter_ns()
-        copy.append_run(self._disk, self._writers, body, sizes, map_id)
+        began = self._now_ns()
+        copy.append_run(self._files, self._writers, body, sizes, map_id)
         self._wrote(copy, began)
 
     def _wrote(self, copy: PartitionCopy, began_ns: int) -> None:
-        ended = perf_counter_ns()
+        ended = self._now_ns()
         self._flushes.add(ended, ended - began_ns)
         if copy.ack is Ack.SYNCED:
             self._unsynced.add(copy)
@@ -203,7 +202,7 @@ class ReduceDirectory:
             self._pool.submit(self._write_back, handle, start, copy.file_bytes - start)
 
     def _write_back(self, handle: Handle, start: int, length: int) -> None:
-        self._disk.start_write_back(handle.fd, start, length)
+        self._files.start_write_back(handle, start, length)
 
     def empty_some(self, size: int) -> list[tuple[PartitionCopy, OSError]]:
         """The log grew by `size`: flush twice as much out of its oldest segments; return what failed."""
@@ -269,7 +268,7 @@ class ReduceDirectory:
                 self.log.remove_spares()
             if not self.left:
                 self._remove_old_log()
-        except (OSError, lmdb.Error, NoRoomError) as error:
+        except (OSError, NoRoomError) as error:
             self.broke(error)
 
     def _remove_old_log(self) -> None:
@@ -278,7 +277,7 @@ class ReduceDirectory:
             self.index.remove_logs(self._old_logs)
             self._old_logs = set()
         for path in self._old_segments:
-            self._disk.remove(path)
+            self._files.remove(path)
         self._old_segments, self._old_log_bytes = [], 0
 
     # syncing
@@ -318,7 +317,7 @@ class ReduceDirectory:
         for one in files:
             try:
                 try:
-                    one.copy.sync(self._disk, self._writers.open(one.copy.path_text).fd)
+                    one.copy.sync(self._files, self._writers.open(one.copy.path_text))
                 except FileNotFoundError as error:
                     one.missing = error  # sealed, which synced it, but not its new name yet; or dropped
                 one.error = self._sync_folder(one.copy.path.parent, folders)
@@ -328,10 +327,10 @@ class ReduceDirectory:
     def _sync_segment(self, one: _SyncSegment) -> None:
         if one.segment.failed:
             raise OSError(errno.EIO, "an earlier sync failed")
-        self._disk.sync_data(one.segment.handle.fd)
+        self._files.sync(one.segment.handle)
         if not one.noted:
             for folder in (one.segment.path.parent, self.root):
-                self._disk.sync_folder(folder)
+                self._files.sync_folder(folder)
 
     def _sync_folder(self, folder: Path, done: dict[Path, Exception | None]) -> Exception | None:
         """Once in a round; what was wrong with it is wrong for all that lies in it."""
@@ -406,7 +405,7 @@ class ReduceDirectory:
                 self._close(key)
                 self.left.pop(key, None)
                 if job.records[key].status is not Status.OK:
-                    size = bytes_on_disk(self.root / open_path(key))
+                    size = self._files.held_bytes(self.root / open_path(key))
                     self._aside[key.shuffle] = self._aside.get(key.shuffle, 0) + size
         if not job.dropped:
             self.failed.update(job.broken)
@@ -435,9 +434,9 @@ class ReduceDirectory:
         errors: list[tuple[EpochKey, OSError]] = []
         for key in keys:
             try:
-                mark_failed(self._disk, self.root, key)
+                mark_failed(self._files, self.root, key)
             except FileNotFoundError as error:
-                if not (self.root / names.DATA).exists():  # else its folder went with its shuffle
+                if not self._files.exists(self.root / names.DATA):  # else its folder went with its shuffle
                     errors.append((key, error))
             except OSError as error:
                 errors.append((key, error))

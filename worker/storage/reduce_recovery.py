@@ -9,7 +9,6 @@ opening.py, by the seal (files and batches) and by `verify`.
 
 from __future__ import annotations
 
-import os
 from array import array
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -19,8 +18,7 @@ from holdfast.common.formats.batch import parse_batch, whole_batch_bytes
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.system.links import NO_LINK
-from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.log_recovery import Segment, map_file, pieces
 from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.reduce_records import (
@@ -62,11 +60,11 @@ class Left:
         return ""
 
 
-def find_left(segments: list[Segment], unsealed: dict[EpochKey, Path]) -> dict[EpochKey, Left]:
+def find_left(files: Files, segments: list[Segment], unsealed: dict[EpochKey, Path]) -> dict[EpochKey, Left]:
     """What is left of every epoch, from the segments and the unsealed files of a directory."""
     left: dict[EpochKey, Left] = {}
     for segment in segments:
-        data = map_file(segment.path) if segment.records else memoryview(b"")
+        data = map_file(files, segment.path) if segment.records else memoryview(b"")
         for at, record in segment.records:
             for key, offset, size in pieces(data, at, record):
                 one = left.get(key)
@@ -78,17 +76,17 @@ def find_left(segments: list[Segment], unsealed: dict[EpochKey, Path]) -> dict[E
                     one.boots.add(segment.head.boot_id)
                     one.writers.add(segment.incarnation)
     for key, path in unsealed.items():
-        _note(left.setdefault(key, Left(key)), path)
+        _note(files, left.setdefault(key, Left(key)), path)
     for segment in segments:
-        _mark_damage(segment, left)
+        _mark_damage(files, segment, left)
     return left
 
 
-def _note(one: Left, path: Path) -> None:
+def _note(files: Files, one: Left, path: Path) -> None:
     """Take in the head of an unsealed partition file."""
-    one.path, one.file_bytes = path, path.stat().st_size
+    one.path, one.file_bytes = path, files.stat(path).size
     try:
-        head = decode_file_head(read_start(path))
+        head = decode_file_head(read_start(files, path))
     except CorruptError as error:
         if one.file_bytes >= FILE_HEAD_BYTES:
             one.damage = f"{path.name}: {error}"
@@ -102,13 +100,12 @@ def _note(one: Left, path: Path) -> None:
     one.writers.add(head.incarnation)
 
 
-def read_start(path: Path) -> bytes:
+def read_start(files: Files, path: Path) -> bytes:
     """The head of a partition file, as far as it is there."""
-    handle = Handle(os.open(path, os.O_RDONLY | NO_LINK))
-    return os.pread(handle.fd, FILE_HEAD_BYTES, 0)
+    return files.read(files.open(path), FILE_HEAD_BYTES, 0)
 
 
-def _mark_damage(segment: Segment, left: dict[EpochKey, Left]) -> None:
+def _mark_damage(files: Files, segment: Segment, left: dict[EpochKey, Left]) -> None:
     """Damage hurts the epochs whose batches may have been there, and no others: those that the record names; or those
     of the shuffle that its head names; or those of the partitions to which its batches belong by their checksums; or
     all that this incarnation wrote."""
@@ -120,7 +117,7 @@ def _mark_damage(segment: Segment, left: dict[EpochKey, Left]) -> None:
         elif bad.record is not None:
             suspects = [one for one in mine if one.key.shuffle == bad.record.shuffle]
         elif bad.past is not None:
-            stretch = map_file(segment.path)[bad.offset + RECORD_BYTES : bad.past]
+            stretch = map_file(files, segment.path)[bad.offset + RECORD_BYTES : bad.past]
             named = _owners(stretch, {one.key.shuffle for one in mine})
             owners = {(key.shuffle, key.partition) for key in named}
             suspects = [one for one in mine if not owners or (one.key.shuffle, one.key.partition) in owners]
@@ -182,25 +179,25 @@ class Recovered:
 _Name = tuple[int, int, int]
 
 
-def recover(left: Left, boot_id: bytes) -> Recovered:
+def recover(files: Files, left: Left, boot_id: bytes) -> Recovered:
     """Read everything that is left of an epoch, each batch once. Raises CorruptError if it is damaged, OSError."""
     seed = Seeds(left.key.shuffle).of(left.key.partition)
     found = Recovered()
-    logged = _recover_log(left, seed)
+    logged = _recover_log(files, left, seed)
     if left.path is not None:
-        _recover_file(left.path, seed, boot_id, found, logged)
+        _recover_file(map_file(files, left.path), left.path.name, seed, boot_id, found, logged)
     found.extra = list(logged.values())
     return found
 
 
-def _recover_log(left: Left, seed: int) -> dict[_Name, memoryview]:
+def _recover_log(files: Files, left: Left, seed: int) -> dict[_Name, memoryview]:
     """Its batches in the log, which is bounded, each once, in order."""
     logged: dict[_Name, memoryview] = {}
     views: dict[Path, memoryview] = {}
     for path, offset, size in left.pieces:
         view = views.get(path)
         if view is None:
-            view = views[path] = map_file(path)
+            view = views[path] = map_file(files, path)
         piece = view[offset : offset + size]
         try:
             batch, end = parse_batch(piece, 0, seed)
@@ -212,9 +209,10 @@ def _recover_log(left: Left, seed: int) -> dict[_Name, memoryview]:
     return logged
 
 
-def _recover_file(path: Path, seed: int, boot_id: bytes, found: Recovered, logged: dict[_Name, memoryview]) -> None:
+def _recover_file(
+    data: memoryview, name: str, seed: int, boot_id: bytes, found: Recovered, logged: dict[_Name, memoryview]
+) -> None:
     """Read the file's valid part, and drop from `logged` what it has."""
-    data = map_file(path)
     if len(data) < FILE_HEAD_BYTES:
         return
     found.head = decode_file_head(bytes(data[:FILE_HEAD_BYTES]))
@@ -226,7 +224,7 @@ def _recover_file(path: Path, seed: int, boot_id: bytes, found: Recovered, logge
         except CorruptError as error:
             # A seal that was killed before the file got its name left a footer, or a part of one.
             if same_boot and not is_cut(data, at) and not begins_footer(data, at, found.head.key):
-                raise CorruptError(f"{path.name}: {error}") from None
+                raise CorruptError(f"{name}: {error}") from None
             break
         found.sizes.append(end - at)
         found.maps.append(batch.map)

@@ -10,14 +10,10 @@ which it failed. Runs in the sync threads of a directory. Called by reduce_direc
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import lmdb
 
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
 from holdfast.common.formats.messages import Ack
@@ -26,8 +22,9 @@ from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.env.futures import Future
+from holdfast.worker.storage.env.interfaces import Env, Files
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.partition import PACKED_BYTES_MAX, PartitionCopy
@@ -79,7 +76,7 @@ class ReduceSealer:
 
     def __init__(
         self,
-        disk: Disk,
+        env: Env,
         root: Path,
         folders: Folders,
         index: Index,
@@ -88,7 +85,8 @@ class ReduceSealer:
         broke: Callable[[Exception], None],
     ) -> None:
         """`broke` is told of every write, sync or commit that failed."""
-        self._disk = disk
+        self._env = env
+        self._files = env.files
         self._root = root
         self._folders = folders
         self._index = index
@@ -141,8 +139,8 @@ class ReduceSealer:
             self._attempt(job, [copy.key for copy in small], lambda: self._pack(job, small))
         try:
             self._record(job)
-        except (OSError, lmdb.Error) as error:
-            if isinstance(error, OSError) and is_full(error):
+        except OSError as error:
+            if is_full(error):
                 raise
             # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
             job.data.clear()
@@ -156,10 +154,10 @@ class ReduceSealer:
             if left > 0:
                 with suppress(OSError):  # the sync tells, or the file begins with the flush that is still to come
                     handle = self._writers.open(copy.path_text)
-                    self._disk.start_write_back(handle.fd, copy.write_back_from, left)
+                    self._files.start_write_back(handle, copy.write_back_from, left)
 
     def _record(self, job: ReduceSealJob) -> None:
-        """Sync the names of the files, then put everything into the index. Raises OSError or lmdb.Error."""
+        """Sync the names of the files, then put everything into the index. Raises OSError."""
         if job.data:
             self._folders.sync(self._folder(job))
         items = [item for record in job.data for item in data_items(record)]
@@ -194,7 +192,7 @@ class ReduceSealer:
             job.broken[key] = error
             self._broke(error)
             try:
-                mark_failed(self._disk, self._root, key)
+                mark_failed(self._files, self._root, key)
             except OSError as second:
                 job.unmarked.add(key)
                 self._broke(second)
@@ -208,25 +206,27 @@ class ReduceSealer:
             job.records[left.key] = lost
             return None
         if left.key in job.finished:
-            return PartitionCopy(self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {})
+            return PartitionCopy(
+                self._env, self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {}
+            )
         try:
-            found = recover(left, self._boot_id)
+            found = recover(self._files, left, self._boot_id)
         except CorruptError:
             job.records[left.key] = lost
             return None
         views = dict(enumerate(found.extra))
         copy = PartitionCopy(
-            self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
+            self._env, self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
         )
         for number, view in views.items():
             copy.pending.add(number << SEGMENT_SHIFT, len(view))
         if found.sizes:
-            self._disk.truncate(copy.path, found.file_bytes)
+            self._files.truncate(copy.path, found.file_bytes)
             copy.take_in(found.sizes, found.maps)
             copy.crc_sum = found.crc_sum & _CRC_SUM_MASK
             return copy
         if left.path is not None:  # no batch of it was written whole: what takes part is in the log only
-            self._disk.remove(left.path)
+            self._files.remove(left.path)
             left.path, left.file_bytes = None, 0
         if not found.extra:
             job.records[left.key] = EpochRecord(status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation)
@@ -235,8 +235,8 @@ class ReduceSealer:
 
     def _finish(self, job: ReduceSealJob, copy: PartitionCopy) -> DataRecord:
         """Flush the rest of a partition file, append the footer, sync and rename it. Raises OSError."""
-        disk, key = self._disk, copy.key
-        copy.flush(disk, self._writers)
+        files, key = self._files, copy.key
+        copy.flush(files, self._writers)
         assert copy.chunks, "an epoch that is sealed has a batch"
         epoch = EpochRecord(
             status=Status.OK,
@@ -251,14 +251,14 @@ class ReduceSealer:
         footer = encode_data_footer(DataRecord(key, 0, ((key, epoch),)))
         record = DataRecord(key, copy.file_bytes + len(footer), ((key, epoch),))
         handle = self._writers.open(copy.path_text)
-        disk.write(handle.fd, footer, copy.file_bytes)
-        if os.fstat(handle.fd).st_size > record.file_bytes:  # a write that failed halfway may have left more
-            disk.truncate(copy.path, record.file_bytes)
+        files.write(handle, footer, copy.file_bytes)
+        if files.size(handle) > record.file_bytes:  # a write that failed halfway may have left more
+            files.truncate(copy.path, record.file_bytes)
         try:
-            copy.sync(disk, handle.fd)
+            copy.sync(files, handle)
         except OSError as error:
             raise _never_again(error) from error
-        disk.rename(copy.path, self._root / sealed_path(key))
+        files.rename(copy.path, self._root / sealed_path(key))
         self._writers.close(copy.path_text)
         job.finished[key] = record
         return record
@@ -290,17 +290,17 @@ class ReduceSealer:
         record = DataRecord(key, at + len(footer), tuple(epochs))
         path = self._root / sealed_path(key)
         new = path.with_name(path.name + MOVING_SUFFIX)  # the sealed name would be taken for its word after a power cut
-        self._disk.remove(new)
-        handle = Handle(self._disk.create(new))
+        self._files.remove(new)
+        handle = self._files.create(new)
         try:
-            self._disk.write_parts(handle.fd, [*parts, footer], record.file_bytes, 0)
+            self._files.write_parts(handle, [*parts, footer], record.file_bytes, 0)
             try:
-                self._disk.sync_data(handle.fd)
+                self._files.sync(handle)
             except OSError as error:
                 raise _never_again(error) from error
-            self._disk.rename(new, path)
+            self._files.rename(new, path)
         except OSError:
-            self._disk.remove(new)
+            self._files.remove(new)
             raise
         return record
 
@@ -310,9 +310,9 @@ def _never_again(error: OSError) -> OSError:
     return OSError(errno.EIO, f"cannot be synced: {error.strerror}")
 
 
-def mark_failed(disk: Disk, root: Path, key: EpochKey) -> None:
+def mark_failed(files: Files, root: Path, key: EpochKey) -> None:
     """Give a copy up for good, also after a restart. Raises OSError."""
     mark = root / failed_path(key)
-    if not mark.exists():
-        os.close(disk.create(mark))
-    disk.sync_folder(mark.parent)
+    if not files.exists(mark):
+        files.create(mark)
+    files.sync_folder(mark.parent)

@@ -15,7 +15,6 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -31,6 +30,7 @@ from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.moving import FileMove
 from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.push_log import Segment, is_full

@@ -14,16 +14,15 @@ at a time syncs a file: the kernel tells an error once, and whoever came second 
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
-from concurrent.futures import Executor, Future
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import MapSealed
 from holdfast.worker.storage.answers import failed_copy
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.futures import Executor, Future
+from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.index import Index
 from holdfast.worker.storage.records import FileRecord
 from holdfast.worker.storage.writer import MapFileWriter, answer_of
@@ -47,11 +46,11 @@ class Folders:
     `root` is there and is never made: where it is missing the disk was unmounted, and what lies below is another one.
     """
 
-    def __init__(self, disk: Disk, root: Path) -> None:
-        self._disk = disk
+    def __init__(self, env: Env, root: Path) -> None:
+        self._files = env.files
         self._root = root
         #: held while a folder is made or removed, so that nobody takes one for there that goes this moment
-        self._lock = threading.Lock()
+        self._lock = env.threads.lock()
         self._known: set[Path] = set()
         #: folders in which others were made since they were synced last, each with a number of its own
         self._unsynced: dict[Path, int] = {}
@@ -68,7 +67,7 @@ class Folders:
         if folder in self._known or folder == self._root:
             return
         self._make(folder.parent)
-        self._disk.make_folder(folder)
+        self._files.make_folder(folder)
         self._made += 1
         self._unsynced[folder.parent] = self._made  # who made it may have been killed before its name was synced
         self._known.add(folder)
@@ -78,9 +77,9 @@ class Folders:
         What belongs to others is left alone: it may be gone any moment. Raises OSError."""
         with self._lock:
             above = [(one, number) for one in folder.parents if (number := self._unsynced.get(one)) is not None]
-        self._disk.sync_folder(folder)
+        self._files.sync_folder(folder)
         for one, number in above:
-            self._disk.sync_folder(one)
+            self._files.sync_folder(one)
             with self._lock:
                 if self._unsynced.get(one) == number:  # else more was made in it meanwhile, or it is gone
                     del self._unsynced[one]
@@ -98,7 +97,7 @@ class Folders:
         """Remove a folder if it is empty; False if it is not."""
         with self._lock:
             try:
-                folder.rmdir()
+                self._files.remove_folder(folder)
             except FileNotFoundError:
                 pass  # it is gone already
             except OSError:
@@ -113,20 +112,20 @@ class Sealer:
 
     def __init__(
         self,
-        disk: Disk,
+        env: Env,
         folders: Folders,
         index: Index,
         pool: Executor,
         sealed: Callable[[SealJob], None],
         failed: Callable[[MapFileWriter, Exception], None],
     ) -> None:
-        self._disk = disk
+        self._files = env.files
         self._folders = folders
         self._index = index
         self._pool = pool
         self._sealed = sealed
         self._failed = failed
-        self._lock = threading.Lock()
+        self._lock = env.threads.lock()
         self._waiting: list[SealJob] = []
         self._committing = False
         self._syncs: dict[MapFileWriter, Future[None]] = {}
@@ -146,7 +145,7 @@ class Sealer:
         self._pool.submit(self._write_back, writer, offset, length)
 
     def _write_back(self, writer: MapFileWriter, offset: int, length: int) -> None:
-        self._disk.start_write_back(writer.handle.fd, offset, length)
+        self._files.start_write_back(writer.handle, offset, length)
 
     def sync(self, writer: MapFileWriter) -> Future[None]:
         """Bring what is written so far to the disk. Asks that wait together share one sync."""
@@ -183,7 +182,7 @@ class Sealer:
     def _sync(self, writer: MapFileWriter) -> None:
         if writer.failed:
             raise failed_copy(writer.key, "a write or sync failed")
-        self._disk.sync_data(writer.handle.fd)
+        self._files.sync(writer.handle)
         if not writer.noted:
             self._folders.sync(writer.path.parent)
             writer.noted = True
@@ -193,8 +192,8 @@ class Sealer:
         try:
             if writer.failed:
                 raise failed_copy(writer.key, "a write or sync failed")
-            self._disk.sync_data(writer.handle.fd)
-            self._disk.rename(writer.path, writer.sealed_path)
+            self._files.sync(writer.handle)
+            self._files.rename(writer.path, writer.sealed_path)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             self._give_up(job, error)
             return

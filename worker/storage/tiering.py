@@ -34,7 +34,7 @@ from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.moving import FileMove, FileMover
+from holdfast.worker.storage.moving import FileMover
 from holdfast.worker.storage.reduce_layout import DataKey
 from holdfast.worker.storage.reduce_records import DataRecord
 
@@ -288,7 +288,8 @@ class Tiering:
     def _start(self, planned: PlannedMove[DataKey]) -> None:
         source = self._directories[planned.source]
         target = None if planned.target == self._dfs else self._directories[planned.target]
-        move = FileMove(planned.file, planned.size_bytes, source, target, target or self._home_of(source))
+        home = target or self._home_of(source)
+        move = self._mover.move(planned.file, planned.size_bytes, source, target, home)
         if self._mover.start(move):
             self._files[planned.file.shuffle][planned.file].not_before = math.inf
 

@@ -8,18 +8,15 @@ DFS are checked if the store is known, and else counted as not looked at.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.ids import MapFileKey
-from holdfast.common.system.links import NO_LINK
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.footers import read_footer
-from holdfast.worker.storage.handles import Handle
 from holdfast.worker.storage.offline import Offline, open_offline
 from holdfast.worker.storage.records import FileRecord, encode_footer
 from holdfast.worker.storage.reduce_layout import DataKey
@@ -54,6 +51,7 @@ def verify_directory(path: str, progress: Progress | None = None, config: Config
 class _Verifier:
     def __init__(self, offline: Offline, report: VerifyReport, store: DfsStore | None) -> None:
         self._offline = offline
+        self._files = offline.env.files
         self._store = store
         self.report = report
 
@@ -89,7 +87,7 @@ class _Verifier:
         verify_away(self._offline, self.report, self._store, step)
 
     def _size(self, below: str) -> int:
-        return (self._offline.root / below).lstat().st_size
+        return self._files.stat(self._offline.root / below, follow=False).size
 
     def _index(self) -> None:
         report = self._offline.report
@@ -122,7 +120,7 @@ class _Verifier:
         end = indexed.head.file_bytes if indexed is not None else size
         record = indexed
         try:
-            footer = read_footer(path, key, end)
+            footer = read_footer(self._files, path, key, end)
             if indexed is not None and encode_footer(footer) != encode_footer(indexed):
                 self._find(Severity.DAMAGE, below, "index and footer contradict each other")
             record = indexed or footer
@@ -141,14 +139,14 @@ class _Verifier:
 
     def _data(self, below: str, record: FileRecord) -> None:
         """Check every batch of a file against the entries of its record."""
-        handle = Handle(os.open(self._offline.root / below, os.O_RDONLY | NO_LINK))
+        handle = self._files.open(self._offline.root / below)
         seeds, due = Seeds(record.key.shuffle), dict[int, int]()
         batches = crc_sum = 0
         whole = True
         for chunk in record.decoded():
             for entry in chunk.entries():
                 offset = chunk.region_offset + entry.offset
-                data = memoryview(os.pread(handle.fd, entry.length, offset))
+                data = memoryview(self._files.read(handle, entry.length, offset))
                 where = {"region": chunk.region, "partition": entry.partition}
                 number = due.get(entry.partition, 0)
                 due[entry.partition] = number + entry.batches

@@ -56,11 +56,12 @@ def verify_reduce(offline: Offline, report: VerifyReport, step: Callable[[str], 
 
 def _sealed(offline: Offline, report: VerifyReport, below: str, name: ReduceName) -> None:
     path, key = offline.root / below, name.key
-    size = path.stat().st_size
+    files = offline.env.files
+    size = files.stat(path).size
     end = offline.data_files.get(key, size)
     known = tuple((epoch, record) for epoch, record in offline.epochs.items() if _is_in(epoch, record, key))
     try:
-        footer = read_data_footer(path, key, end)
+        footer = read_data_footer(files, path, key, end)
         if known and encode_data_footer(_in_order(footer, dict(known))) != encode_data_footer(footer):
             report.add(Severity.DAMAGE, below, "index and footer contradict each other")
         epochs = footer.epochs
@@ -72,7 +73,7 @@ def _sealed(offline: Offline, report: VerifyReport, below: str, name: ReduceName
     if size > end:
         report.add(Severity.HARMLESS, below, f"{size - end} bytes behind the end: nothing refers to them", offset=end)
     report.sealed_files += 1
-    data = map_file(path)
+    data = map_file(files, path)
     for epoch, record in epochs:
         check_epoch(report, below, epoch, record, lambda row: (data[: row.offset + row.length], 0))
 
@@ -121,7 +122,7 @@ def check_epoch(report: VerifyReport, below: str, key: EpochKey, record: EpochRe
 
 
 def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, Path]) -> None:
-    segments = scan_log(offline.root, offline.boot_id, offline.logs)
+    segments = scan_log(offline.env.files, offline.root, offline.boot_id, offline.logs)
     report.log_segments = sum(1 for segment in segments if segment.number)
     for segment in segments:
         below = str(segment.path.relative_to(offline.root))
@@ -132,7 +133,7 @@ def _unsealed(offline: Offline, report: VerifyReport, unsealed: dict[EpochKey, P
         report.add(
             Severity.HARMLESS, below, f"{len(segment.records)} records of the push log: taken in by the next seals"
         )
-    for key, left in sorted(find_left(segments, unsealed).items()):
+    for key, left in sorted(find_left(offline.env.files, segments, unsealed).items()):
         if key not in offline.epochs:
             _left(offline, report, key, left)
 
@@ -144,12 +145,12 @@ def _left(offline: Offline, report: VerifyReport, key: EpochKey, left: Left) -> 
     try:
         if left.damage:
             raise CorruptError(left.damage)
-        found = recover(left, boot)
+        found = recover(offline.env.files, left, boot)
     except CorruptError as error:
         report.add(Severity.DAMAGE, below, f"unsealed epoch {key.epoch}: {error}", partition=key.partition)
         return
     report.batches += len(found.sizes) + len(found.extra)
-    if left.path is not None and left.path.stat().st_size > found.file_bytes:
+    if left.path is not None and offline.env.files.stat(left.path).size > found.file_bytes:
         report.add(
             Severity.HARMLESS,
             below,

@@ -13,7 +13,6 @@ from array import array
 from collections.abc import Callable
 from enum import Enum
 from pathlib import Path
-from time import perf_counter_ns
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
 from holdfast.common.formats.messages import Ack, FileTotals, MapSealed, PushFlag
@@ -24,8 +23,7 @@ from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.answers import failed_copy, not_sealed
 from holdfast.worker.storage.directory_room import DirectoryRoom
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import Handle
+from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.push_log import is_full
 from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
 from holdfast.worker.storage.scan import Seeds, scan_run
@@ -52,7 +50,7 @@ class MapFileWriter:
 
     def __init__(
         self,
-        disk: Disk,
+        env: Env,
         root: Path,
         key: MapFileKey,
         *,
@@ -74,14 +72,15 @@ class MapFileWriter:
         self.size_bytes = 0
         self.path = root / layout.open_path(key, layout.OpenNote(incarnation, ack))
         self.sealed_path = root / layout.sealed_path(key)
-        self._disk = disk
+        self._files = env.files
+        self._now_ns = env.clock.now_ns
         self._incarnation = incarnation
         self._on_failed = on_failed
         self._on_grown = on_grown
         self._room = room
         self._flushes = flushes
         self._write_back_from = 0
-        self.handle = Handle(disk.create(self.path))
+        self.handle = env.files.create(self.path)
         #: storage has given the copy up, which stays so whatever the state here becomes
         self.given_up = False
         #: the name, which is the note of epoch, level and incarnation, is on the disk
@@ -173,10 +172,10 @@ class MapFileWriter:
         return checked
 
     def _write(self, data: bytes | memoryview) -> None:
-        began = perf_counter_ns()
+        began = self._now_ns()
         try:
             self._room.take(len(data))
-            self._disk.write(self.handle.fd, data, self.size_bytes)
+            self._files.write(self.handle, data, self.size_bytes)
         except OSError as error:
             self.state = WriterState.FAILED
             self._on_failed(self, error)
@@ -184,7 +183,7 @@ class MapFileWriter:
             if is_full(error):
                 raise RerouteError(f"{self.key}: no room: {why}", status=Status.DISK_FULL) from error
             raise failed_copy(self.key, why) from error
-        ended = perf_counter_ns()
+        ended = self._now_ns()
         self._flushes.add(ended, ended - began)
         self.size_bytes += len(data)
         if self.size_bytes - self._write_back_from >= WRITE_BACK_BYTES:

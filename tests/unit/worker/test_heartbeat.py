@@ -9,7 +9,8 @@ from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses
 from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import FileSystem, Name
+from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until
 from tests.unit.worker.data_world import DataWorld, data_world
 
@@ -21,10 +22,10 @@ class StuckDisk(Disk):
         self.stuck = False
         self.go_on = threading.Event()
 
-    def free_bytes(self, path: Path) -> tuple[int, int]:
+    def file_system(self, path: Name) -> FileSystem:
         if self.stuck:
             assert self.go_on.wait(60), "nobody let the disk go on"
-        return super().free_bytes(path)
+        return super().file_system(path)
 
 
 def registration_of(world: DataWorld) -> Registration:
@@ -42,7 +43,7 @@ def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:
     disk = StuckDisk()
 
     async def story() -> None:
-        async with data_world(tmp_path, disk=disk) as world:
+        async with data_world(tmp_path, env=env_of(disk)) as world:
             registration, store = registration_of(world), world.store
             (before,) = registration._heartbeat().directories
             monitor = store.monitor(3_600)

@@ -27,8 +27,8 @@ from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.away import FETCH_THREADS, Away
-from holdfast.worker.storage.moving import FileMove
 from tests.support.reduce_data import Writer
+from tests.support.storage_env import carry_out
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.storage.reduce_world import SHUFFLE
 from tests.unit.worker.storage.reduce_world import World as StoreWorld
@@ -112,7 +112,7 @@ class World:
         section = DfsSection(url=str(root / "dfs"), retry_window=Duration(0))
         world = StoreWorld(root)
         world.settings = dataclasses.replace(
-            world.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+            world.settings, open_away=lambda uid, env: Away(env, lambda: DfsStore(section, "c"), "c", uid)
         )
         world.restart()
         self.data = {0: b"", 1: b""}
@@ -131,7 +131,7 @@ class World:
         with directory.index.reading() as reader:
             files = list(reader.data_files())
         for key, size in files:
-            world.store.mover.carry_out(FileMove(key, size, directory, None, directory))
+            carry_out(world.store.mover, world.store.mover.move(key, size, directory, None, directory))
         world.restart()  # so that no file there is open
         self.store = world.store
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))

@@ -26,7 +26,8 @@ from holdfast.common.steady import Steady
 from holdfast.worker.core.read.cut import Cutter
 from holdfast.worker.core.read.fetch_leases import FetchLease
 from holdfast.worker.storage.answers import unreadable
-from holdfast.worker.storage.handles import Handle, OpenFiles
+from holdfast.worker.storage.env.interfaces import Handle
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.map_range_index import MapRangeIndexes, join, scan, select
 from holdfast.worker.storage.reduce_records import ChunkRow
 from holdfast.worker.storage.sealed_locations import SealedLocation

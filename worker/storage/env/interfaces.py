@@ -235,7 +235,7 @@ class Files(ABC):
         """The file system that a path lies on."""
 
     @abstractmethod
-    def first_link(self, root: Name, spared: Callable[[str], bool]) -> str | None:
+    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
         """A symbolic link below a folder that is not `spared`."""
 
     # what is made of these

@@ -1,4 +1,7 @@
-"""The files of this machine; see interfaces.py. Loads little: the checks of a start use it."""
+"""The real files: the file systems of this machine, as thinly as can be; see interfaces.py for what each call promises.
+
+Loads little, since the processes of check.py do.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,17 @@ from pathlib import Path
 from holdfast.common.system import links, locks
 from holdfast.common.system.links import NO_LINK
 from holdfast.common.system.modes import FILE_MODE, FOLDER_MODE
-from holdfast.worker.storage.env.interfaces import GATHER_MAX, Data, Entry, Files, FileSystem, Handle, Kind, Name, Stat
+from holdfast.worker.storage.env.interfaces import (
+    GATHER_MAX,
+    Data,
+    Entry,
+    Files,
+    FileSystem,
+    Handle,
+    Kind,
+    Name,
+    Stat,
+)
 
 _SYNC_FILE_RANGE_WRITE = 2
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
@@ -31,6 +44,11 @@ def _sync_file_range() -> Callable[[int, int, int, int], int]:
     call.argtypes = [ctypes.c_int, ctypes.c_int64, ctypes.c_int64, ctypes.c_uint]
     call.restype = ctypes.c_int
     return call
+
+
+def end_at_once() -> None:
+    """End this process, and nothing else: nobody listens any more."""
+    os._exit(1)
 
 
 class SystemHandle(Handle):
@@ -215,7 +233,7 @@ class SystemFiles(Files):
             return [_entry(one) for one in found]
 
     def sizes(self, folder: Name, wanted: Callable[[Entry], bool]) -> list[tuple[Entry, int]]:
-        found = []
+        found: list[tuple[Entry, int]] = []
         with _opened(str(folder)) as fd, os.scandir(fd) as listed:  # by descriptor: a path would be walked for each
             for one in listed:
                 entry = _entry(one)
@@ -229,5 +247,5 @@ class SystemFiles(Files):
         found = os.statvfs(path)
         return FileSystem(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    def first_link(self, root: Name, spared: Callable[[str], bool]) -> str | None:
-        return links.first_link(str(root), spared)
+    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
+        return links.first_foreign(str(root), spared)

@@ -1,4 +1,4 @@
-"""LMDB; see interfaces.py for what each call promises."""
+"""The real indexes: LMDB. As thin as it can be; see interfaces.py for what each call promises."""
 
 from __future__ import annotations
 
@@ -66,9 +66,10 @@ def _item(cursor: lmdb.Cursor) -> tuple[bytes, bytes]:
 class SystemIndex:
     """An LMDB environment. Transactions are synced (never NOSYNC or WRITEMAP)."""
 
-    def __init__(self, environment: lmdb.Environment, indexes: SystemIndexes) -> None:
+    def __init__(self, environment: lmdb.Environment, indexes: SystemIndexes, path: Name) -> None:
         self._environment = environment
         self._indexes = indexes
+        self._path = path
         #: held by readers, because the map may not grow under one
         self._readers = threading.Lock()
         self._writer = threading.Lock()
@@ -84,6 +85,7 @@ class SystemIndex:
 
     def commit(self, change: Change) -> None:
         with self._writer:
+            self._indexes.before_commit(self._path)
             try:
                 transaction = self._environment.begin(write=True)
                 try:
@@ -128,6 +130,9 @@ class SystemIndexes:
     def __init__(self) -> None:
         self.syncs = 0
 
+    def before_commit(self, path: Name) -> None:
+        """The index at `path` is about to change; may raise OSError."""
+
     def open(self, path: Name, map_bytes: int) -> SystemIndex:
         try:
             environment = lmdb.open(
@@ -136,11 +141,11 @@ class SystemIndexes:
             environment.reader_check()
         except lmdb.Error as error:
             raise IndexFailedError(error) from error
-        return SystemIndex(environment, self)
+        return SystemIndex(environment, self, path)
 
     def open_read_only(self, path: Name) -> SystemIndex:
         try:
-            return SystemIndex(lmdb.open(str(path), readonly=True, lock=False, create=False), self)
+            return SystemIndex(lmdb.open(str(path), readonly=True, lock=False, create=False), self, path)
         except lmdb.Error as error:
             raise LmdbDamagedError(f"the index cannot be opened: {error}") from error
 

@@ -83,7 +83,7 @@ class Tiered(World):
             worker_name="w",
             directories=self.settings.directories,
             tiers=sections.tiers,
-            open_away=(lambda uid: Away(store, "c", uid)) if self.dfs else None,
+            open_away=(lambda uid, env: Away(env, store, "c", uid)) if self.dfs else None,
         )
         super().start()
         self.core.choose = self.store.tiering.choose

@@ -15,7 +15,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.moving import FileMove
+from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
@@ -47,18 +47,18 @@ class GatedDisk(FaultyDisk):
         #: what comes before the next syncs of data, one after another
         self.data: deque[Callable[[], object]] = deque()
 
-    def sync_data(self, fd: int) -> None:
+    def sync(self, handle: Handle) -> None:
         if self.data:
             self.data.popleft()()
-        super().sync_data(fd)
+        super().sync(handle)
 
-    def sync_folder(self, path: Path) -> None:
-        if self.folder is not None and self.folder[0](path):
+    def sync_folder(self, path: Name) -> None:
+        if self.folder is not None and self.folder[0](Path(path)):
             self.folder[1].pass_through()
         super().sync_folder(path)
 
-    def remove(self, path: Path) -> None:
-        if self.removal is not None and self.removal[0](path):
+    def remove(self, path: Name) -> None:
+        if self.removal is not None and self.removal[0](Path(path)):
             self.removal[1].pass_through()
         super().remove(path)
 
@@ -242,7 +242,7 @@ def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
         commit(transaction)
 
     world.disk.commit = gated  # type: ignore[method-assign]
-    move = FileMove(file, size, source, target, target)
+    move = world.store.mover.move(file, size, source, target, target)
     assert world.store.mover.start(move)
     wait_until(lambda: turns.turn(gate.entered.is_set), "the mover to be about to remove it")
 
@@ -284,9 +284,9 @@ def test_a07_a_map_file_whose_sync_failed_is_never_sealed(tmp_path: Path) -> Non
     if waiting.entered.is_set():  # two threads have the file at once: let the rename come before the mark
         rename = world.disk.rename
 
-        def renamed(source: Path, target: Path) -> None:
+        def renamed(source: Name, target: Name) -> None:
             rename(source, target)
-            if target.suffix == ".map":
+            if Path(target).suffix == ".map":
                 failing.open.set()
                 wait_until(pushed.done, "the mark")
 
