@@ -256,7 +256,7 @@ class Files(ABC):
 
     def truncate(self, path: Name, size: int) -> None:
         """Cut a file, or lengthen it by a hole."""
-        self.set_size(self.open(path, write=True), size)
+        self.set_size(self._open_to_change(path), size)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Give a small file new contents, all or nothing, synced with its folder."""
@@ -270,9 +270,13 @@ class Files(ABC):
 
     def overwrite(self, path: Path, data: bytes) -> None:
         """Write over a small file of the same length in place, synced: needs no room, and is not all or nothing."""
-        handle = self.open(path, write=True)
+        handle = self._open_to_change(path)
         self.write(handle, data, 0)
         self.sync(handle)
+
+    def _open_to_change(self, path: Name) -> Handle:
+        """Open a file for writing, in a folder that is no link."""
+        return self.open(path, write=True)
 
 
 class Change(NamedTuple):

@@ -103,6 +103,11 @@ class SystemFiles(Files):
     def open(self, path: Name, *, write: bool = False) -> Handle:
         return SystemHandle(os.open(path, (os.O_RDWR if write else os.O_RDONLY) | NO_LINK))
 
+    def _open_to_change(self, path: Name) -> Handle:
+        folder, name = os.path.split(path)
+        with _opened(folder) as fd:
+            return SystemHandle(os.open(name, os.O_RDWR | NO_LINK, dir_fd=fd))
+
     def lock(self, path: Name, *, shared: bool = False) -> Handle:
         return SystemHandle(locks.acquire(Path(path), shared=shared))
 
