@@ -137,7 +137,8 @@ class Mischief:
 
     def rot(self, worker: SimWorker) -> None:
         """Some bits change on the platter."""
-        files = worker.disks.files(self._rng.choice(worker.paths))
+        path = self._rng.choice(worker.paths)
+        files = [] if path in worker.gone else worker.disks.files(path)
         for _ in range(self._rng.choice((1, 1, 5))):
             if files:
                 self._rng.choice(files).flip(self._rng)
@@ -177,9 +178,8 @@ class Mischief:
     def old(self, worker: SimWorker) -> None:
         """A directory comes back as it was some time ago."""
         path = self._rng.choice(worker.paths)
-        copy = worker.disks.copy(worker.disks.folder(path)) if path not in worker.gone else None
-        if copy is not None:
-            self._later(5.0, self._came_old, worker, path, copy)
+        if path not in worker.gone:
+            self._later(5.0, self._came_old, worker, path, worker.disks.copy(worker.disks.folder(path)))
 
     def _came_old(self, worker: SimWorker, path: str, copy: Folder) -> None:
         if path in worker.gone or self._world.calm:

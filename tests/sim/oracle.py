@@ -73,7 +73,9 @@ class Oracle:
                 self._used.add(key)
             self._said.add((worker.name, name))
             self._held.setdefault((worker.name, key), set()).add(name)
-            promised = (worker.name, push.shuffle) not in self._deleted and push.ack is not Ack.MEMORY
+            promised = (
+                (worker.name, push.shuffle) not in self._deleted and push.ack is not Ack.MEMORY and not worker.gone
+            )
             if promised and not worker.disks.contains(bytes(batch), stable=push.ack is Ack.SYNCED):
                 self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; it is on no disk")
             if replica is not None and (replica.name, name) not in self._said:
@@ -93,8 +95,11 @@ class Oracle:
             place = (worker.name, key)
             before = self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
-            # What somebody did to a disk may be found only later.
-            changed = before != each and not {"rotten", "meddled", "unreadable"} & worker.sins.keys()
+            # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
+            # copy that is given up, a later start may find it whole.
+            excused = {"rotten", "meddled", "unreadable"} & worker.sins.keys()
+            excused |= {"sick"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
+            changed = before != each and not excused
             if changed or (before.status == each.status == Status.OK and before != each):
                 self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")
             if each.status != Status.OK:
@@ -102,7 +107,10 @@ class Oracle:
             self._whole(worker, key, each)
 
     def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
-        """An epoch that is called sealed is durable and has everything that was acknowledged in it."""
+        """An epoch that is called sealed is durable and has everything that was acknowledged in it. Where a directory
+        is not well, or not there, this cannot be seen now."""
+        if worker.gone or worker.store.failing:
+            return
         with worker.disks.undisturbed():
             try:
                 place = worker.store.reduce.chunks(key.shuffle, key.partition, key.epoch)
@@ -179,6 +187,11 @@ class Oracle:
             DEADLY | ({"power"} if ack < Ack.SYNCED else set()) | ({"killed", "full"} if ack is Ack.MEMORY else set())
         )
         return self._sinned(*deadly)
+
+    @property
+    def meddling(self) -> bool:
+        """Whether somebody took or changed what lay on a disk."""
+        return self._sinned(*DEADLY - {"sick"})
 
     def _sinned(self, *sins: str) -> bool:
         return any(sin in worker.sins for worker in self.workers.values() for sin in sins)

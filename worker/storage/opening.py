@@ -209,7 +209,8 @@ def open_directory(
         dfs.lost_index(root)
         _record_logs(files, index, root, starts.boot_id)
         index.put(META_KEY, identity.encode())
-    files.sync_folder(root)
+    for place in (root / names.INDEX, root):  # LMDB syncs its file, and not the name of it
+        files.sync_folder(place)
     tables = _reconcile(found, files, index)
     with index.reading() as reader:
         logs = reader.logs()

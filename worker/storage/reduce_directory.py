@@ -377,8 +377,8 @@ class ReduceDirectory:
     def seal(
         self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, pack: int, keys: Sequence[EpochKey]
     ) -> ReduceSealJob:
-        """Start to seal epochs that are in this directory: open, left behind, or given up. `pack` is the number of the
-        pack file, of this incarnation over all directories."""
+        """Start to seal epochs that are in this directory: open, left behind, or given up; others may have been here, and
+        are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories."""
         job = ReduceSealJob(
             shuffle,
             final,
@@ -389,6 +389,8 @@ class ReduceDirectory:
             [key for key in keys if key in self.failed],
             {key: self._finished[key] for key in keys if key in self._finished},
         )
+        lost = EpochRecord(status=Status.DATA_LOST, ack=Ack.MEMORY, incarnation=incarnation)
+        job.records.update(dict.fromkeys([key for key in keys if not self.has(key)], lost))
         for key in keys:
             self.sealing[key] = job
         self._pool.submit(self._sealer.run, job)

@@ -28,7 +28,7 @@ from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.seen_batches import PushDecision
-from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.answers import failed_copy, not_sealed, unknown_file, unreadable
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.moving import FileMove
@@ -295,9 +295,11 @@ class ReduceStore:
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        unnamed = any(one.reduce.unnamed for one in self._directories)
-        unknown = _lost if unnamed or why else _unknown
-        return [(key, jobs.get(key) or known.get(key) or unknown(key)) for key in keys]
+        doubtful = next((one for one in self._directories if one.reduce.unnamed), self._directories[0] if why else None)
+        unknown = [key for key in keys if key not in jobs and key not in known]
+        if doubtful is not None and unknown:  # recorded, since a later start may know of no damage any more
+            self._start(doubtful, shuffle, False, unknown, jobs)
+        return [(key, jobs.get(key) or known.get(key) or _unknown(key)) for key in keys]
 
     def _wait_for(self, keys: Sequence[EpochKey], why: str) -> None:
         """Raise RetryError if an epoch may have been sealed: nothing is here of it, or only what the log still has of
@@ -348,7 +350,10 @@ class ReduceStore:
         try:
             return directory.reduce.find(key)
         except CorruptError as error:
-            return directory.epoch_from_footers(key, error)
+            try:
+                return directory.epoch_from_footers(key, error)
+            except OSError as second:
+                raise unreadable(key, directory.root_text, second) from second
 
     # reading
 

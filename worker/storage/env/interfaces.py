@@ -248,10 +248,10 @@ class Files(ABC):
             return False
 
     def held_bytes(self, path: Name) -> int:
-        """What a file takes on the disk, holes left out; 0 if it is not there."""
+        """What a file takes on the disk, holes left out; 0 if it is not there, or that cannot be told."""
         try:
             return self.stat(path, follow=False).held_bytes
-        except FileNotFoundError:
+        except OSError:
             return 0
 
     def truncate(self, path: Name, size: int) -> None:
