@@ -112,10 +112,11 @@ def shape_of(rng: random.Random) -> Shape:
 class Scenario:
     """The world of one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, level: Ack | None = None) -> None:
         self.seed = seed
         self.rng = rng = random.Random(seed)
-        self.shape = crowded(seed, shape_of(rng))
+        shape = crowded(seed, shape_of(rng))
+        self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
         self.oracle = Oracle(self.loop)
@@ -195,9 +196,9 @@ class Scenario:
         self.mischief.end()
 
 
-def run_seed(seed: int) -> tuple[str | None, Scenario]:
-    """What went wrong, if anything, and the scenario as it ended."""
-    scenario = Scenario(seed)
+def run_seed(seed: int, level: Ack | None = None) -> tuple[str | None, Scenario]:
+    """What went wrong, if anything, and the scenario as it ended. `level`: of acknowledgements, else the seed's own."""
+    scenario = Scenario(seed, level)
     try:
         scenario.run()
     except Violation as violation:

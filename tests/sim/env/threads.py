@@ -32,7 +32,10 @@ class _Runner:
     free: ClassVar[list[_Runner]] = []
 
     def __init__(self) -> None:
-        self._go, self._back = threading.Semaphore(0), threading.Semaphore(0)
+        #: the baton, there and back: locks that one takes and the other lets go of
+        self._go, self._back = threading.Lock(), threading.Lock()
+        self._go.acquire()
+        self._back.acquire()
         self._run: Callable[[], None] | None = None
         threading.Thread(target=self._serve, daemon=True).start()
 
