@@ -1,14 +1,15 @@
 """One storage directory in use: its index, the files being written, what is known of the rest.
 
-Facts and steps only; store.py decides which directory a file goes to and what a client is answered. Tables change on
-the loop thread and in the sealer's threads, so they are guarded by one lock.
+Facts and steps only; store.py decides which directory a file goes to and what a client is answered. The loop owns all
+tables; what runs in threads gets values, and what it found is taken in on the loop.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,7 +23,8 @@ from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.condition import Condition
 from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.env.futures import Future
-from holdfast.worker.storage.env.interfaces import Env
+from holdfast.worker.storage.env.interfaces import Env, Files
+from holdfast.worker.storage.folders import Folders, remove_folders
 from holdfast.worker.storage.footers import read_data_footer, read_footer
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Identity, Starts
@@ -36,7 +38,7 @@ from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name
 from holdfast.worker.storage.reduce_records import EpochRecord
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealJob
-from holdfast.worker.storage.sealing import Folders, Sealer, SealJob
+from holdfast.worker.storage.sealing import Sealer, SealJob
 from holdfast.worker.storage.writer import MapFileWriter, WriterState
 
 
@@ -68,6 +70,13 @@ class Tables:
         """Every shuffle of which there is anything."""
         keys = {key.shuffle for part in (self.writers, self.sealing, self.leftovers, self.failed) for key in part}
         return keys | self.sealed.keys()
+
+
+def _mark_failed(files: Files, path: Path, sealed: Path, mark: Path) -> None:
+    """In a thread. Raises OSError."""
+    files.rename(path if files.exists(path) else sealed, mark)
+    files.truncate(mark, 0)
+    files.sync_folder(mark.parent)
 
 
 class Leftover(NamedTuple):
@@ -118,9 +127,8 @@ class StorageDirectory:
         self._lock_file = lock
         self._pool, self.lane, self.owner = threads
         self._env, self._files = env, env.files
-        self._guard = env.threads.lock()
-        self._folders = Folders(env, root / names.DATA)
-        self._sealer = Sealer(env, self._folders, index, threads.pool, self._on_sealed, self._on_failed)
+        self.folders = Folders(env.files, root / names.DATA)
+        self._sealer = Sealer(env, self.folders, index, threads, self._on_sealed, self._on_failed)
         self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
@@ -134,7 +142,7 @@ class StorageDirectory:
             root=root,
             env=env,
             index=index,
-            folders=self._folders,
+            folders=self.folders,
             threads=threads,
             writers=writers,
             incarnation=starts.incarnation,
@@ -155,7 +163,7 @@ class StorageDirectory:
 
     def begin(self, key: MapFileKey, partitions: int, ack: Ack, incarnation: Incarnation) -> MapFileWriter:
         """Create a file; raises OSError or ProtocolError."""
-        self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
+        self.folders.make(self.root / layout.shuffle_folder(key.shuffle))
         writer = MapFileWriter(
             self._env,
             self.root,
@@ -168,28 +176,24 @@ class StorageDirectory:
             room=self.room,
             flushes=self.flushes,
         )
-        with self._guard:
-            self.tables.writers[key] = writer
+        self.tables.writers[key] = writer
         return writer
 
     def drop(self, key: MapFileKey) -> None:
         """Remove what is unsealed of a file, if anything. Raises OSError; then it is left over, to be removed later."""
-        with self._guard:
-            writer = self.tables.writers.pop(key, None)
-            leftover = self.tables.leftovers.get(key)
+        writer = self.tables.writers.pop(key, None)
+        leftover = self.tables.leftovers.get(key)
         if writer is not None and not writer.failed:
             writer.state = WriterState.CLOSED
             try:
                 self._files.remove(writer.path)
             except OSError:
-                with self._guard:
-                    self._leave_over(writer)
+                self._leave_over(writer)
                 raise
         if leftover is not None:
             self._files.remove(leftover)
-            with self._guard:
-                self.tables.leftovers.pop(key, None)
-                self._leftover_bytes.pop(key, None)
+            self.tables.leftovers.pop(key, None)
+            self._leftover_bytes.pop(key, None)
 
     def _leave_over(self, writer: MapFileWriter) -> None:
         self.tables.leftovers[writer.key] = writer.path
@@ -206,40 +210,39 @@ class StorageDirectory:
         except CorruptError:
             self.drop(writer.key)
             raise
-        with self._guard:
-            self.tables.sealing[writer.key] = job
-            self.tables.writers.pop(writer.key, None)
+        self.tables.sealing[writer.key] = job
+        self.tables.writers.pop(writer.key, None)
         self._sealer.seal(job)
         return job
 
     def _on_sealed(self, job: SealJob) -> None:
         key = job.writer.key
-        with self._guard:
-            self.tables.sealing.pop(key, None)
-            total = self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
-            total.files += 1
-            total.size_bytes += job.record.head.file_bytes
+        self.tables.sealing.pop(key, None)
+        total = self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
+        total.files += 1
+        total.size_bytes += job.record.head.file_bytes
 
-    def _on_failed(self, writer: MapFileWriter, error: Exception) -> None:
-        """Give a copy up for good, once: the name says so, also after a restart."""
-        with self._guard:
-            self.tables.sealing.pop(writer.key, None)
-            if writer.state is WriterState.CLOSED or writer.given_up:
-                return  # dropped meanwhile, and its files with it
-            writer.state = WriterState.FAILED
-            writer.given_up = True
-            self.tables.writers.pop(writer.key, None)
-            self.tables.failed.add(writer.key)
-        mark = self.root / layout.failed_path(writer.key)
-        try:
-            present = writer.path if self._files.exists(writer.path) else writer.sealed_path
-            self._files.rename(present, mark)
-            self._files.truncate(mark, 0)
-            self._files.sync_folder(mark.parent)
-        except OSError as second:
-            # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
-            self.condition.isolate(f"cannot mark {writer.key} as failed: {second}")
+    def _on_failed(self, writer: MapFileWriter, error: Exception, then: Callable[[], None] = lambda: None) -> None:
+        """Give a copy up for good, once: the name says so, also after a restart. `then` is called when it does."""
+        self.tables.sealing.pop(writer.key, None)
+        if writer.state is WriterState.CLOSED or writer.given_up:
+            then()  # dropped meanwhile, and its files with it
+            return
+        writer.state = WriterState.FAILED
+        writer.given_up = True
+        self.tables.writers.pop(writer.key, None)
+        self.tables.failed.add(writer.key)
         self.condition.broke(error)
+        mark = self.root / layout.failed_path(writer.key)
+        marked = self.lane.submit(_mark_failed, self._files, writer.path, writer.sealed_path, mark)
+        marked.add_done_callback(lambda done: self.owner(partial(self._marked, writer.key, then, done)))
+
+    def _marked(self, key: MapFileKey, then: Callable[[], None], done: Future[None]) -> None:
+        error = done.exception()
+        if error is not None:
+            # Without the mark a restart finds an unsealed file, never read either; but the disk is not to be trusted.
+            self.condition.isolate(f"cannot mark {key} as failed: {error}")
+        then()
 
     @property
     def problem(self) -> str:
@@ -254,7 +257,7 @@ class StorageDirectory:
         """Take new data again; False if something has gone wrong meanwhile. What was given up stays given up."""
         if not self.condition.clear():
             return False
-        self._folders.look_again()
+        self.folders.look_again()
         self.reduce.renew()
         return not self.problem
 
@@ -262,29 +265,19 @@ class StorageDirectory:
         """Sealed files of REDUCE partitions were added, or have gone elsewhere. A shuffle of which no file is left is
         still known: the index may have answers of it."""
         sign = -1 if gone else 1
-        with self._guard:
-            if gone and shuffle not in self.tables.sealed:
-                return  # it was deleted meanwhile
-            total = self.tables.sealed.setdefault(shuffle, ShuffleSum())
-            total.files += sign * len(sizes)
-            total.size_bytes += sign * sum(sizes)
+        if gone and shuffle not in self.tables.sealed:
+            return  # it was deleted meanwhile
+        total = self.tables.sealed.setdefault(shuffle, ShuffleSum())
+        total.files += sign * len(sizes)
+        total.size_bytes += sign * sum(sizes)
 
     # moving
 
-    def make_folder(self, folder: Path) -> None:
-        """Make a folder below data/; raises OSError."""
-        self._folders.make(folder)
-
-    def sync_folder(self, folder: Path) -> None:
-        """Bring the names in it to the disk; raises OSError."""
-        self._folders.sync(folder)
-
     def note_away(self, key: DataKey, token: bytes, size_bytes: int) -> None:
         """A file whose epochs are in the index here is on the DFS."""
-        with self._guard:
-            self.tables.away.setdefault(key.shuffle, {})[key] = token
-            self.tables.away_bytes[key.shuffle] += size_bytes
-            self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
+        self.tables.away.setdefault(key.shuffle, {})[key] = token
+        self.tables.away_bytes[key.shuffle] += size_bytes
+        self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
 
     def away_files(self, shuffle: ShuffleKey) -> dict[DataKey, bytes]:
         """The files of a shuffle that are on the DFS and whose epochs are in the index here, with the tokens of their
@@ -312,11 +305,10 @@ class StorageDirectory:
     def used_bytes(self) -> int:
         """Bytes of data files, sealed, open, left by earlier starts, on their way here or without a name, and of the
         push logs."""
-        with self._guard:
-            open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
-            sealing_bytes = sum(job.record.head.file_bytes for job in self.tables.sealing.values())
-            sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
-            left_bytes = sum(self._leftover_bytes.values())
+        open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
+        sealing_bytes = sum(job.record.head.file_bytes for job in self.tables.sealing.values())
+        sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
+        left_bytes = sum(self._leftover_bytes.values())
         sums = open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.reduce.used_bytes
         return sums + self.coming_bytes + self.loans.bytes
 
@@ -337,36 +329,31 @@ class StorageDirectory:
 
     def held(self) -> list[tuple[ShuffleKey, UsageTotals]]:
         """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""
-        with self._guard:
-            sealed = [(key, UsageTotals(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
-            away = [
-                (key, UsageTotals(self.tables.away_bytes[key], len(files))) for key, files in self.tables.away.items()
-            ]
-            return (
-                sealed
-                + away
-                + [(key.shuffle, UsageTotals(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
-            )
+        sealed = [(key, UsageTotals(total.size_bytes, total.files)) for key, total in self.tables.sealed.items()]
+        away = [(key, UsageTotals(self.tables.away_bytes[key], len(files))) for key, files in self.tables.away.items()]
+        return (
+            sealed
+            + away
+            + [(key.shuffle, UsageTotals(writer.size_bytes, 1)) for key, writer in self.tables.writers.items()]
+        )
 
     def holds(self, key: ShuffleKey) -> bool:
         """Whether there is anything of a shuffle but an empty folder."""
-        with self._guard:
-            return self.tables.holds(key) or self.reduce.holds(key)
+        return self.tables.holds(key) or self.reduce.holds(key)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
-        with self._guard:
-            return self.tables.shuffles() | self.reduce.shuffles()
+        return self.tables.shuffles() | self.reduce.shuffles()
 
-    def folders(self) -> set[ShuffleKey]:
+    def empty_folders(self) -> set[ShuffleKey]:
         """Every shuffle whose folder this start made or used, and that may be empty: of a map of which all was aborted,
         or of a file that was to come here. It goes with its shuffle."""
-        keys = (layout.parse_folder(folder.parent.name, folder.name) for folder in self._folders.known())
+        keys = (layout.parse_folder(folder.parent.name, folder.name) for folder in self.folders.known())
         return {key for key in keys if key is not None}
 
     def has(self, key: ShuffleKey) -> bool:
         """Whether there is anything of a shuffle, an empty folder too."""
-        return self.root / layout.shuffle_folder(key) in self._folders.known() or self.holds(key)
+        return self.root / layout.shuffle_folder(key) in self.folders.known() or self.holds(key)
 
     def find(self, key: MapFileKey) -> Found | None:
         """The sealed file's record; from its footer if the index cannot tell. Raises CorruptError if neither can."""
@@ -414,22 +401,20 @@ class StorageDirectory:
 
     def let_go(self, key: ShuffleKey) -> None:
         """Nothing of a shuffle is written any more. Loop thread."""
-        with self._guard:
-            for name in [name for name in self.tables.writers if name.shuffle == key]:
-                writer = self.tables.writers.pop(name)
-                writer.state = WriterState.CLOSED
-                self._leave_over(writer)
+        for name in [name for name in self.tables.writers if name.shuffle == key]:
+            writer = self.tables.writers.pop(name)
+            writer.state = WriterState.CLOSED
+            self._leave_over(writer)
         self.reduce.drop(key)
         for job in self.jobs:
             job.dropped = job.dropped or job.shuffle == key
 
     def seals_of(self, key: ShuffleKey) -> list[Future[Any]]:
         """The seals of a shuffle that run."""
-        with self._guard:
-            maps: list[Future[Any]] = [job.future for name, job in self.tables.sealing.items() if name.shuffle == key]
+        maps: list[Future[Any]] = [job.future for name, job in self.tables.sealing.items() if name.shuffle == key]
         return maps + [job.future for job in self.jobs if job.shuffle == key]
 
-    def remove(self, key: ShuffleKey) -> None:
+    def remove(self, key: ShuffleKey) -> list[Path]:
         """Remove a shuffle: index first, then files; but files first where the index is so full that it cannot shrink.
         In the lane, when nothing of it is written or sealed any more. Raises OSError or NoRoomError; then it is to be
         removed again."""
@@ -440,41 +425,37 @@ class StorageDirectory:
                 raise
             self.remove_folder(key)
             self.index.remove_shuffle(key)
-        self.remove_folder(key)
+        return self.remove_folder(key)
 
     def removed(self, key: ShuffleKey) -> None:
         """A shuffle is gone from the disk: nobody asks about it any more. Loop thread."""
-        with self._guard:
-            for name in [name for name in self.tables.leftovers if name.shuffle == key]:
-                del self.tables.leftovers[name]
-                self._leftover_bytes.pop(name, None)
-            self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
-            self.tables.sealed.pop(key, None)
-            self.tables.away.pop(key, None)
-            self.tables.away_bytes.pop(key, None)
+        for name in [name for name in self.tables.leftovers if name.shuffle == key]:
+            del self.tables.leftovers[name]
+            self._leftover_bytes.pop(name, None)
+        self.tables.failed = {name for name in self.tables.failed if name.shuffle != key}
+        self.tables.sealed.pop(key, None)
+        self.tables.away.pop(key, None)
+        self.tables.away_bytes.pop(key, None)
         self.leaving = {name for name in self.leaving if name.shuffle != key}
         self.reduce.removed(key)
 
-    def remove_folder(self, key: ShuffleKey) -> None:
-        """Remove the folder of a shuffle and what is in it; all that there is of one that only folders() knows. In the
-        lane. Raises OSError."""
+    def remove_folder(self, key: ShuffleKey) -> list[Path]:
+        """Remove the folder of a shuffle and what is in it; all that there is of one that only empty_folders() knows.
+        In the lane. Returns the folders that are gone; raises OSError."""
         folder = self.root / layout.shuffle_folder(key)
         for name in self._files.names(folder) if self._files.is_folder(folder) else ():
             self._files.remove(folder / name)
-        if self._folders.remove(folder):
-            self._folders.remove(folder.parent)
+        return remove_folders(self._files, folder)
 
     def take_leftovers(self, keys: set[ShuffleKey]) -> dict[MapFileKey, Leftover]:
         """The unsealed files of earlier incarnations that belong to these shuffles, which are about to be removed."""
-        with self._guard:
-            gone = [key for key in self.tables.leftovers if key.shuffle in keys]
-            return {key: Leftover(self.tables.leftovers.pop(key), self._leftover_bytes.pop(key, 0)) for key in gone}
+        gone = [key for key in self.tables.leftovers if key.shuffle in keys]
+        return {key: Leftover(self.tables.leftovers.pop(key), self._leftover_bytes.pop(key, 0)) for key in gone}
 
     def put_back_leftovers(self, taken: Mapping[MapFileKey, Leftover]) -> None:
         """They could not be removed."""
-        with self._guard:
-            for key, one in taken.items():
-                self.tables.leftovers[key], self._leftover_bytes[key] = one
+        for key, one in taken.items():
+            self.tables.leftovers[key], self._leftover_bytes[key] = one
 
     def remove_files(self, paths: Sequence[Path]) -> None:
         """In the lane. Raises OSError."""

@@ -109,12 +109,13 @@ class Forgetting:
         self,
         directory: StorageDirectory,
         key: ShuffleKey,
-        remove: Callable[[ShuffleKey], None],
+        remove: Callable[[ShuffleKey], list[Path]],
         removed: Future[None],
         errors: list[BaseException],
     ) -> None:
         self._ended()
         directory.let_go(key)  # of what a move brought meanwhile, too
+        directory.folders.leave(directory.root / layout.shuffle_folder(key))
         work = directory.lane.submit(remove, key)
         work.add_done_callback(lambda done: self._owner(partial(self._after, directory, key, done, removed, errors)))
 
@@ -122,7 +123,7 @@ class Forgetting:
         self,
         directory: StorageDirectory,
         key: ShuffleKey,
-        done: Future[None],
+        done: Future[list[Path]],
         removed: Future[None],
         errors: list[BaseException],
     ) -> None:
@@ -130,7 +131,10 @@ class Forgetting:
         try:
             if error is not None:
                 errors.append(error)
+                directory.folders.came_back(directory.root / layout.shuffle_folder(key))
             else:
+                for folder in () if done.cancelled() else done.result():
+                    directory.folders.removed(folder)
                 directory.removed(key)
             self._removed(key, f"{directory.root}/{layout.shuffle_folder(key)}")
         finally:

@@ -25,13 +25,13 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.worker.storage import layout
 from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.env.futures import Executor, Future, wait
+from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env, Event, Files
+from holdfast.worker.storage.folders import Unsynced, sync_folders
 from holdfast.worker.storage.footers import read_data_footer
 from holdfast.worker.storage.handles import OpenFiles
-from holdfast.worker.storage.index import data_items
+from holdfast.worker.storage.index import Index, data_items
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.owner import Owner
 from holdfast.worker.storage.push_log import is_full
@@ -205,14 +205,12 @@ class FileMover:
         self._dropped.discard(shuffle)
 
     def close(self) -> None:
-        """End with what runs; the loop has ended."""
+        """End with the steps that run; the next start settles what is between two. The loop has ended."""
         self._closed = True
         self._waiting.clear()
-        running = list(self._running)
-        for move in running:
+        for move in self._running:
             move.dropped = True
             move.unwanted.set()
-        wait([move.done for move in running])
         if self._pool is not None:
             self._pool.shutdown()
 
@@ -228,6 +226,8 @@ class FileMover:
             self._failed(move, failure)
             self._over(move)
         else:
+            if self._closed:
+                return
             if self._pool is None:
                 self._pool = self._env.threads.pool(self._threads, "holdfast-move")
             done = self._pool.submit(work)
@@ -307,10 +307,16 @@ class FileMover:
                 self._away.recorded(record.key)
             else:
                 yield partial(self._away.discard, record.key, move.token)
-        finally:
-            if move.deleted:  # its folder may be gone already, and back again by this
-                self._away.drop(record.key.shuffle, sure=True)
-                self._away.remove_dropped()
+        except Exception:
+            self._drop_away(move)
+            raise
+        self._drop_away(move)
+
+    def _drop_away(self, move: FileMove) -> None:
+        """Its shuffle was deleted meanwhile: the folder there may be gone already, and back again by the file."""
+        if move.deleted and self._away is not None:
+            self._away.drop(move.key.shuffle, sure=True)
+            self._away.remove_dropped()
 
     def _remove(self, remains: _Remains) -> Steps:
         """Take a file out of the directory that it has left. Raises OSError or HoldfastError."""
@@ -360,32 +366,33 @@ def _check_room(move: FileMove, target: StorageDirectory) -> None:
 def _copy(env: Env, path: Path, move: FileMove, target: StorageDirectory, record: DataRecord) -> Steps:
     """Bring the bytes to the target and record them there."""
     files = env.files
-    folder = target.root / layout.shuffle_folder(move.key.shuffle)
     final = target.root / sealed_path(move.key)
     new = final.with_name(final.name + MOVING_SUFFIX)
     target.count_sealed(move.key.shuffle, [])  # so that its folder goes with the shuffle, whatever becomes of this
     try:
-        yield partial(target.make_folder, folder)
+        target.folders.make(final.parent)
         yield partial(_copy_bytes, files, path, new, move.unwanted)
         if not move.dropped:
             if (yield partial(read_data_footer, files, new, move.key)) != record:
                 raise CorruptError(f"{new} is not what was copied")
-            yield partial(_take_in, files, target, new, final, record)
+            folders = target.folders.unsynced(final.parent)
+            yield partial(_take_in, files, target.index, new, final, folders, record)
+            target.folders.synced(folders)
             target.count_sealed(move.key.shuffle, [record.file_bytes])
-    except OSError as error:
-        if is_full(error):
+    except Exception as error:
+        yield partial(files.remove, new)
+        if isinstance(error, OSError) and is_full(error):
             raise FullError from error
         raise
-    finally:
-        yield partial(files.remove, new)
+    yield partial(files.remove, new)
 
 
-def _take_in(files: Files, target: StorageDirectory, new: Path, final: Path, record: DataRecord) -> None:
+def _take_in(files: Files, index: Index, new: Path, final: Path, folders: Unsynced, record: DataRecord) -> None:
     """In a thread: give a whole copy its name and its record. Raises OSError or HoldfastError."""
     files.rename(new, final)
     try:
-        target.sync_folder(final.parent)
-        target.index.put_items(data_items(record))
+        sync_folders(files, folders)
+        index.put_items(data_items(record))
     except (OSError, HoldfastError):
         files.remove(final)  # should the record be there in spite of the error, the next start sees the truth
         raise

@@ -27,6 +27,7 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
+from holdfast.worker.storage.folders import Folders, Unsynced, sync_folders
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index
 from holdfast.worker.storage.owner import Threads
@@ -37,7 +38,6 @@ from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.reduce_recovery import Left
 from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
-from holdfast.worker.storage.sealing import Folders
 
 #: The kernel is asked to begin writing a partition file every time so much has come. What is left is written while its
 #: seal waits: for 2 GB in 32 files two cores are idle for 1.3 s with 16 MiB, for 0.5 s with 4 MiB and what seals start
@@ -81,6 +81,7 @@ class _SyncSegment:
 @dataclass(slots=True)
 class _SyncFile:
     copy: PartitionCopy
+    folders: Unsynced
     error: Exception | None = None
     #: there is no such file
     missing: Exception | None = None
@@ -146,7 +147,7 @@ class ReduceDirectory:
         #: copies that are given up, which the disk does not say yet
         self.unmarked: set[EpochKey] = set()
         self._marking = False
-        self._sealer = ReduceSealer(env, root, folders, index, writers, boot_id, broke)
+        self._sealer = ReduceSealer(env, root, index, writers, boot_id, broke)
         #: files that seals finished before they met a full disk
         self._finished: dict[EpochKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
@@ -302,7 +303,7 @@ class ReduceDirectory:
             return
         self._unsynced -= found.files
         segments = [_SyncSegment(one, one.end, one.noted) for one in found.segments]
-        files = [_SyncFile(one) for one in found.files]
+        files = [_SyncFile(one, self._folders.unsynced(one.path.parent)) for one in found.files]
         done = self._pool.submit(self._sync_all, segments, files)
         done.add_done_callback(lambda _: self._owner(partial(self._round_over, found, segments, files)))
 
@@ -320,7 +321,7 @@ class ReduceDirectory:
                     one.copy.sync(self._files, self._writers.open(one.copy.path_text))
                 except FileNotFoundError as error:
                     one.missing = error  # sealed, which synced it, but not its new name yet; or dropped
-                one.error = self._sync_folder(one.copy.path.parent, folders)
+                one.error = self._sync_folder(one.folders, folders)
             except Exception as error:  # noqa: BLE001 - the same
                 one.error = error
 
@@ -332,11 +333,12 @@ class ReduceDirectory:
             for folder in (one.segment.path.parent, self.root):
                 self._files.sync_folder(folder)
 
-    def _sync_folder(self, folder: Path, done: dict[Path, Exception | None]) -> Exception | None:
+    def _sync_folder(self, folders: Unsynced, done: dict[Path, Exception | None]) -> Exception | None:
         """Once in a round; what was wrong with it is wrong for all that lies in it."""
+        folder = folders[0][0]
         if folder not in done:
             try:
-                self._folders.sync(folder)
+                sync_folders(self._files, folders)
                 done[folder] = None
             except OSError as error:
                 done[folder] = error
@@ -367,6 +369,8 @@ class ReduceDirectory:
             needing = [copy for copy in self.copies.values() if copy.needs(one.segment.number)]
             lost |= dict.fromkeys(needing, one.error)
         for file in files:
+            if file.error is None:
+                self._folders.synced(file.folders)
             error = file.error or (file.missing if file.copy.key not in self.sealing else None)
             if error is not None and self.copies.get(file.copy.key) is file.copy:
                 lost.setdefault(file.copy, error)
@@ -379,6 +383,9 @@ class ReduceDirectory:
     ) -> ReduceSealJob:
         """Start to seal epochs that are in this directory: open, left behind, or given up. `pack` is the number of the
         pack file, of this incarnation over all directories."""
+        folder = self.root / layout.shuffle_folder(shuffle)
+        if any(key in self.left for key in keys):  # what was synced of them may be in the log only, and no folder was
+            self._make_folder(folder)
         job = ReduceSealJob(
             shuffle,
             final,
@@ -388,16 +395,25 @@ class ReduceDirectory:
             [self.left[key] for key in keys if key in self.left and key not in self.copies and key not in self.failed],
             [key for key in keys if key in self.failed],
             {key: self._finished[key] for key in keys if key in self._finished},
+            self._folders.unsynced(folder),
         )
         for key in keys:
             self.sealing[key] = job
         self._pool.submit(self._sealer.run, job)
         return job
 
+    def _make_folder(self, folder: Path) -> None:
+        try:
+            self._folders.make(folder)
+        except OSError as error:  # the seal meets the same, and says so
+            self.broke(error)
+
     def sealed(self, job: ReduceSealJob) -> None:
         """A job has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
         recorded = job.future.exception() is None
+        if recorded and job.data:
+            self._folders.synced(job.folders)
         for key in [key for key, running in self.sealing.items() if running is job]:
             del self.sealing[key]
             self._finished.pop(key, None)

@@ -24,6 +24,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files
+from holdfast.worker.storage.folders import Unsynced, sync_folders
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index, data_items, epoch_items
 from holdfast.worker.storage.names import MOVING_SUFFIX
@@ -40,7 +41,6 @@ from holdfast.worker.storage.reduce_records import (
     encode_data_footer,
 )
 from holdfast.worker.storage.reduce_recovery import Left, recover
-from holdfast.worker.storage.sealing import Folders
 
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
@@ -60,6 +60,8 @@ class ReduceSealJob:
     failed: list[EpochKey]
     #: files that an earlier job of these epochs finished before it met a full disk; and those of this one
     finished: dict[EpochKey, DataRecord]
+    #: what is synced with its folder
+    folders: Unsynced
     future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
     #: copies that were given up, those of them whose mark could not be made, and why
     broken: dict[EpochKey, Exception] = field(default_factory=dict)
@@ -78,7 +80,6 @@ class ReduceSealer:
         self,
         env: Env,
         root: Path,
-        folders: Folders,
         index: Index,
         writers: OpenFiles,
         boot_id: bytes,
@@ -88,7 +89,6 @@ class ReduceSealer:
         self._env = env
         self._files = env.files
         self._root = root
-        self._folders = folders
         self._index = index
         self._writers = writers
         self._boot_id = boot_id
@@ -114,8 +114,6 @@ class ReduceSealer:
     def _run(self, job: ReduceSealJob) -> None:
         for key in job.failed:
             self._give_up(job, key, None)
-        if job.left:  # what was synced of them may be in the log only, and no folder was
-            self._folders.make(self._folder(job))
         copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
@@ -159,16 +157,13 @@ class ReduceSealer:
     def _record(self, job: ReduceSealJob) -> None:
         """Sync the names of the files, then put everything into the index. Raises OSError."""
         if job.data:
-            self._folders.sync(self._folder(job))
+            sync_folders(self._files, job.folders)
         items = [item for record in job.data for item in data_items(record)]
         done = {key for record in job.data for key, _ in record.epochs}
         items += [item for key, record in job.records.items() if key not in done for item in epoch_items(key, record)]
         if job.final:
             items.append((FINAL_SPACE + encode_shuffle(job.shuffle), b"\x01"))
         self._index.put_items(items)
-
-    def _folder(self, job: ReduceSealJob) -> Path:
-        return (self._root / sealed_path(PackKey(job.shuffle, job.incarnation, 0))).parent
 
     def _attempt(self, job: ReduceSealJob, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
         """Write one file; an error that is not a full disk gives up the epochs in it."""

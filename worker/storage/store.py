@@ -260,7 +260,7 @@ class Store:
 
     def folders(self) -> set[ShuffleKey]:
         """Every shuffle that has a folder since this start, perhaps an empty one."""
-        return {key for directory in self._directories for key in directory.folders()}
+        return {key for directory in self._directories for key in directory.empty_folders()}
 
     def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
         """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""

@@ -49,9 +49,9 @@ def readers_are_not_told() -> list[Swap]:
 def source_goes_first() -> list[Swap]:
     """The record at the source is removed before there is one at the target."""
 
-    def copy(disk: Any, path: Any, move: Any, target: Any, record: Any) -> None:
+    def copy(env: Any, path: Any, move: Any, target: Any, record: Any) -> Any:
         move.source.index.remove_data(record.key, [key for key, _ in record.epochs])
-        original(disk, path, move, target, record)
+        yield from original(env, path, move, target, record)
 
     original = moving_module._copy
     return [(moving_module, "_copy", copy)]

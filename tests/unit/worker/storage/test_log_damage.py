@@ -195,7 +195,7 @@ def test_after_a_reboot_the_note_means_nothing(tmp_path: Path, monkeypatch: pyte
     os.truncate(path, records(path.read_bytes())[-1])
     boot = tmp_path / "boot"
     boot.write_text("12345678-1234-1234-1234-123456789012\n")
-    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
+    monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", boot)
     world.start()
     assert statuses(world, EPOCHS) == [Status.OK] * 4
 
@@ -207,7 +207,7 @@ def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
 
     def reboot() -> None:
         path.write_text("12345678-1234-1234-1234-123456789012\n")
-        monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", path)
+        monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", path)
 
     return reboot
 

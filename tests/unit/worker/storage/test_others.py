@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle, Name
+from holdfast.worker.storage.folders import remove_folders
 from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
@@ -139,32 +141,30 @@ def test_a04_a_seal_syncs_no_folder_of_others(tmp_path: Path) -> None:
 
 
 def test_a04_a_folder_is_made_while_the_one_above_it_goes(tmp_path: Path) -> None:
-    """Shuffles of one application come and go in turns, in two threads: none finds its folder gone under its feet."""
+    """Shuffles of one application come on the loop, while a thread removes those that went: none finds its folder gone
+    under its feet."""
     world = World(tmp_path)
-    folders = world.store._directories[0]._folders
+    folders = world.store._directories[0].folders
     above = world.root / "0" / "data" / "app"
-    stop, errors = threading.Event(), []
+    going: SimpleQueue[Path | None] = SimpleQueue()
 
-    def come_and_go(name: str) -> None:
-        try:
-            for _ in range(2_000):
-                if stop.is_set():
-                    return
-                folders.make(above / name)
-                (above / name / "file").touch()
-                (above / name / "file").unlink()
-                if folders.remove(above / name):
-                    folders.remove(above)
-        except OSError as error:
-            errors.append(error)
-            stop.set()
+    def remove() -> None:
+        while (folder := going.get()) is not None:
+            remove_folders(world.disk, folder)
 
-    threads = [threading.Thread(target=come_and_go, args=(name,)) for name in ("0-0", "1-0")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
+    thread = threading.Thread(target=remove)
+    thread.start()
+    for turn in range(2_000):
+        folder = above / f"{turn}-0"
+        folders.make(folder)
+        (folder / "file").touch()
+        (folder / "file").unlink()
+        folders.leave(folder)
+        going.put(folder)
+    going.put(None)
+    thread.join(60)
+    assert not above.exists()
+    assert folders.known() <= {above}
     world.store.close()
 
 

@@ -139,7 +139,7 @@ def test_a_log_that_is_killed_at_any_step_is_never_damaged(
     monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     step, killed = 0, True
     while killed:
-        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB)
+        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB, disk=KillingDisk())
         told: dict[int, int] = {}
         killed = push_killed(world, step, told)
         after = tmp_path / f"{step}-after"

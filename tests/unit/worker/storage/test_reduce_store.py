@@ -231,7 +231,7 @@ def test_after_a_reboot_only_synced_epochs_stand(
     world.push(writer, [writer.batch(3, os.urandom(60_000))], ack)
     boot = tmp_path / "boot"
     boot.write_text("12345678-1234-1234-1234-123456789012\n")
-    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
+    monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", boot)
     world.restart()
     answers = world.seal([(p, 0) for p in range(4)])
     assert {answer.status for answer in answers} == {status}
