@@ -249,7 +249,6 @@ class StoryWorld:
         """Seal; raises as the worker answers."""
         states = self.core.seal(shuffle, final, epochs)
         promised = self.store.reduce.seal(shuffle, final, epochs)
-        self.store.reduce.finish_jobs()
         answers: list[SealedEpoch] = []
         errors: list[BaseException] = []
         for (key, one), state in zip(promised, states, strict=True):

@@ -50,15 +50,13 @@ class Forgetting:
         self,
         directories: Sequence[StorageDirectory],
         owner: Owner,
-        ended: Callable[[], object],
         removed: Callable[[ShuffleKey, str], object],
         over: Callable[[ShuffleKey, bool], object],
     ) -> None:
-        """`ended` takes in seals that have ended; `removed` hears of each folder that is gone, `over` of each shuffle
+        """`removed` hears of each folder that is gone, `over` of each shuffle
         that has been tried everywhere, and whether nothing of it is left."""
         self._directories = directories
         self._owner = owner
-        self._ended = ended
         self._removed = removed
         self._over = over
         #: what is under way, and where: a second ask for it does nothing
@@ -113,7 +111,6 @@ class Forgetting:
         removed: Future[None],
         errors: list[BaseException],
     ) -> None:
-        self._ended()
         directory.let_go(key)  # of what a move brought meanwhile, too
         directory.folders.leave(directory.root / layout.shuffle_folder(key))
         work = directory.lane.submit(remove, key)

@@ -29,6 +29,10 @@ class OpenFiles:
                 self._files.popitem(last=False)
             return handle
 
+    def known(self, path: str) -> Handle | None:
+        """Return the file if it is open."""
+        return self._files.get(path)
+
     def keep(self, path: str, handle: Handle) -> None:
         """Take in a file that was just made."""
         with self._lock:

@@ -13,7 +13,6 @@ move is a generator: what it yields is done in a thread, all else on the loop. C
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -118,7 +117,7 @@ class FileMover:
         #: for each directory that hangs one that waits for it, and one more
         self._threads = len(directories) + 1
         self._pool: Executor | None = None
-        self._waiting: deque[FileMove] = deque()
+        self._waiting: list[FileMove] = []
         #: one, and those that hang
         self._running: list[FileMove] = []
         self._closed = False

@@ -1,13 +1,12 @@
 """One epoch of one REDUCE partition on its way: what waits in the push log, its file, and the chunks made so far.
 
-Rules: the loop thread adds and flushes; from the seal on the copy belongs to the seal's thread. Nothing is checked here
-but lengths: the frame's checksum was right, readers and recovery check every batch. A file is made with its first
-flush, and its head goes with the first bytes, in one write. Called by reduce_directory.py.
+Rules: the loop thread adds and flushes; a seal has the copy for itself, and the loop a note of it (HandedOver). Nothing
+is checked here but lengths: the frame's checksum was right, readers and recovery check every batch. A file is made with
+its first flush, and its head goes with the first bytes, in one write. Called by reduce_directory.py.
 """
 
 from __future__ import annotations
 
-import errno
 import struct
 from array import array
 from bisect import bisect_left
@@ -22,7 +21,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import CHUNK_BYTES, MIB
 from holdfast.worker.core.write.epochs import EpochState
-from holdfast.worker.storage.env.interfaces import Env, Files, Handle
+from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT
 from holdfast.worker.storage.reduce_layout import EpochKey, open_path
@@ -77,6 +76,15 @@ class Pending:
         del self.sizes[:]
 
 
+class HandedOver(NamedTuple):
+    """What the loop still knows of a copy that a seal has, and of what an earlier start left of one."""
+
+    #: of its file
+    size_bytes: int
+    #: where its oldest batch lies in the log; -1 if none does
+    first: int
+
+
 class PartitionCopy:
     """This worker's copy of one epoch."""
 
@@ -92,13 +100,11 @@ class PartitionCopy:
         "pending",
         "rows",
         "state",
-        "sync_error",
-        "syncing",
         "views",
         "write_back_from",
     )
 
-    def __init__(self, env: Env, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
+    def __init__(self, root: Path, head: FileHead, views: Mapping[int, memoryview]) -> None:
         self.key: EpochKey = head.key
         #: what is decided on while it is open; None of what an earlier start left
         self.state: EpochState | None = None
@@ -116,9 +122,6 @@ class PartitionCopy:
         self.batches = 0
         self.crc_sum = 0
         self.write_back_from = 0
-        self.syncing = env.threads.lock()
-        #: a sync of the file failed: it is never tried again
-        self.sync_error: OSError | None = None
 
     @property
     def incarnation(self) -> Incarnation:
@@ -134,21 +137,23 @@ class PartitionCopy:
         """Data bytes in the file."""
         return max(0, self.file_bytes - FILE_HEAD_BYTES)
 
+    def hand_over(self) -> HandedOver:
+        """From here on a thread has it, with those parts of the log that it needs, whatever becomes of the log."""
+        first = self.pending.positions[0] if self.pending else -1
+        self.views = {number: self.views[number] for number in self.segments()}
+        return HandedOver(self.file_bytes, first)
+
+    def segments(self) -> list[int]:
+        """The segments of the log in which something pending lies; their order is that of the positions."""
+        positions, found, at = self.pending.positions, [], 0
+        while at < len(positions):  # one or two
+            found.append(positions[at] >> SEGMENT_SHIFT)
+            at = bisect_left(positions, (found[-1] << SEGMENT_SHIFT) + SEGMENT_BYTES_MAX, at)
+        return found
+
     def needs(self, segment: int) -> bool:
         """Whether something pending lies in this segment of the log."""
-        return any(position >> SEGMENT_SHIFT == segment for position in self.pending.positions[:])
-
-    def sync(self, files: Files, handle: Handle) -> None:
-        """Bring the bytes of the file to the disk. Raises OSError, and from then on whenever it is asked: the kernel
-        tells of what it could not write only once. A round and a seal may ask at the same time."""
-        with self.syncing:
-            if self.sync_error is not None:
-                raise OSError(errno.EIO, f"an earlier sync failed ({self.sync_error})")
-            try:
-                files.sync(handle)
-            except OSError as error:
-                self.sync_error = error
-                raise
+        return segment in self.segments()
 
     def gather(self) -> Gathered:
         """What is pending, as views of the log."""

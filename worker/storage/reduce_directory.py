@@ -9,13 +9,10 @@ twice as fast as the log grows. Facts and steps only; reduce_store.py decides wh
 
 from __future__ import annotations
 
-import errno
 from array import array
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.formats.messages import Ack
@@ -27,64 +24,23 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.directory_room import DirectoryRoom
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
-from holdfast.worker.storage.folders import Folders, Unsynced, sync_folders
+from holdfast.worker.storage.folders import Folders, Unsynced
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.index import FINAL_SPACE, Index
 from holdfast.worker.storage.owner import Threads
-from holdfast.worker.storage.partition import PartitionCopy
+from holdfast.worker.storage.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.records import encode_shuffle
 from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 from holdfast.worker.storage.reduce_records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.reduce_recovery import Left
-from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, mark_failed
+from holdfast.worker.storage.reduce_seal import ReduceSealer, ReduceSealJob, SealWork, mark_failed
+from holdfast.worker.storage.rounds import Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
 
 #: The kernel is asked to begin writing a partition file every time so much has come. What is left is written while its
 #: seal waits: for 2 GB in 32 files two cores are idle for 1.3 s with 16 MiB, for 0.5 s with 4 MiB and what seals start
 #: themselves. Less would have disks that turn seek too often.
 WRITE_BACK_BYTES = 4 << 20
-
-
-class Wanted(NamedTuple):
-    """What one synced acknowledgement waits for."""
-
-    #: copies that took something of it
-    copies: set[PartitionCopy]
-    #: what has to be synced for them
-    segments: set[Segment]
-    files: set[PartitionCopy]
-
-
-#: The epochs of what was wanted that are not on the disk: their copies are given up.
-Missing = frozenset[EpochKey]
-
-
-@dataclass(slots=True)
-class Round:
-    """Syncs that are done together, for all who wait."""
-
-    segments: set[Segment] = field(default_factory=set)
-    files: set[PartitionCopy] = field(default_factory=set)
-    waiting: list[tuple[set[PartitionCopy], Future[Missing]]] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _SyncSegment:
-    """A segment as it was when its sync was asked for, and how that ended."""
-
-    segment: Segment
-    end: int
-    noted: bool
-    error: Exception | None = None
-
-
-@dataclass(slots=True)
-class _SyncFile:
-    copy: PartitionCopy
-    folders: Unsynced
-    error: Exception | None = None
-    #: there is no such file
-    missing: Exception | None = None
 
 
 class ReduceDirectory:
@@ -147,7 +103,12 @@ class ReduceDirectory:
         #: copies that are given up, which the disk does not say yet
         self.unmarked: set[EpochKey] = set()
         self._marking = False
-        self._sealer = ReduceSealer(env, root, index, writers, boot_id, broke)
+        #: of what seals have for themselves; and seals that wait for the end of a round of syncs
+        self._handed: dict[EpochKey, HandedOver] = {}
+        self._held_up: list[tuple[ReduceSealJob, SealWork]] = []
+        #: hears of seals that have ended, before they are answered
+        self.ended: Callable[[ReduceSealJob, SealWork], object] = lambda *_: None
+        self._sealer = ReduceSealer(env, root, index, boot_id)
         #: files that seals finished before they met a full disk
         self._finished: dict[EpochKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
@@ -165,10 +126,16 @@ class ReduceDirectory:
         key = EpochKey(state.shuffle, state.partition, state.epoch)
         self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
         head = FileHead(key, state.ack, self.log.incarnation, self._boot_id)
-        copy = PartitionCopy(self._env, self.root, head, self.log.views)
+        copy = PartitionCopy(self.root, head, self.log.views)
         copy.state = state
-        self.copies[key] = self.copy_of[state] = copy
-        self.positions_of[state], self.sizes_of[state] = copy.pending.positions, copy.pending.sizes
+        self._take(copy)
+
+    def _take(self, copy: PartitionCopy) -> None:
+        """From now on the loop has this copy."""
+        self.copies[copy.key] = copy
+        if copy.state is not None:
+            self.copy_of[copy.state] = copy
+            self.positions_of[copy.state], self.sizes_of[copy.state] = copy.pending.positions, copy.pending.sizes
 
     def _close(self, key: EpochKey) -> None:
         """Let go of a copy that takes nothing more."""
@@ -248,8 +215,9 @@ class ReduceDirectory:
             self._releasing = None
             if not synced.result():  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
-        firsts = [copy.pending.positions[:1] for copy in self.copies.values()]
-        first = min([one[0] for one in firsts if one], default=-1)
+        firsts = [one.first for one in self._handed.values() if one.first >= 0]
+        firsts += [copy.pending.positions[0] for copy in self.copies.values() if copy.pending]
+        first = min(firsts, default=-1)
         number = first >> SEGMENT_SHIFT if first >= 0 else self.log.newest
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
@@ -261,13 +229,13 @@ class ReduceDirectory:
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         try:
-            if not any(copy.pending for copy in self.copies.values()):
+            if not self._handed and not any(copy.pending for copy in self.copies.values()):
                 self.log.rest()
             self.log.tell_synced()
             self.release()
             if not self.log.size_bytes:
                 self.log.remove_spares()
-            if not self.left:
+            if not self.left and not self._handed:
                 self._remove_old_log()
         except (OSError, NoRoomError) as error:
             self.broke(error)
@@ -302,104 +270,107 @@ class ReduceDirectory:
         if found is None:
             return
         self._unsynced -= found.files
-        segments = [_SyncSegment(one, one.end, one.noted) for one in found.segments]
-        files = [_SyncFile(one, self._folders.unsynced(one.path.parent)) for one in found.files]
-        done = self._pool.submit(self._sync_all, segments, files)
-        done.add_done_callback(lambda _: self._owner(partial(self._round_over, found, segments, files)))
+        segments = [(one, one.end) for one in found.segments]
+        files = [(one, self._folders.unsynced(one.path.parent)) for one in found.files]
+        log_folders = (self.root / names.LOG, self.root)
+        work = partial(
+            sync_all,
+            self._files,
+            [SyncSegment(one.handle, one.failed, () if one.noted else log_folders) for one, _ in segments],
+            [SyncFile(self._writers.known(one.path_text) or one.path_text, folders) for one, folders in files],
+        )
+        done = self._pool.submit(work)
+        done.add_done_callback(lambda done: self._owner(partial(self._round_over, found, segments, files, done)))
 
-    def _sync_all(self, segments: list[_SyncSegment], files: list[_SyncFile]) -> None:
-        """In a thread. Each that fails says so, and keeps no other from its sync."""
-        for segment in segments:
-            try:
-                self._sync_segment(segment)
-            except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-                segment.error = error
-        folders: dict[Path, Exception | None] = {}
-        for one in files:
-            try:
-                try:
-                    one.copy.sync(self._files, self._writers.open(one.copy.path_text))
-                except FileNotFoundError as error:
-                    one.missing = error  # sealed, which synced it, but not its new name yet; or dropped
-                one.error = self._sync_folder(one.folders, folders)
-            except Exception as error:  # noqa: BLE001 - the same
-                one.error = error
-
-    def _sync_segment(self, one: _SyncSegment) -> None:
-        if one.segment.failed:
-            raise OSError(errno.EIO, "an earlier sync failed")
-        self._files.sync(one.segment.handle)
-        if not one.noted:
-            for folder in (one.segment.path.parent, self.root):
-                self._files.sync_folder(folder)
-
-    def _sync_folder(self, folders: Unsynced, done: dict[Path, Exception | None]) -> Exception | None:
-        """Once in a round; what was wrong with it is wrong for all that lies in it."""
-        folder = folders[0][0]
-        if folder not in done:
-            try:
-                sync_folders(self._files, folders)
-                done[folder] = None
-            except OSError as error:
-                done[folder] = error
-        return done[folder]
-
-    def _round_over(self, found: Round, segments: list[_SyncSegment], files: list[_SyncFile]) -> None:
+    def _round_over(
+        self,
+        found: Round,
+        segments: list[tuple[Segment, int]],
+        files: list[tuple[PartitionCopy, Unsynced]],
+        done: Future[list[Synced]],
+    ) -> None:
         """Take in what a round came to, answer who waits for it, and begin the next one."""
         try:
-            lost = self._lost_in(segments, files)
+            outcomes = iter(done.result())
+            lost = self._lost_segments(segments, outcomes)
+            self._lost_files(files, outcomes, lost)
             for copy, error in lost.items():
-                if copy.key not in self.sealing:  # else its seal knows better: it syncs what it has itself
-                    self.give_up(copy.key, error)
+                self.give_up(copy.key, error)
             for copies, future in found.waiting:
                 future.set_result(frozenset(one.key for one in copies if one in lost or one.key in self.failed))
         finally:
             self._begin_round()
+            self._let_seals_go_on()
 
-    def _lost_in(self, segments: list[_SyncSegment], files: list[_SyncFile]) -> dict[PartitionCopy, Exception]:
-        """The copies that a round could not bring to the disk. Those that were dropped or sealed meanwhile are no part
-        of it: their files are gone, or have another name."""
+    def _lost_segments(
+        self, segments: list[tuple[Segment, int]], outcomes: Iterator[Synced]
+    ) -> dict[PartitionCopy, Exception]:
+        """The copies that need a segment which could not be brought to the disk."""
         lost: dict[PartitionCopy, Exception] = {}
-        for one in segments:
-            if one.error is None:
-                one.segment.synced, one.segment.noted = max(one.segment.synced, one.end), True
+        for (segment, end), (error, _) in zip(segments, outcomes, strict=False):
+            if error is None:
+                segment.synced, segment.noted = max(segment.synced, end), True
                 continue
-            one.segment.failed = True
-            self.broke(one.error)
-            needing = [copy for copy in self.copies.values() if copy.needs(one.segment.number)]
-            lost |= dict.fromkeys(needing, one.error)
-        for file in files:
-            if file.error is None:
-                self._folders.synced(file.folders)
-            error = file.error or (file.missing if file.copy.key not in self.sealing else None)
-            if error is not None and self.copies.get(file.copy.key) is file.copy:
-                lost.setdefault(file.copy, error)
+            segment.failed = True
+            self.broke(error)
+            lost |= dict.fromkeys([copy for copy in self.copies.values() if copy.needs(segment.number)], error)
         return lost
+
+    def _lost_files(
+        self,
+        files: list[tuple[PartitionCopy, Unsynced]],
+        outcomes: Iterator[Synced],
+        lost: dict[PartitionCopy, Exception],
+    ) -> None:
+        """Those whose file could not be, but for what was dropped meanwhile."""
+        for (copy, folders), (error, missing) in zip(files, outcomes, strict=True):
+            if error is None:
+                self._folders.synced(folders)
+            why = error or missing
+            if why is not None and self.copies.get(copy.key) is copy:
+                lost.setdefault(copy, why)
 
     # sealing
 
     def seal(
-        self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, pack: int, keys: Sequence[EpochKey]
+        self,
+        shuffle: ShuffleKey,
+        final: bool,
+        incarnation: Incarnation,
+        pack: int,
+        keys: Sequence[EpochKey],
+        began: Callable[[ReduceSealJob], object],
     ) -> ReduceSealJob:
         """Start to seal epochs that are in this directory: open, left behind, or given up. `pack` is the number of the
-        pack file, of this incarnation over all directories."""
+        pack file, of this incarnation over all directories; `began` hears of the seal before it can end."""
         folder = self.root / layout.shuffle_folder(shuffle)
         if any(key in self.left for key in keys):  # what was synced of them may be in the log only, and no folder was
             self._make_folder(folder)
-        job = ReduceSealJob(
+        job = ReduceSealJob(shuffle, tuple(keys))
+        began(job)
+        given_up = [key for key in keys if key in self.failed]
+        copies = [self.copies[key] for key in keys if key in self.copies]
+        left = [self.left.pop(key) for key in keys if key in self.left]
+        for copy in copies:
+            self._handed[copy.key] = copy.hand_over()
+            self._close(copy.key)
+            self._writers.close(copy.path_text)
+        for one in left:
+            self._handed.setdefault(one.key, HandedOver(one.file_bytes, -1))
+        work = SealWork(
             shuffle,
             final,
             incarnation,
             pack,
-            [self.copies[key] for key in keys if key in self.copies and key not in self.failed],
-            [self.left[key] for key in keys if key in self.left and key not in self.copies and key not in self.failed],
-            [key for key in keys if key in self.failed],
+            copies,
+            left,
+            given_up,
             {key: self._finished[key] for key in keys if key in self._finished},
             self._folders.unsynced(folder),
         )
-        for key in keys:
-            self.sealing[key] = job
-        self._pool.submit(self._sealer.run, job)
+        self.sealing.update(dict.fromkeys(keys, job))
+        self._held_up.append((job, work))
+        self._let_seals_go_on()
         return job
 
     def _make_folder(self, folder: Path) -> None:
@@ -408,27 +379,59 @@ class ReduceDirectory:
         except OSError as error:  # the seal meets the same, and says so
             self.broke(error)
 
-    def sealed(self, job: ReduceSealJob) -> None:
-        """A job has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
+    def _let_seals_go_on(self) -> None:
+        """Begin the seals of which nothing is being synced: a file is with one thread at a time."""
+        syncing = {copy for one in (self._running, self._round) if one is not None for copy in one.copies()}
+        ready = [one for one in self._held_up if syncing.isdisjoint(one[1].copies)]
+        self._held_up = [one for one in self._held_up if one not in ready]
+        for job, work in ready:
+            self._unsynced.difference_update(work.copies)
+            done = self._pool.submit(self._sealer.run, work)
+            done.add_done_callback(lambda done, job=job: self._owner(partial(self._sealed, job, done)))  # type: ignore[misc]
+
+    def _sealed(self, job: ReduceSealJob, done: Future[SealWork]) -> None:
+        """A seal has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
-        recorded = job.future.exception() is None
-        if recorded and job.data:
-            self._folders.synced(job.folders)
+        work = done.result()
         for key in [key for key, running in self.sealing.items() if running is job]:
             del self.sealing[key]
+            self._handed.pop(key, None)
             self._finished.pop(key, None)
-            if recorded and key in job.records and not job.dropped:
-                self._close(key)
-                self.left.pop(key, None)
-                if job.records[key].status is not Status.OK:
-                    size = self._files.held_bytes(self.root / open_path(key))
-                    self._aside[key.shuffle] = self._aside.get(key.shuffle, 0) + size
+        if work.error is None:
+            self._folders.synced(work.folders if work.data else ())
+            self._put_aside(work)
+        for error in work.broken.values():
+            self.broke(error)
         if not job.dropped:
-            self.failed.update(job.broken)
-            self.unmarked |= job.unmarked
-            if not recorded:
-                self._finished |= job.finished
+            self.failed.update(work.broken)
+            self.unmarked.update(work.broken)
+            self.mark()
+            if work.error is not None:
+                self._finished |= work.finished
+                self._take_back(work)
+        self.ended(job, work)
         self.release()
+        if work.error is not None:
+            job.future.set_exception(work.error)
+        else:
+            job.future.set_result({key: record.answer(key) for key, record in work.records.items()})
+
+    def _put_aside(self, work: SealWork) -> None:
+        """Files whose epochs have their answer, and it is not OK, take room until their shuffle goes."""
+        for key, record in work.records.items():
+            if record.status is not Status.OK:
+                size = self._files.held_bytes(self.root / open_path(key))
+                self._aside[key.shuffle] = self._aside.get(key.shuffle, 0) + size
+
+    def _take_back(self, work: SealWork) -> None:
+        """Nothing was recorded: what a seal had is as it was, and will be sealed another time."""
+        for one in work.left:
+            self.left[one.key] = one
+        for copy in work.copies:
+            copy.views = self.log.views
+            self._take(copy)
+            if copy.ack is Ack.SYNCED and copy.file_bytes:
+                self._unsynced.add(copy)
 
     def give_up(self, key: EpochKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
@@ -484,7 +487,7 @@ class ReduceDirectory:
 
     def has(self, key: EpochKey) -> bool:
         """Whether anything of it is here that is not sealed."""
-        return key in self.copies or key in self.left or key in self.failed
+        return key in self.copies or key in self.left or key in self.failed or key in self._handed
 
     def find(self, key: EpochKey) -> EpochRecord | None:
         """What became of a sealed epoch; None if it is not recorded. Raises CorruptError."""
@@ -500,7 +503,7 @@ class ReduceDirectory:
                 recorded = list(reader.epochs(prefix))
             except CorruptError:
                 final, recorded = True, []
-        others = [key for key in (*self.left, *self.failed) if key.shuffle == shuffle]
+        others = [key for key in (*self.left, *self._handed, *self.failed) if key.shuffle == shuffle]
         return final, recorded + others
 
     @property
@@ -512,17 +515,20 @@ class ReduceDirectory:
     def used_bytes(self) -> int:
         """Bytes of the logs and of unsealed partition files, those of earlier starts, too."""
         files = sum([copy.file_bytes for copy in self.copies.values()])
-        left = sum([one.file_bytes for one in self.left.values()])
-        return self.log.held_bytes + self._old_log_bytes + files + left + sum(self._aside.values())
+        left = sum([one.file_bytes for one in self.left.values()]) + sum(
+            [one.size_bytes for one in self._handed.values()]
+        )
+        handed = sum([one.size_bytes for one in self._handed.values()])
+        return self.log.held_bytes + self._old_log_bytes + files + left + handed + sum(self._aside.values())
 
     def holds(self, shuffle: ShuffleKey) -> bool:
         """Whether anything of a shuffle is here that is not sealed."""
-        parts = (self.copies, self.left, self.failed)
+        parts = (self.copies, self.left, self._handed, self.failed)
         return shuffle in self._aside or any(key.shuffle == shuffle for part in parts for key in part)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
-        parts = (self.copies, self.left, self.failed)
+        parts = (self.copies, self.left, self._handed, self.failed)
         return {key.shuffle for part in parts for key in part} | self._aside.keys()
 
     # removing
@@ -539,6 +545,8 @@ class ReduceDirectory:
             size += copy.file_bytes
         for key in [key for key in self.left if key.shuffle == shuffle]:
             size += self.left.pop(key).file_bytes
+        for key in [key for key in self._handed if key.shuffle == shuffle]:
+            size += self._handed.pop(key).size_bytes
         if known:  # until it is gone from the disk, also where its batches were in the log alone
             self._aside[shuffle] = self._aside.get(shuffle, 0) + size
 

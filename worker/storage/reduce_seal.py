@@ -4,7 +4,8 @@ The order, each step only after the one before it has succeeded: what is pending
 all small epochs together into one pack file; footers; data synced; files renamed to their sealed names; the folder
 synced; one index transaction with data files, chunks and answers; the answer. Killed before the transaction the log
 and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for
-which it failed. Runs in the sync threads of a directory. Called by reduce_directory.py.
+which it failed. Runs in the sync threads of a directory, with copies that are handed over to it. Called by
+reduce_directory.py.
 """
 
 from __future__ import annotations
@@ -45,9 +46,21 @@ from holdfast.worker.storage.reduce_recovery import Left, recover
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class ReduceSealJob:
-    """Epochs of one shuffle that are sealed together in one directory."""
+    """Epochs of one shuffle that are sealed together in one directory, as the loop knows them."""
+
+    shuffle: ShuffleKey
+    keys: tuple[EpochKey, ...]
+    future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
+    #: the shuffle was forgotten meanwhile
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class SealWork:
+    """All that a seal needs, and all that it finds. It is handed to the thread and handed back: nobody else has it, nor
+    the copies in it, meanwhile."""
 
     shuffle: ShuffleKey
     final: bool
@@ -58,63 +71,45 @@ class ReduceSealJob:
     left: list[Left]
     #: epochs whose copy is given up already
     failed: list[EpochKey]
-    #: files that an earlier job of these epochs finished before it met a full disk; and those of this one
+    #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
     finished: dict[EpochKey, DataRecord]
     #: what is synced with its folder
     folders: Unsynced
-    future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
-    #: copies that were given up, those of them whose mark could not be made, and why
+    #: copies that were given up, and why
     broken: dict[EpochKey, Exception] = field(default_factory=dict)
-    unmarked: set[EpochKey] = field(default_factory=set)
-    #: the shuffle was forgotten meanwhile
-    dropped: bool = False
     #: what became of each
     records: dict[EpochKey, EpochRecord] = field(default_factory=dict)
     data: list[DataRecord] = field(default_factory=list)
+    #: why nothing was recorded; None if all was
+    error: Exception | None = None
 
 
 class ReduceSealer:
-    """Runs seal jobs of one directory. It keeps nothing: all that it needs and finds is in the job."""
+    """Does the work of the seals of one directory, in its threads. It keeps nothing that changes."""
 
-    def __init__(
-        self,
-        env: Env,
-        root: Path,
-        index: Index,
-        writers: OpenFiles,
-        boot_id: bytes,
-        broke: Callable[[Exception], None],
-    ) -> None:
-        """`broke` is told of every write, sync or commit that failed."""
+    def __init__(self, env: Env, root: Path, index: Index, boot_id: bytes) -> None:
         self._env = env
         self._files = env.files
         self._root = root
         self._index = index
-        self._writers = writers
         self._boot_id = boot_id
-        self._broke = broke
 
-    def run(self, job: ReduceSealJob) -> None:
-        """Do the whole job; the future gets the answers, or NoRoomError if the disk is full: then ask again."""
+    def run(self, job: SealWork) -> SealWork:
+        """Do the whole of it. A full disk is NoRoomError in the end: then ask again."""
         try:
             self._run(job)
         except OSError as error:
-            job.future.set_exception(
-                NoRoomError(f"{job.shuffle}: {self._root} is full", status=Status.DISK_FULL)
-                if is_full(error)
-                else HoldfastError(f"{job.shuffle}: {error}")
-            )
+            full = NoRoomError(f"{job.shuffle}: {self._root} is full", status=Status.DISK_FULL)
+            job.error = full if is_full(error) else HoldfastError(f"{job.shuffle}: {error}")
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-            job.future.set_exception(
-                error if isinstance(error, HoldfastError) else HoldfastError(f"{job.shuffle}: {error}")
-            )
-        else:
-            job.future.set_result({key: record.answer(key) for key, record in job.records.items()})
+            job.error = error if isinstance(error, HoldfastError) else HoldfastError(f"{job.shuffle}: {error}")
+        return job
 
-    def _run(self, job: ReduceSealJob) -> None:
+    def _run(self, job: SealWork) -> None:
         for key in job.failed:
             self._give_up(job, key, None)
         copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
+        writers = OpenFiles(self._env, 1, write=True)
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
         for copy in copies:
@@ -130,9 +125,9 @@ class ReduceSealer:
                 continue
             packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
-        self._start_write_back(large)
+        self._start_write_back(writers, large)
         for copy in large:
-            self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, copy))  # type: ignore[misc]
+            self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, writers, copy))  # type: ignore[misc]
         if small:
             self._attempt(job, [copy.key for copy in small], lambda: self._pack(job, small))
         try:
@@ -145,16 +140,16 @@ class ReduceSealer:
             for key in job.records:
                 self._give_up(job, key, error)
 
-    def _start_write_back(self, copies: Sequence[PartitionCopy]) -> None:
+    def _start_write_back(self, writers: OpenFiles, copies: Sequence[PartitionCopy]) -> None:
         """Have the kernel write what is left of all files while the first of them is synced."""
         for copy in copies:
             left = copy.file_bytes - copy.write_back_from
             if left > 0:
                 with suppress(OSError):  # the sync tells, or the file begins with the flush that is still to come
-                    handle = self._writers.open(copy.path_text)
+                    handle = writers.open(copy.path_text)
                     self._files.start_write_back(handle, copy.write_back_from, left)
 
-    def _record(self, job: ReduceSealJob) -> None:
+    def _record(self, job: SealWork) -> None:
         """Sync the names of the files, then put everything into the index. Raises OSError."""
         if job.data:
             sync_folders(self._files, job.folders)
@@ -165,7 +160,7 @@ class ReduceSealer:
             items.append((FINAL_SPACE + encode_shuffle(job.shuffle), b"\x01"))
         self._index.put_items(items)
 
-    def _attempt(self, job: ReduceSealJob, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
+    def _attempt(self, job: SealWork, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
         """Write one file; an error that is not a full disk gives up the epochs in it."""
         try:
             record = act()
@@ -182,28 +177,20 @@ class ReduceSealer:
             job.data.append(record)
             job.records.update(record.epochs)
 
-    def _give_up(self, job: ReduceSealJob, key: EpochKey, error: Exception | None) -> None:
+    def _give_up(self, job: SealWork, key: EpochKey, error: Exception | None) -> None:
         if error is not None:
             job.broken[key] = error
-            self._broke(error)
-            try:
-                mark_failed(self._files, self._root, key)
-            except OSError as second:
-                job.unmarked.add(key)
-                self._broke(second)
         job.finished.pop(key, None)
         job.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=job.incarnation)
 
-    def _recover(self, job: ReduceSealJob, left: Left) -> PartitionCopy | None:
+    def _recover(self, job: SealWork, left: Left) -> PartitionCopy | None:
         """What an earlier start left, as a copy that can be sealed; None if it is lost."""
         lost = EpochRecord(status=Status.DATA_LOST, ack=left.ack, incarnation=job.incarnation)
         if left.doubt(self._boot_id):
             job.records[left.key] = lost
             return None
         if left.key in job.finished:
-            return PartitionCopy(
-                self._env, self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {}
-            )
+            return PartitionCopy(self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {})
         try:
             found = recover(self._files, left, self._boot_id)
         except CorruptError:
@@ -211,7 +198,7 @@ class ReduceSealer:
             return None
         views = dict(enumerate(found.extra))
         copy = PartitionCopy(
-            self._env, self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
+            self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
         )
         for number, view in views.items():
             copy.pending.add(number << SEGMENT_SHIFT, len(view))
@@ -228,10 +215,10 @@ class ReduceSealer:
             return None
         return copy
 
-    def _finish(self, job: ReduceSealJob, copy: PartitionCopy) -> DataRecord:
+    def _finish(self, job: SealWork, writers: OpenFiles, copy: PartitionCopy) -> DataRecord:
         """Flush the rest of a partition file, append the footer, sync and rename it. Raises OSError."""
         files, key = self._files, copy.key
-        copy.flush(files, self._writers)
+        copy.flush(files, writers)
         assert copy.chunks, "an epoch that is sealed has a batch"
         epoch = EpochRecord(
             status=Status.OK,
@@ -245,20 +232,20 @@ class ReduceSealer:
         )
         footer = encode_data_footer(DataRecord(key, 0, ((key, epoch),)))
         record = DataRecord(key, copy.file_bytes + len(footer), ((key, epoch),))
-        handle = self._writers.open(copy.path_text)
+        handle = writers.open(copy.path_text)
         files.write(handle, footer, copy.file_bytes)
         if files.size(handle) > record.file_bytes:  # a write that failed halfway may have left more
             files.truncate(copy.path, record.file_bytes)
         try:
-            copy.sync(files, handle)
+            files.sync(handle)
         except OSError as error:
             raise _never_again(error) from error
         files.rename(copy.path, self._root / sealed_path(key))
-        self._writers.close(copy.path_text)
+        writers.close(copy.path_text)
         job.finished[key] = record
         return record
 
-    def _pack(self, job: ReduceSealJob, copies: Sequence[PartitionCopy]) -> DataRecord:
+    def _pack(self, job: SealWork, copies: Sequence[PartitionCopy]) -> DataRecord:
         """Put small epochs together into one new file, and sync it. Raises OSError."""
         key = PackKey(job.shuffle, job.incarnation, job.pack)
         parts: list[bytes | memoryview] = []

@@ -15,6 +15,7 @@ from __future__ import annotations
 from array import array
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING
@@ -34,9 +35,10 @@ from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.moving import FileMove
 from holdfast.worker.storage.partition import PartitionCopy
 from holdfast.worker.storage.push_log import Segment, is_full
-from holdfast.worker.storage.reduce_directory import Missing, Wanted
 from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.reduce_records import RECORD_BYTES, DataRecord, EpochRecord, RecordHead
+from holdfast.worker.storage.reduce_seal import ReduceSealJob, SealWork
+from holdfast.worker.storage.rounds import Missing, Wanted
 from holdfast.worker.storage.sealed_locations import SealedLocation, SealedLocations
 
 if TYPE_CHECKING:
@@ -58,6 +60,8 @@ class ReduceStore:
         self._directories = directories
         self._away = away
         self.places = SealedLocations()
+        for directory in directories:
+            directory.reduce.ended = partial(self._ended, directory)
         #: pack files made since the start; over all directories, since files move from one to another
         self._packs = 0
         #: told of files that were sealed, and of those that are read
@@ -322,20 +326,16 @@ class ReduceStore:
         if not todo and not reduce.past(shuffle)[1]:
             return  # nothing of it is or was here: nothing has to be remembered beyond this start
         self._packs += 1
-        job = reduce.seal(shuffle, final, reduce.log.incarnation, self._packs, todo)
-        directory.jobs.append(job)
+        job = reduce.seal(shuffle, final, reduce.log.incarnation, self._packs, todo, directory.jobs.append)
         for key in todo:
             jobs[key] = job.future
 
-    def finish_jobs(self) -> None:
-        """Take in the seals that have ended; called on the loop thread when a job's future is done."""
-        for directory in self._directories:
-            for job in [job for job in directory.jobs if job.future.done()]:
-                directory.jobs.remove(job)
-                directory.reduce.sealed(job)
-                if not job.dropped and job.future.exception() is None:
-                    directory.count_sealed(job.shuffle, [record.file_bytes for record in job.data])
-                    self.on_sealed(directory, job.data)
+    def _ended(self, directory: StorageDirectory, job: ReduceSealJob, work: SealWork) -> None:
+        """A seal has ended."""
+        directory.jobs.remove(job)
+        if not job.dropped and work.error is None:
+            directory.count_sealed(job.shuffle, [record.file_bytes for record in work.data])
+            self.on_sealed(directory, work.data)
 
     def hangs(self, shuffle: ShuffleKey) -> str:
         """Why seals of a shuffle that run may not end soon: the disk that one of them needs hangs. "" if none does."""
@@ -402,7 +402,6 @@ class ReduceStore:
 
     def tick(self) -> None:
         """Once a second."""
-        self.finish_jobs()  # those that whoever asked did not wait for
         for directory in self._directories:
             if not directory.condition.hanging:
                 directory.reduce.tick()
@@ -413,7 +412,7 @@ class ReduceStore:
         return {
             "log_bytes": sum(one.log.size_bytes for one in all_of),
             "log_segments": sum(len(one.log.segments) for one in all_of),
-            "epochs_writing": sum(len(one.copies) for one in all_of),
+            "epochs_writing": sum(len(one.copies) + len(one.sealing) for one in all_of),
             "epochs_left": sum(len(one.left) for one in all_of),
             "epochs_failed": sum(len(one.failed) for one in all_of),
         }

@@ -146,9 +146,7 @@ class Store:
         self._search: AwaySearch | None = None
         self.views = MapRangeIndexes(env, self._directory_at, owner)
         self.mover = FileMover(env, directories, self._open_files, away, self.reduce.relocate, owner)
-        self._forgetting = Forgetting(
-            directories, owner, self.reduce.finish_jobs, self._folder_is_gone, self._forgotten
-        )
+        self._forgetting = Forgetting(directories, owner, self._folder_is_gone, self._forgotten)
         self.tiering = Tiering(
             directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=env.machine.chance
         )

@@ -120,7 +120,6 @@ class SealService:
         with said(f"a disk to seal {request.shuffle}"):
             while waiting:
                 _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
-                self._store.reduce.finish_jobs()
                 why = self._store.reduce.hangs(request.shuffle) if waiting else ""
                 if why:
                     raise RetryError(f"{request.shuffle}: {why}", status=Status.BUSY)

@@ -154,8 +154,6 @@ class World:
                 if state is not None:
                     self.core.not_sealed(state)
             raise
-        finally:
-            self.store.reduce.finish_jobs()
         for state in states:
             if state is not None:
                 self.core.sealed(state)

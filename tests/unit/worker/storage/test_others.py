@@ -387,3 +387,30 @@ def test_a04_what_goes_between_two_syncs_fails_no_seal(tmp_path: Path) -> None:
     assert world.store.seal(next_one.key, next_one.totals).result(30).totals == next_one.totals
     assert world.store._directories[0].problem == ""
     world.store.close()
+
+
+def test_a_seal_of_a_dropped_shuffle_keeps_the_log_that_it_reads(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shuffle is dropped while its seal runs, and the log of it goes before the seal has read it: the seal has what
+    it needs for itself, and ends without a mistake of ours."""
+    world, syncing = Gated(tmp_path), Gate()
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"x" * 60_000)]) == {}
+    assert world.push(writer, [writer.batch(1, b"in the log alone")]) == {}
+    world.disk.data.append(syncing.pass_through)  # of the file of the first; what is small comes behind it
+    world.core.seal(SHUFFLE, True, [(0, 0), (1, 0)])
+    world.store.reduce.seal(SHUFFLE, True, [(0, 0), (1, 0)])
+    assert syncing.entered.wait(30)
+    world.core.forget(SHUFFLE)
+    forgetting = world.store.forget([SHUFFLE])
+    reduce = world.store._directories[0].reduce
+    reduce.tick()
+    reduce.tick()
+    assert list(reduce.log.segments) == [2], "the first segment is not needed any more"
+    syncing.open.set()
+    assert forgetting.result(30) == 1
+    assert "SEAL_INTERNAL_ERROR" not in caplog.text
+    assert "seal.internal_error" not in caplog.text
+    assert not world.store.shuffles()
+    world.store.close()

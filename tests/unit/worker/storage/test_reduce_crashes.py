@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.reduce_data import Writer, names
 from tests.support.storage_env import CheckHere, Disk
+from tests.support.storage_faults import Inline
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(5)]
@@ -77,13 +77,6 @@ def disk_of(world: World) -> KillingDisk:
     disk = world._other_disk
     assert isinstance(disk, KillingDisk)
     return disk
-
-
-class Inline:
-    """An executor that works at once, so that what ends a step ends the caller."""
-
-    def submit(self, work: Callable[..., object], *arguments: Any) -> None:
-        work(*arguments)
 
 
 def filled(root: Path) -> World:
