@@ -21,7 +21,7 @@ from holdfast.worker.storage.env.interfaces import (
 from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.env.system_index import SystemIndexes
-from holdfast.worker.storage.moving import FileMove, FileMover, Steps
+from holdfast.worker.storage.tiers.moving import FileMove, FileMover, Steps
 
 __all__ = ["ChecksHere", "Disk", "Handle", "Name", "carry_out", "drive", "env_of"]
 

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.worker.storage import moving as moving_module
 from holdfast.worker.storage import store as store_module
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_note import DfsNotes
-from holdfast.worker.storage.away_search import AwaySearch
-from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.directory_room import DirectoryRoom
-from holdfast.worker.storage.moving import FileMover
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_note import DfsNotes
+from holdfast.worker.storage.dfs.away_search import AwaySearch
+from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.engine.directory_room import DirectoryRoom
+from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.names import MOVING_SUFFIX
-from holdfast.worker.storage.reconcile import Reconciler
-from holdfast.worker.storage.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.reduce_store import ReduceStore
-from holdfast.worker.storage.sealed_locations import SealedLocations
+from holdfast.worker.storage.read.sealed_locations import SealedLocations
+from holdfast.worker.storage.recovery.reconcile import Reconciler
+from holdfast.worker.storage.tiers import moving as moving_module
+from holdfast.worker.storage.tiers.moving import FileMover
 from tests.sim.swap import Mistakes, Swap
 
 BUGS = Mistakes()

@@ -14,15 +14,15 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.log_recovery import find_all
-from holdfast.worker.storage.reduce_records import (
+from holdfast.worker.storage.index.reduce_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
     RECORDS_AT,
     SEGMENT_HEAD_BYTES,
     SegmentHead,
 )
-from holdfast.worker.storage.verify import Severity, verify_directory
+from holdfast.worker.storage.log.log_recovery import find_all
+from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
@@ -282,7 +282,7 @@ def test_a37_a_segment_that_was_used_before_is_no_damage(tmp_path: Path, reboot:
 #: Memory that ends with a page behind which nothing may be read, and 200 searches in it, each one byte shorter.
 GUARDED = """
 import ctypes, mmap
-from holdfast.worker.storage.log_recovery import find_all
+from holdfast.worker.storage.log.log_recovery import find_all
 
 page = mmap.PAGESIZE
 memory = mmap.mmap(-1, 2 * page)

@@ -19,9 +19,9 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import DirectoryHealth, HealthLimits
 from holdfast.worker.storage import names
-from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import FileSystem, Handle, Name
-from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.logged import logged

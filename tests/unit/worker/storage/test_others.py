@@ -16,8 +16,8 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
+from holdfast.worker.storage.engine.folders import remove_folders
 from holdfast.worker.storage.env.interfaces import Handle, Name
-from holdfast.worker.storage.folders import remove_folders
 from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of

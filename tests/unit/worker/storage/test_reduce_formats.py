@@ -5,18 +5,8 @@ import pytest
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Incarnation
 from holdfast.worker.storage import layout
-from holdfast.worker.storage.index import VALUE_BYTES_MAX, epoch_items, protect
-from holdfast.worker.storage.reduce_layout import (
-    PackKey,
-    failed_path,
-    open_path,
-    parse_name,
-    parse_reduce,
-    parse_segment,
-    sealed_path,
-    segment_path,
-)
-from holdfast.worker.storage.reduce_records import (
+from holdfast.worker.storage.index.index import VALUE_BYTES_MAX, epoch_items, protect
+from holdfast.worker.storage.index.reduce_records import (
     SEGMENT_HEAD_BYTES,
     DataRecord,
     SegmentNote,
@@ -31,6 +21,16 @@ from holdfast.worker.storage.reduce_records import (
     encode_data_footer,
     encode_data_key,
     encode_epoch_key,
+)
+from holdfast.worker.storage.reduce_layout import (
+    PackKey,
+    failed_path,
+    open_path,
+    parse_name,
+    parse_reduce,
+    parse_segment,
+    sealed_path,
+    segment_path,
 )
 from tests.unit.worker.storage import samples
 
