@@ -148,7 +148,9 @@ def _verify_breach(
     if any(finding.path != damage.path for finding in damaged):
         return f"verify blames {[finding.path for finding in damaged]}"
     if damage.path.endswith(".map") and damage.mask:
-        record = records[layout.parse_path(damage.path).key]
+        key = layout.parse_path(damage.path).key
+        assert isinstance(key, MapFileKey)
+        record = records[key]
         place = _place_of(record, damage.offset)
         if place not in [(finding.region, finding.partition) for finding in damaged]:
             return f"verify does not name region and partition {place}: {damaged}"

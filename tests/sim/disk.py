@@ -29,8 +29,8 @@ from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.server.membership.worker_identity import KeptIdentity
 from holdfast.worker.storage.engine.rounds import Missing
+from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.recovery.reduce_recovery import Left, is_cut
-from holdfast.worker.storage.reduce_layout import EpochKey
 from holdfast.worker.storage.store import DirectoryStatus
 from tests.sim.clock import Life, Violation, VirtualLoop
 from tests.support.storage_faults import Inline

@@ -12,7 +12,7 @@ from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, Seal
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 from tests.sim.clock import Violation, VirtualLoop
 from tests.sim.disk import Name, is_whole, name_of
 

@@ -34,7 +34,7 @@ from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.refusal import refusal
 from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 from tests.sim.clock import Life, VirtualLoop, here, pause
 from tests.sim.disk import Disk, Store, name_of
 from tests.sim.network import Dialer, Network, ServerEnd, greeting

@@ -29,9 +29,9 @@ from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.dfs.away_search import AwaySearch
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.sim.swap import swapped

@@ -26,7 +26,7 @@ from holdfast.common.system.waiting import said
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.store import Store
 
 #: How often a seal that waits for a disk looks whether that hangs.

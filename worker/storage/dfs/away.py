@@ -25,7 +25,7 @@ from holdfast.common.dfs.names import (
 )
 from holdfast.common.dfs.store import Counts, DfsStore
 from holdfast.common.errors import ConfigError, CorruptError, DfsError, HoldfastError
-from holdfast.common.ids import ShuffleKey
+from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.limits import CHUNK_BYTES
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
@@ -37,9 +37,8 @@ from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.footers import read_stored_footer
 from holdfast.worker.storage.index.reduce_records import DataRecord
-from holdfast.worker.storage.layout import FileKind
+from holdfast.worker.storage.layout import DataKey, FileKind, parse_file, sealed_name
 from holdfast.worker.storage.read.loans import Loans
-from holdfast.worker.storage.reduce_layout import DataKey, parse_name, sealed_name
 
 #: Chunks of all readers that are in memory or on their way, but for what a fetch is just at that nobody wants now.
 FETCHED_BYTES_MAX = 16 * CHUNK_BYTES
@@ -270,8 +269,10 @@ class Away:
     def _files_of(self, shuffle: ShuffleKey) -> Iterator[tuple[DataKey, bytes, int]]:
         for name, size in self.store.list(worker_folder(self._cluster_id, shuffle, self._worker_uid)):
             found = parse(name)
-            parsed = parse_name(shuffle, found.file) if found is not None else None
-            if found is not None and parsed is not None and parsed.kind is FileKind.SEALED:
+            parsed = parse_file(shuffle, found.file) if found is not None else None
+            if found is None or parsed is None or parsed.kind is not FileKind.SEALED:
+                continue
+            if not isinstance(parsed.key, MapFileKey):
                 yield parsed.key, bytes.fromhex(found.token), size
 
     def footer(self, key: DataKey, token: bytes, size: int) -> DataRecord:

@@ -19,7 +19,7 @@ from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import Thread, Threads
 from holdfast.worker.storage.index.index import data_items
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
+from holdfast.worker.storage.layout import DataKey, EpochKey
 
 #: How long a start waits for it.
 START_SECONDS = 5.0

@@ -35,11 +35,11 @@ from holdfast.worker.storage.index.footers import read_data_footer, read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
 from holdfast.worker.storage.index.records import encode_key
 from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.loans import Loan, Loans, leaves_enough
 from holdfast.worker.storage.recovery.reduce_recovery import Left
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name
 
 
 @dataclass(slots=True)
@@ -288,8 +288,8 @@ class StorageDirectory:
         """The record of an epoch that the index cannot give: from the footers of the shuffle's files."""
         folder = self.root / layout.shuffle_folder(key.shuffle)
         for listed in sorted(self._files.names(folder)) if self._files.is_folder(folder) else ():
-            path, name = folder / listed, parse_name(key.shuffle, listed)
-            if name is None or name.kind is not layout.FileKind.SEALED:
+            path, name = folder / listed, layout.parse_file(key.shuffle, listed)
+            if name is None or name.kind is not layout.FileKind.SEALED or isinstance(name.key, MapFileKey):
                 continue
             try:
                 epochs = dict(read_data_footer(self._files, path, name.key).epochs)

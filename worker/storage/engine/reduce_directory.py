@@ -32,10 +32,10 @@ from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.index import FINAL_SPACE, Index
 from holdfast.worker.storage.index.records import encode_shuffle
 from holdfast.worker.storage.index.reduce_records import DataRecord, EpochRecord, FileHead
+from holdfast.worker.storage.layout import EpochKey, open_path
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.reduce_recovery import Left
-from holdfast.worker.storage.reduce_layout import EpochKey, open_path
 
 #: The kernel is asked to begin writing a partition file every time so much has come. What is left is written while its
 #: seal waits: for 2 GB in 32 files two cores are idle for 1.3 s with 16 MiB, for 0.5 s with 4 MiB and what seals start

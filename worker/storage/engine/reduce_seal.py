@@ -37,11 +37,11 @@ from holdfast.worker.storage.index.reduce_records import (
     FileHead,
     encode_data_footer,
 )
+from holdfast.worker.storage.layout import EpochKey, PackKey, failed_path, sealed_path
 from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_full
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.reduce_recovery import Left, recover
-from holdfast.worker.storage.reduce_layout import EpochKey, PackKey, failed_path, sealed_path
 
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 

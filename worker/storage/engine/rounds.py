@@ -12,8 +12,8 @@ from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files, Handle
+from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.log.push_log import Segment
-from holdfast.worker.storage.reduce_layout import EpochKey
 
 
 class Wanted(NamedTuple):

@@ -10,7 +10,7 @@ from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage.env.interfaces import Files, Handle
 from holdfast.worker.storage.index.records import TRAILER, FileRecord, check_record, decode_footer, footer_bytes
 from holdfast.worker.storage.index.reduce_records import DataRecord, data_footer_bytes, decode_data_footer
-from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.layout import DataKey
 
 if TYPE_CHECKING:
     from holdfast.common.dfs.store import DfsStore

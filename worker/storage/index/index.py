@@ -56,7 +56,7 @@ from holdfast.worker.storage.index.reduce_records import (
     encode_data_key,
     encode_epoch_key,
 )
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_name
+from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_name
 
 META_KEY = b"M"
 STARTS_KEY = b"S"

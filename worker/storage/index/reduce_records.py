@@ -20,7 +20,7 @@ from holdfast.common.formats.reduce_messages import PUSH_ENTRY, SealedEpoch
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.index.records import SHUFFLE_KEY, TRAILER, decode_shuffle, encode_shuffle
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, PackKey
+from holdfast.worker.storage.layout import DataKey, EpochKey, PackKey
 
 VERSION = 2
 #: data bytes, offset of the first, crc sum u64; batches, chunks, incarnation, pack u32; status u16, ack, version u8

@@ -35,7 +35,7 @@ from holdfast.worker.storage.index.reduce_records import (
     decode_segment_note,
     rows_of,
 )
-from holdfast.worker.storage.reduce_layout import EpochKey, parse_segment
+from holdfast.worker.storage.layout import EpochKey, parse_segment
 
 
 class Bad(NamedTuple):

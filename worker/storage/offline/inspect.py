@@ -13,10 +13,10 @@ from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.index.records import FileRecord, RegionFlag
+from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.log.log_recovery import scan_log
 from holdfast.worker.storage.offline.offline import Offline, open_offline
 from holdfast.worker.storage.recovery.reduce_recovery import find_left
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 
 
 @dataclass(frozen=True, slots=True)
@@ -139,11 +139,11 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
     offline = open_offline(path)
     shuffles: dict[ShuffleKey, ShuffleReport] = {}
     unknown = []
-    for below, name in offline.files():
-        if name is None:
+    for below, name, key in offline.files():
+        if name is None or key is None:
             unknown.append(below)
         else:
-            _shuffle(shuffles, name.key.shuffle).files.append(_file(offline, below, name, regions))
+            _shuffle(shuffles, key.shuffle).files.append(_file(offline, below, name, key, regions))
     present = {(report.path) for shuffle in shuffles.values() for report in shuffle.files}
     for key, record in offline.indexed.items():
         if layout.sealed_path(key) not in present:
@@ -193,16 +193,14 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
             )
         )
     unsealed: dict[EpochKey, Path] = {}
-    for below, name in offline.reduce_files():
-        if not isinstance(name.key, EpochKey) or name.key in offline.epochs or name.kind is layout.FileKind.SEALED:
+    for below, name, file in offline.reduce_files():
+        if not isinstance(file, EpochKey) or file in offline.epochs or name.kind is layout.FileKind.SEALED:
             continue
         if name.kind is layout.FileKind.FAILED:
-            report = EpochReport(
-                below, "failed", name.key.partition, name.key.epoch, _size(offline, offline.root / below)
-            )
-            _shuffle(shuffles, name.key.shuffle).epochs.append(report)
+            report = EpochReport(below, "failed", file.partition, file.epoch, _size(offline, offline.root / below))
+            _shuffle(shuffles, file.shuffle).epochs.append(report)
         else:
-            unsealed[name.key] = offline.root / below
+            unsealed[file] = offline.root / below
     segments = scan_log(offline.env.files, offline.root, offline.boot_id, offline.logs)
     for key, left in sorted(find_left(offline.env.files, segments, unsealed).items()):
         if key not in offline.epochs:
@@ -214,7 +212,7 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
 
 def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None:
     """Add every sealed file of REDUCE partitions that is on the disk or in the index."""
-    found = {name.key: below for below, name in offline.reduce_files() if name.kind is layout.FileKind.SEALED}
+    found = {key: below for below, name, key in offline.reduce_files() if name.kind is layout.FileKind.SEALED}
     for key in sorted({*found, *offline.data_files}, key=sealed_path):
         kind = "partition" if isinstance(key, EpochKey) else "pack"
         size = _size(offline, offline.root / found[key]) if key in found else 0
@@ -261,16 +259,16 @@ def _missing(key: MapFileKey, record: FileRecord) -> FileReport:
     return report
 
 
-def _file(offline: Offline, below: str, name: layout.FileName, regions: bool) -> FileReport:
+def _file(offline: Offline, below: str, name: layout.FileName, key: MapFileKey, regions: bool) -> FileReport:
     path = offline.root / below
-    report = _blank(name.key, below, name.kind.name.lower(), _size(offline, path))
+    report = _blank(key, below, name.kind.name.lower(), _size(offline, path))
     if name.note is not None:
         report.ack, report.incarnation = name.note.ack.name, name.note.incarnation
     if name.kind is not layout.FileKind.SEALED:
         return report
-    report.indexed = name.key in offline.indexed
+    report.indexed = key in offline.indexed
     try:
-        _fill(report, offline.record(name.key, path), regions)
+        _fill(report, offline.record(key, path), regions)
     except (CorruptError, OSError) as error:
         report.state, report.problem = "damaged", str(error)
     return report

@@ -26,7 +26,7 @@ from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import Index, Reader
 from holdfast.worker.storage.index.records import FileRecord, check_record, encode_key, split_chunks
 from holdfast.worker.storage.index.reduce_records import EpochRecord
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, parse_reduce, sealed_name
+from holdfast.worker.storage.layout import DataKey, EpochKey, FileName, sealed_name
 
 
 @dataclass(slots=True)
@@ -58,21 +58,27 @@ class Offline:
         """The boot of the last start: files are judged as if the machine had not been started anew since."""
         return self.starts.boot_id if self.starts else b""
 
-    def files(self) -> Iterator[tuple[str, layout.FileName | None]]:
-        """Yield (path below the directory, parsed name or None) of everything below data/ that is no REDUCE file."""
-        for below in self._all():
-            if parse_reduce(below) is None:
-                try:
-                    yield below, layout.parse_path(below)
-                except CorruptError:
-                    yield below, None
+    def files(self) -> Iterator[tuple[str, FileName, MapFileKey] | tuple[str, None, None]]:
+        """Yield (path below the directory, parsed name, its key) of everything below data/ that is no REDUCE file; None
+        for what has no name of ours."""
+        for below, name in self._parsed():
+            if name is None:
+                yield below, None, None
+            elif isinstance(name.key, MapFileKey):
+                yield below, name, name.key
 
-    def reduce_files(self) -> Iterator[tuple[str, ReduceName]]:
-        """Yield (path below the directory, parsed name) of every file of REDUCE partitions."""
+    def reduce_files(self) -> Iterator[tuple[str, FileName, DataKey]]:
+        """Yield (path below the directory, parsed name, its key) of every file of REDUCE partitions."""
+        for below, name in self._parsed():
+            if name is not None and not isinstance(name.key, MapFileKey):
+                yield below, name, name.key
+
+    def _parsed(self) -> Iterator[tuple[str, FileName | None]]:
         for below in self._all():
-            name = parse_reduce(below)
-            if name is not None:
-                yield below, name
+            try:
+                yield below, layout.parse_path(below)
+            except CorruptError:
+                yield below, None
 
     def _all(self) -> Iterator[str]:
         """Paths of everything below data/, in order."""

@@ -18,11 +18,11 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.engine.scan import Seeds, scan_run
 from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.records import FileRecord, encode_footer
+from holdfast.worker.storage.layout import DataKey
 from holdfast.worker.storage.offline.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.offline.offline import Offline, open_offline
 from holdfast.worker.storage.offline.verify_away import open_away, verify_away
 from holdfast.worker.storage.offline.verify_reduce import verify_reduce
-from holdfast.worker.storage.reduce_layout import DataKey
 
 __all__ = ["Finding", "Severity", "VerifyReport", "verify_directory"]
 
@@ -63,8 +63,8 @@ class _Verifier:
             self._find(Severity.DAMAGE, path, message)
         self._index()
         present = list(self._offline.files())
-        reduce_files = [below for below, _ in self._offline.reduce_files()]
-        sizes = {below: self._size(below) for below in [*reduce_files, *[below for below, _ in present]]}
+        reduce_files = [below for below, _, _ in self._offline.reduce_files()]
+        sizes = {below: self._size(below) for below in [*reduce_files, *[below for below, _, _ in present]]}
         self.report.files = len(sizes)
         away = {key: size if self._store is not None else 0 for key, (size, _) in self._offline.away.items()}
         total, done = sum(sizes.values()) + sum(away.values()), 0
@@ -76,14 +76,14 @@ class _Verifier:
                 progress(done, total)
 
         verify_reduce(self._offline, self.report, step)
-        for below, name in present:
-            self._file(below, name, sizes[below])
+        for below, name, key in present:
+            self._file(below, name, key, sizes[below])
             step(below)
-        on_disk = {below for below, _ in present}
-        for key in self._offline.indexed:
-            below = layout.sealed_path(key)
+        on_disk = {below for below, _, _ in present}
+        for indexed in self._offline.indexed:
+            below = layout.sealed_path(indexed)
             if below not in on_disk:
-                self._find(Severity.DAMAGE, below, f"{key} is in the index, but the file is gone")
+                self._find(Severity.DAMAGE, below, f"{indexed} is in the index, but the file is gone")
         verify_away(self._offline, self.report, self._store, step)
 
     def _size(self, below: str) -> int:
@@ -103,15 +103,15 @@ class _Verifier:
                 f"{report.pages.free_pages} free pages and {report.pages.slack_bytes} slack bytes: unused",
             )
 
-    def _file(self, below: str, name: layout.FileName | None, size: int) -> None:
-        if name is None:
+    def _file(self, below: str, name: layout.FileName | None, key: MapFileKey | None, size: int) -> None:
+        if name is None or key is None:
             self._find(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
         elif name.kind is layout.FileKind.OPEN:
             self._find(Severity.HARMLESS, below, f"unsealed, {size} bytes: never read, deleted later")
         elif name.kind is layout.FileKind.FAILED:
             self._find(Severity.HARMLESS, below, "a copy that is given up")
         else:
-            self._sealed(name.key, below, size)
+            self._sealed(key, below, size)
 
     def _sealed(self, key: MapFileKey, below: str, size: int) -> None:
         self.report.sealed_files += 1

@@ -15,10 +15,10 @@ from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.index.footers import read_stored_footer
 from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.offline.findings import Severity, VerifyReport
 from holdfast.worker.storage.offline.offline import Offline
 from holdfast.worker.storage.offline.verify_reduce import check_epoch
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
 
 Known = list[tuple[EpochKey, EpochRecord]]
 

@@ -17,7 +17,7 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.engine.scan import Seeds
 from holdfast.worker.storage.index.footers import read_data_footer
 from holdfast.worker.storage.index.reduce_records import ChunkRow, DataRecord, EpochRecord, encode_data_footer
-from holdfast.worker.storage.layout import FileKind
+from holdfast.worker.storage.layout import DataKey, EpochKey, FileKind, sealed_path
 from holdfast.worker.storage.log.log_recovery import map_file, scan_log
 from holdfast.worker.storage.offline.findings import Severity, VerifyReport
 from holdfast.worker.storage.offline.offline import Offline
@@ -26,7 +26,6 @@ from holdfast.worker.storage.recovery.reduce_recovery import (
     find_left,
     recover,
 )
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, ReduceName, sealed_path
 
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 #: Bytes of a file that end where the chunk ends, and at which offset of the file they begin.
@@ -40,22 +39,22 @@ def verify_reduce(offline: Offline, report: VerifyReport, step: Callable[[str], 
     """
     present: set[DataKey] = set()
     unsealed: dict[EpochKey, Path] = {}
-    for below, name in offline.reduce_files():
+    for below, name, key in offline.reduce_files():
         if name.kind is FileKind.SEALED:
-            present.add(name.key)
-            _sealed(offline, report, below, name)
+            present.add(key)
+            _sealed(offline, report, below, key)
         elif name.kind is FileKind.FAILED:
             report.add(Severity.HARMLESS, below, "a copy that is given up")
-        elif isinstance(name.key, EpochKey) and name.key not in offline.epochs:
-            unsealed[name.key] = offline.root / below
+        elif isinstance(key, EpochKey) and key not in offline.epochs:
+            unsealed[key] = offline.root / below
         step(below)
     for key in offline.data_files.keys() - present:
         report.add(Severity.DAMAGE, sealed_path(key), f"{key} is in the index, but the file is gone")
     _unsealed(offline, report, unsealed)
 
 
-def _sealed(offline: Offline, report: VerifyReport, below: str, name: ReduceName) -> None:
-    path, key = offline.root / below, name.key
+def _sealed(offline: Offline, report: VerifyReport, below: str, key: DataKey) -> None:
+    path = offline.root / below
     files = offline.env.files
     size = files.stat(path).size
     end = offline.data_files.get(key, size)

@@ -15,7 +15,7 @@ from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage.index.reduce_records import EpochRecord
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
+from holdfast.worker.storage.layout import DataKey, EpochKey
 
 #: Rows of all places together; one takes some 240 bytes.
 ROWS_MAX = 1_048_576

@@ -23,7 +23,7 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.index.records import decode_shuffle
 from holdfast.worker.storage.index.reduce_records import FILE_HEAD_BYTES
-from holdfast.worker.storage.layout import shuffle_folder
+from holdfast.worker.storage.layout import parse_segment, shuffle_folder
 from holdfast.worker.storage.log.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.prepare import Candidate
@@ -31,7 +31,6 @@ from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery.recovery import DirectoryFacts, Opening, Part, decide_opening
 from holdfast.worker.storage.recovery.reduce_recovery import find_left, read_start
-from holdfast.worker.storage.reduce_layout import parse_segment
 from holdfast.worker.storage.settings import StoreSettings
 
 #: A segment of the push log takes at most this part of a directory's capacity, so that the log, of which there are some

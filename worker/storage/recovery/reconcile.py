@@ -20,8 +20,8 @@ from holdfast.worker.storage.index.footers import read_data_footer, read_footer
 from holdfast.worker.storage.index.index import Index, data_items, file_items
 from holdfast.worker.storage.index.records import FileRecord, decode_shuffle, encode_shuffle
 from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.recovery.recovery import Decision, Facts, Footer, Length, Name, decide
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, parse_name, parse_reduce, sealed_path
 
 #: Records that one transaction takes when an index is rebuilt.
 _REBUILD_FILES = 2_000
@@ -41,27 +41,19 @@ def put_aside(files: Files, root: Path, path: Path) -> Path:
     return target
 
 
-def list_files(files: Files, shuffle: ShuffleKey, folder: Path) -> dict[MapFileKey, tuple[layout.FileKind, Path, int]]:
-    """Every file of ours in a shuffle's folder: kind, path and length; for when sums differ."""
-    found = {}
+def list_files(
+    files: Files, shuffle: ShuffleKey, folder: Path
+) -> dict[layout.FileKey, tuple[layout.FileKind, Path, int]]:
+    """Every map file of ours in a shuffle's folder, and every sealed partition and pack file: kind, path and length;
+    for when sums differ."""
+    found: dict[layout.FileKey, tuple[layout.FileKind, Path, int]] = {}
     # Sorted, so that of two names for one file the sealed one (.map) counts: the others go on with a digit or an "f".
     for listed in sorted(files.names(folder)) if files.is_folder(folder) else ():
         name = layout.parse_file(shuffle, listed)
+        if name is None or (isinstance(name.key, EpochKey) and name.kind is not layout.FileKind.SEALED):
+            continue
         status = files.stat(folder / listed, follow=False)
-        if name is not None and status.kind is Kind.FILE:  # a folder or a link is not ours, whatever its name
-            found[name.key] = name.kind, folder / listed, status.size
-    return found
-
-
-def list_data_files(
-    files: Files, shuffle: ShuffleKey, folder: Path
-) -> dict[DataKey, tuple[layout.FileKind, Path, int]]:
-    """Every sealed partition and pack file in a shuffle's folder: kind, path and length."""
-    found: dict[DataKey, tuple[layout.FileKind, Path, int]] = {}
-    for listed in files.names(folder) if files.is_folder(folder) else ():
-        name = parse_name(shuffle, listed)
-        status = files.stat(folder / listed, follow=False)
-        if name is not None and name.kind is layout.FileKind.SEALED and status.kind is Kind.FILE:
+        if status.kind is Kind.FILE:  # a folder or a link is not ours, whatever its name
             found[name.key] = name.kind, folder / listed, status.size
     return found
 
@@ -104,40 +96,46 @@ class Reconciler:
 
     def _other(self, below: str) -> None:
         path = self._root / below
-        coming = parse_reduce(below.removesuffix(names.MOVING_SUFFIX)) if below.endswith(names.MOVING_SUFFIX) else None
-        if coming is not None and coming.kind is layout.FileKind.SEALED:
-            self._files.remove(path)  # the file is where it came from
-            return
-        reduce = parse_reduce(below)
-        if reduce is not None and isinstance(reduce.key, EpochKey):
-            if reduce.kind is layout.FileKind.FAILED:
-                self._tables.failed_epochs.add(reduce.key)
-            elif self._files.exists(path):
-                self._tables.unsealed_epochs[reduce.key] = path
-            return
         try:
-            name = layout.parse_path(below)
+            name = layout.parse_path(below.removesuffix(names.MOVING_SUFFIX))
         except CorruptError as error:
-            self._cases["no name of ours, left alone"] += 1
-            if len(self.notes) < NOTES_MAX:
-                self.notes.append(f"{path}: {error}; it is left alone")
+            self._left_alone(path, error)
             return
-        if name.kind is layout.FileKind.FAILED:
-            self._tables.failed.add(name.key)
+        if below.endswith(names.MOVING_SUFFIX):
+            if name.kind is layout.FileKind.SEALED and not isinstance(name.key, MapFileKey):
+                self._files.remove(path)  # the file is where it came from
+            else:
+                self._left_alone(path, CorruptError("nothing of this name moves"))
+        elif name.kind is layout.FileKind.FAILED:
+            self._add_to(name.key, self._tables.failed, self._tables.failed_epochs)
         elif self._files.exists(path):
-            self._tables.leftovers[name.key] = path
+            self._note_open(name.key, path)
+
+    def _left_alone(self, path: Path, error: CorruptError) -> None:
+        self._cases["no name of ours, left alone"] += 1
+        if len(self.notes) < NOTES_MAX:
+            self.notes.append(f"{path}: {error}; it is left alone")
+
+    @staticmethod
+    def _add_to(key: layout.FileKey, maps: set[MapFileKey], epochs: set[EpochKey]) -> None:
+        if isinstance(key, MapFileKey):
+            maps.add(key)
+        elif isinstance(key, EpochKey):
+            epochs.add(key)
+
+    def _note_open(self, key: layout.FileKey, path: Path) -> None:
+        if isinstance(key, MapFileKey):
+            self._tables.leftovers[key] = path
+        elif isinstance(key, EpochKey):
+            self._tables.unsealed_epochs[key] = path
 
     def _shuffle(self, shuffle: ShuffleKey) -> None:
         on_disk = list_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
-        records = self._index.files(shuffle)
+        lengths: dict[layout.FileKey, int] = {key: head.file_bytes for key, head in self._index.files(shuffle).items()}
+        lengths.update(self._index.data_files(shuffle).items())
         total = ShuffleSum()
-        for key in sorted(on_disk.keys() | records.keys()):
-            head = records.get(key)
-            self._add(total, self._file(key, on_disk.get(key), None if head is None else head.file_bytes))
-        data_on_disk = list_data_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
-        lengths = self._index.data_files(shuffle)
-        for data_key in sorted(data_on_disk.keys() | lengths.keys(), key=str):
-            self._add(total, self._file(data_key, data_on_disk.get(data_key), lengths.get(data_key)))
+        for key in sorted(on_disk.keys() | lengths.keys(), key=str):
+            self._add(total, self._file(key, on_disk.get(key), lengths.get(key)))
         if total.files or encode_shuffle(shuffle) in self._report.shuffles:
             self._tables.sealed[shuffle] = total
 
@@ -148,10 +146,10 @@ class Reconciler:
             total.size_bytes += size
 
     def _file(
-        self, key: MapFileKey | DataKey, found: tuple[layout.FileKind, Path, int] | None, recorded: int | None
+        self, key: layout.FileKey, found: tuple[layout.FileKind, Path, int] | None, recorded: int | None
     ) -> int | None:
         """Decide on one file and act; return its length if it counts as sealed. `recorded` is that in the index."""
-        sealed = self._root / (layout.sealed_path(key) if isinstance(key, MapFileKey) else sealed_path(key))
+        sealed = self._root / layout.sealed_path(key)
         kind, path, size = found or (None, sealed, 0)
         facts, record = gather(self._files, key, kind, path, size, recorded)
         case, decision = decide(facts)
@@ -210,7 +208,7 @@ _NAMES = {
 
 
 def gather(
-    files: Files, key: MapFileKey | DataKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
+    files: Files, key: layout.FileKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
 ) -> tuple[Facts, FileRecord | DataRecord | None]:
     """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
     name, indexed = _NAMES[kind], recorded is not None

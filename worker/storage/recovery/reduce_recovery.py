@@ -28,8 +28,8 @@ from holdfast.worker.storage.index.reduce_records import (
     decode_file_head,
     rows_of,
 )
+from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.log.log_recovery import Segment, map_file, pieces
-from holdfast.worker.storage.reduce_layout import EpochKey
 
 
 @dataclass(slots=True)

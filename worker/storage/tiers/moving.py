@@ -33,10 +33,10 @@ from holdfast.worker.storage.index.footers import read_data_footer
 from holdfast.worker.storage.index.index import Index, data_items
 from holdfast.worker.storage.index.records import encode_shuffle
 from holdfast.worker.storage.index.reduce_records import DataRecord, EpochRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey, sealed_path
 
 if TYPE_CHECKING:
     from holdfast.worker.storage.dfs.away import Away

@@ -35,7 +35,7 @@ from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, over
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.index.reduce_records import DataRecord
-from holdfast.worker.storage.reduce_layout import DataKey
+from holdfast.worker.storage.layout import DataKey
 from holdfast.worker.storage.tiers.moving import FileMover
 
 if TYPE_CHECKING:

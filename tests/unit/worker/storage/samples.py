@@ -17,7 +17,7 @@ from holdfast.worker.storage.index.reduce_records import (
     SegmentNote,
     encode_data_footer,
 )
-from holdfast.worker.storage.reduce_layout import EpochKey, PackKey
+from holdfast.worker.storage.layout import EpochKey, PackKey
 from tests.support.map_data import file_key, shuffle_key
 
 KEY = file_key(shuffle_key(bytes(range(16)), 3, 0xFEDC_BA98_7654_3210), map_id=5, attempt=0x0102030405060708, epoch=2)

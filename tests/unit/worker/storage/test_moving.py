@@ -11,9 +11,9 @@ import pytest
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.layout import DataKey, sealed_path
 from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.offline.verify import verify_directory
-from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
 from holdfast.worker.storage.tiers import moving
 from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.reduce_data import Writer, names
