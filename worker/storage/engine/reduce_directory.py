@@ -349,8 +349,9 @@ class ReduceDirectory:
         job = ReduceSealJob(shuffle, tuple(keys))
         began(job)
         given_up = [key for key in keys if key in self.failed]
-        copies = [self.copies[key] for key in keys if key in self.copies]
-        left = [self.left.pop(key) for key in keys if key in self.left]
+        sound = [key for key in keys if key not in self.failed]
+        copies = [self.copies[key] for key in sound if key in self.copies]
+        left = [self.left.pop(key) for key in sound if key in self.left]
         for copy in copies:
             self._handed[copy.key] = copy.hand_over()
             self._close(copy.key)
@@ -399,7 +400,8 @@ class ReduceDirectory:
             self._finished.pop(key, None)
         if work.error is None:
             self._folders.synced(work.folders if work.data else ())
-            self._put_aside(work)
+            if not job.dropped:
+                self._put_aside(work)
         for error in work.broken.values():
             self.broke(error)
         if not job.dropped:
@@ -418,6 +420,9 @@ class ReduceDirectory:
 
     def _put_aside(self, work: SealWork) -> None:
         """Files whose epochs have their answer, and it is not OK, take room until their shuffle goes."""
+        for key in work.failed:
+            self._close(key)
+            self.left.pop(key, None)
         for key, record in work.records.items():
             if record.status is not Status.OK:
                 size = self._files.held_bytes(self.root / open_path(key))
