@@ -26,7 +26,7 @@ from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 
 if TYPE_CHECKING:
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
     from holdfast.worker.storage.env.interfaces import Env
 
 
@@ -85,7 +85,7 @@ def _store_settings(config: Config, source: str) -> StoreSettings:
 
 def _open_away(config: Config, uid: bytes, env: Env) -> Away:
     from holdfast.common.dfs.store import DfsStore
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
 
     return Away(
         env,

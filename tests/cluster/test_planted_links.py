@@ -21,7 +21,7 @@ from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
 from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.names import is_data_file
-from holdfast.worker.storage.offline import open_offline
+from holdfast.worker.storage.offline.offline import open_offline
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from tests.support.storage_env import Disk

@@ -12,10 +12,10 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import MapFileKey, PartitionId
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.offline import open_offline
-from holdfast.worker.storage.records import FileRecord
+from holdfast.worker.storage.index.records import FileRecord
+from holdfast.worker.storage.offline.offline import open_offline
+from holdfast.worker.storage.offline.verify import Finding, Severity, verify_directory
 from holdfast.worker.storage.store import Store
-from holdfast.worker.storage.verify import Finding, Severity, verify_directory
 from tests.support.map_data import MapContent, Pieces, file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, write
 from tests.support.storage_env import CheckHere
@@ -148,7 +148,9 @@ def _verify_breach(
     if any(finding.path != damage.path for finding in damaged):
         return f"verify blames {[finding.path for finding in damaged]}"
     if damage.path.endswith(".map") and damage.mask:
-        record = records[layout.parse_path(damage.path).key]
+        key = layout.parse_path(damage.path).key
+        assert isinstance(key, MapFileKey)
+        record = records[key]
         place = _place_of(record, damage.offset)
         if place not in [(finding.region, finding.partition) for finding in damaged]:
             return f"verify does not name region and partition {place}: {damaged}"

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.batch import HEADER, whole_batch_bytes
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 
 
 class Name(NamedTuple):

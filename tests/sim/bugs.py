@@ -29,9 +29,9 @@ from holdfast.worker.core.write.seen_batches import Attempt
 from holdfast.worker.server.membership import registration as registration_module
 from holdfast.worker.server.services import push_service as push_service_module
 from holdfast.worker.server.services.push_service import PushService
-from holdfast.worker.storage.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.reduce_recovery import Left
-from holdfast.worker.storage.reduce_store import ReduceStore
+from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
 from tests.sim.storage_bugs import STORAGE_BUGS
 from tests.sim.swap import Mistakes, Swap

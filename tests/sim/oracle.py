@@ -13,7 +13,7 @@ from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, Seal
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 from tests.sim.batches import Name, name_of, names_in
 from tests.sim.clock import Violation, VirtualLoop
 

@@ -12,21 +12,21 @@ from typing import Any
 
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
-from holdfast.worker.storage import push_log as log_module
-from holdfast.worker.storage import reduce_directory as reduce_module
-from holdfast.worker.storage import reduce_recovery as recovery_module
-from holdfast.worker.storage import reduce_seal as seal_module
 from holdfast.worker.storage import store as store_module
-from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.index import Index
-from holdfast.worker.storage.moving import FileMover
-from holdfast.worker.storage.partition import PartitionCopy
-from holdfast.worker.storage.push_log import PushLog
-from holdfast.worker.storage.reconcile import Reconciler
-from holdfast.worker.storage.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.reduce_seal import ReduceSealer
-from holdfast.worker.storage.reduce_store import ReduceStore
-from holdfast.worker.storage.sealing import Folders
+from holdfast.worker.storage.engine import reduce_directory as reduce_module
+from holdfast.worker.storage.engine import reduce_seal as seal_module
+from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.engine.folders import Folders
+from holdfast.worker.storage.engine.partition import PartitionCopy
+from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.reduce_seal import ReduceSealer
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.index.index import Index
+from holdfast.worker.storage.log import push_log as log_module
+from holdfast.worker.storage.log.push_log import PushLog
+from holdfast.worker.storage.recovery import reduce_recovery as recovery_module
+from holdfast.worker.storage.recovery.reconcile import Reconciler
+from holdfast.worker.storage.tiers.moving import FileMover
 from tests.sim.env.files import SimFiles
 from tests.sim.env.indexes import Contents, SimIndex
 from tests.sim.swap import Mistakes, Swap

@@ -21,9 +21,9 @@ from holdfast.worker.storage.env.interfaces import (
 from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.env.system_index import SystemIndexes
-from holdfast.worker.storage.moving import FileMove, FileMover
+from holdfast.worker.storage.tiers.moving import FileMove, FileMover, Steps
 
-__all__ = ["ChecksHere", "Disk", "Handle", "Name", "carry_out", "env_of"]
+__all__ = ["ChecksHere", "Disk", "Handle", "Name", "carry_out", "drive", "env_of"]
 
 
 class Disk(SystemFiles):
@@ -103,7 +103,11 @@ def env_of(disk: Files | None = None, *, threads: Threads | None = None, checks:
 
 def carry_out(mover: FileMover, move: FileMove) -> None:
     """Take all steps of a move at once, in this thread; raises what stops it."""
-    steps, result = mover.steps(move), None
+    drive(mover.steps(move))
+
+
+def drive(steps: Steps) -> None:
+    """Do all that is yielded, in this thread."""
     with suppress(StopIteration):
         work = next(steps)
         while True:

@@ -25,13 +25,13 @@ from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.write.pending_pushes import PendingPush, PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.core.write.space import look_after_bytes
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_search import AwaySearch
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_search import AwaySearch
 from holdfast.worker.storage.env.interfaces import Env
-from holdfast.worker.storage.push_log import is_full
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
-from holdfast.worker.storage.reduce_records import DataRecord
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey
+from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.sim.swap import swapped
@@ -251,7 +251,6 @@ class StoryWorld:
         """Seal; raises as the worker answers."""
         states = self.core.seal(shuffle, final, epochs)
         promised = self.store.reduce.seal(shuffle, final, epochs)
-        self.store.reduce.finish_jobs()
         answers: list[SealedEpoch] = []
         errors: list[BaseException] = []
         for (key, one), state in zip(promised, states, strict=True):

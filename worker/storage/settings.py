@@ -11,7 +11,7 @@ from holdfast.worker.core.health import SECOND_NS, HealthLimits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
     from holdfast.worker.storage.env.interfaces import Env
 
 

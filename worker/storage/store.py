@@ -23,34 +23,41 @@ from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId
 from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.space import Space
-from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
-from holdfast.worker.storage.away_health import DfsStatus
-from holdfast.worker.storage.away_note import DfsNotes
-from holdfast.worker.storage.away_search import START_SECONDS, AwaySearch
-from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.directory_states import DirectoryStates, DirectoryStatus
+from holdfast.worker.storage.dfs.away_health import DfsStatus
+from holdfast.worker.storage.dfs.away_note import DfsNotes
+from holdfast.worker.storage.dfs.away_search import START_SECONDS, AwaySearch
+from holdfast.worker.storage.disks.directory_states import DirectoryStates, DirectoryStatus
+from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.engine.answers import SealedError, failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.engine.forgetting import Forgetting
+from holdfast.worker.storage.engine.owner import Owner, Threads
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env
-from holdfast.worker.storage.forgetting import Forgetting
-from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.identity import Starts, parse_boot_id
-from holdfast.worker.storage.index import Reader
-from holdfast.worker.storage.map_range_index import MapRangeIndexes
-from holdfast.worker.storage.monitor import Monitor
-from holdfast.worker.storage.moving import FileMover, settle
-from holdfast.worker.storage.opening import decide_all, examine, new_identity, next_start, open_directory, record_start
-from holdfast.worker.storage.owner import Owner, Threads
+from holdfast.worker.storage.index.index import Reader
+from holdfast.worker.storage.index.records import encode_key
+from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.prepare import Pending, prepare
-from holdfast.worker.storage.push_log import is_full
-from holdfast.worker.storage.reader import Piece, Plan
-from holdfast.worker.storage.records import encode_key
-from holdfast.worker.storage.reduce_store import ReduceStore
+from holdfast.worker.storage.read.handles import OpenFiles
+from holdfast.worker.storage.read.map_range_index import MapRangeIndexes
+from holdfast.worker.storage.read.reader import Piece, Plan
+from holdfast.worker.storage.recovery.opening import (
+    decide_all,
+    examine,
+    new_identity,
+    next_start,
+    open_directory,
+    record_start,
+)
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
-from holdfast.worker.storage.tiering import MEMORY, Tiering
-from holdfast.worker.storage.writer import MapFileWriter
+from holdfast.worker.storage.tiers.moving import FileMover, settle
+from holdfast.worker.storage.tiers.tiering import MEMORY, Tiering
 
 if TYPE_CHECKING:
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
 
 __all__ = [
     "DirectorySettings",
@@ -146,9 +153,7 @@ class Store:
         self._search: AwaySearch | None = None
         self.views = MapRangeIndexes(env, self._directory_at, owner)
         self.mover = FileMover(env, directories, self._open_files, away, self.reduce.relocate, owner)
-        self._forgetting = Forgetting(
-            directories, owner, self.reduce.finish_jobs, self._folder_is_gone, self._forgotten
-        )
+        self._forgetting = Forgetting(directories, owner, self._folder_is_gone, self._forgotten)
         self.tiering = Tiering(
             directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=env.machine.chance
         )
@@ -260,7 +265,7 @@ class Store:
 
     def folders(self) -> set[ShuffleKey]:
         """Every shuffle that has a folder since this start, perhaps an empty one."""
-        return {key for directory in self._directories for key in directory.folders()}
+        return {key for directory in self._directories for key in directory.empty_folders()}
 
     def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
         """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""

@@ -11,7 +11,7 @@ from holdfast.worker.server.membership.worker_identity import IdentityKeeper, Wo
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.storage.env.interfaces import FileSystem, Name
 from tests.support.storage_env import Disk, env_of
-from tests.support.waiting import wait_until
+from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import DataWorld, data_world
 
 
@@ -49,7 +49,7 @@ def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:
             monitor = store.monitor(3_600)
             monitor.start()
             condition = store._directories[0].condition
-            wait_until(lambda: condition.watched, "the first look at the disk")
+            await wait_until_async(lambda: condition.watched, "the first look at the disk")
             disk.stuck = True
 
             def beat() -> tuple[int, bool, str]:

@@ -26,7 +26,7 @@ from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.stream_service import StreamService
-from holdfast.worker.storage.away import FETCH_THREADS, Away
+from holdfast.worker.storage.dfs.away import FETCH_THREADS, Away
 from tests.support.reduce_data import Writer
 from tests.support.storage_env import carry_out
 from tests.support.waiting import wait_until_async
@@ -182,7 +182,7 @@ class World:
 @pytest.fixture(autouse=True)
 def room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The large partition fits alone."""
-    monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", LARGE)
+    monkeypatch.setattr("holdfast.worker.storage.dfs.away.FETCHED_BYTES_MAX", LARGE)
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -332,7 +332,7 @@ def test_readers_of_a_dfs_that_hangs_do_not_wait_for_one_another(
 ) -> None:
     """Fetches that have begun wait for it; once a look has failed those that have not are DISK_FAILED at once, with a
     lease or without, however many there are. After a look that ended well all is read."""
-    monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", 2 * FETCH_THREADS * 2 * LARGE)
+    monkeypatch.setattr("holdfast.worker.storage.dfs.away.FETCHED_BYTES_MAX", 2 * FETCH_THREADS * 2 * LARGE)
 
     async def story() -> None:
         world, entered, go_on = World(tmp_path), threading.Semaphore(0), threading.Event()

@@ -14,10 +14,10 @@ from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.core.write.seen_batches import PushDecision
-from holdfast.worker.storage.answers import failed_copy
+from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.env.interfaces import Handle, Name
-from holdfast.worker.storage.reduce_records import RECORDS_AT
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.index.reduce_records import RECORDS_AT
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
@@ -154,8 +154,6 @@ class World:
                 if state is not None:
                     self.core.not_sealed(state)
             raise
-        finally:
-            self.store.reduce.finish_jobs()
         for state in states:
             if state is not None:
                 self.core.sealed(state)

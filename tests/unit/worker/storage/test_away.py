@@ -19,12 +19,12 @@ from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import ConfigError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
-from holdfast.worker.storage import away_search
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_search import AwaySearch
-from holdfast.worker.storage.footers import read_data_footer
-from holdfast.worker.storage.moving import FileMove
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.dfs import away_search
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_search import AwaySearch
+from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
+from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.changing import files_below
 from tests.support.logged import logged
 from tests.support.reduce_data import Writer
@@ -184,7 +184,7 @@ def test_an_error_that_nobody_thought_of_costs_one_move(
             raise errors.pop()
         return read_data_footer(*args)
 
-    monkeypatch.setattr("holdfast.worker.storage.moving.read_data_footer", read_once)
+    monkeypatch.setattr("holdfast.worker.storage.tiers.moving.read_data_footer", read_once)
     first, second = world.moves()
     with caplog.at_level(logging.ERROR):
         assert world.store.mover.start(first)

@@ -16,9 +16,9 @@ from holdfast.common.errors import DfsError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.log_events import LogEvent
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
-from holdfast.worker.storage.away_note import DfsNote, DfsNotes, read_note
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
+from holdfast.worker.storage.dfs.away_note import DfsNote, DfsNotes, read_note
 from tests.support.logged import logged
 from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until

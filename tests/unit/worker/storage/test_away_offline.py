@@ -8,8 +8,8 @@ from click.testing import CliRunner, Result
 from holdfast.common.config import config
 from holdfast.common.errors import ConfigError, DfsError
 from holdfast.tools.cli.commands.offline import verify
-from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.offline.inspect import inspect_directory
+from holdfast.worker.storage.offline.verify import verify_directory
 from tests.support.storage_env import carry_out
 from tests.unit.worker.storage.test_away import PARTITIONS, DfsWorld
 

@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.common.errors import RerouteError
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.offline.verify import verify_directory
 from tests.support.forks import DiedError, forked
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, write

@@ -12,7 +12,7 @@ from holdfast.common.dfs.store import DfsStore
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.space import Space
-from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.settings import StoreSettings
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World

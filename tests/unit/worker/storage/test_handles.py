@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from holdfast.worker.storage.handles import OpenFiles
+from holdfast.worker.storage.read.handles import OpenFiles
 from tests.support.storage_env import env_of
 
 

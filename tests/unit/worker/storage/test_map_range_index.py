@@ -14,10 +14,12 @@ from holdfast.common.formats.batch import HEADER_BYTES, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
-from holdfast.worker.storage import loans
-from holdfast.worker.storage import map_range_index as map_view
-from holdfast.worker.storage.loans import Loan, Loans
-from holdfast.worker.storage.map_range_index import (
+from holdfast.worker.storage.engine.owner import Owner
+from holdfast.worker.storage.index.reduce_records import ChunkRow
+from holdfast.worker.storage.read import loans
+from holdfast.worker.storage.read import map_range_index as map_view
+from holdfast.worker.storage.read.loans import Loan, Loans
+from holdfast.worker.storage.read.map_range_index import (
     MapRangeIndex,
     MapRangeIndexes,
     build,
@@ -27,8 +29,6 @@ from holdfast.worker.storage.map_range_index import (
     select,
     sort_runs,
 )
-from holdfast.worker.storage.owner import Owner
-from holdfast.worker.storage.reduce_records import ChunkRow
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until

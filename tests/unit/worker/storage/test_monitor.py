@@ -19,9 +19,9 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import DirectoryHealth, HealthLimits
 from holdfast.worker.storage import names
-from holdfast.worker.storage.directory import StorageDirectory
+from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import FileSystem, Handle, Name
-from holdfast.worker.storage.monitor import Monitor
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.logged import logged
@@ -330,7 +330,7 @@ def test_the_other_device_goes_on(two: Checked) -> None:
     begin_checks(two)(["hanging", "well"])
     more = [writer.batch(partition, b"y", epoch=1) for partition in range(8)]
     assert two.push(writer, more) == {}
-    assert {key.epoch for key in first.reduce.copies} == {0}
+    assert {key.epoch for key in (*first.reduce.copies, *first.reduce.sealing)} == {0}
     wait_until(lambda: any(future.done() for future in futures), "the seal on the other device")
     (sealed,) = [future.result() for future in futures if future.done()]
     assert not inside & {key.partition for key in sealed}

@@ -10,14 +10,14 @@ import pytest
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
-from holdfast.worker.storage import moving
-from holdfast.worker.storage.footers import read_data_footer
-from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.moving import FileMove
-from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.layout import DataKey, sealed_path
+from holdfast.worker.storage.offline.inspect import inspect_directory
+from holdfast.worker.storage.offline.verify import verify_directory
+from holdfast.worker.storage.tiers import moving
+from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.reduce_data import Writer, names
-from tests.support.storage_env import CheckHere, carry_out, env_of
+from tests.support.storage_env import CheckHere, carry_out, drive, env_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
 from tests.unit.worker.storage.test_reduce_crashes import KilledError, KillingDisk, disk_of
 
@@ -188,8 +188,7 @@ def test_of_a_file_in_several_directories_a_start_keeps_the_last_that_is_whole(
             path, directory = tmp_path / "0" / sealed_path(key), world.store._directories[target]
             record = read_data_footer(world.disk, path, key)
             one = move(world, key, size, 0, target)
-            for step in moving._copy(env_of(world.disk), path, one, directory, record):
-                step()
+            drive(moving._copy(env_of(world.disk), path, one, directory, record))
     world.store.close()
     for number in damaged:
         for key, size in here:

@@ -32,7 +32,7 @@ Name = tuple[int, int, int]
 def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file with the id of this boot; everything runs on one thread."""
     path = tmp_path / "boot"
-    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", path)
+    monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", path)
     monkeypatch.setattr("holdfast.worker.storage.env.system.SystemThreads.pool", lambda *_: Inline())
     monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     return path

@@ -19,8 +19,8 @@ from holdfast.worker.storage.check import check_file, check_index
 from holdfast.worker.storage.env.interfaces import Change, FileSystem, Handle, Name
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import VERSION
-from holdfast.worker.storage.index import Index
-from holdfast.worker.storage.records import encode_key
+from holdfast.worker.storage.index.index import Index
+from holdfast.worker.storage.index.records import encode_key
 from tests.support.forks import DiedError, forked
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, write

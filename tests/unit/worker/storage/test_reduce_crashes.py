@@ -4,7 +4,6 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,6 +13,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.reduce_data import Writer, names
 from tests.support.storage_env import CheckHere, Disk
+from tests.support.storage_faults import Inline
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(5)]
@@ -79,13 +79,6 @@ def disk_of(world: World) -> KillingDisk:
     return disk
 
 
-class Inline:
-    """An executor that works at once, so that what ends a step ends the caller."""
-
-    def submit(self, work: Callable[..., object], *arguments: Any) -> None:
-        work(*arguments)
-
-
 def filled(root: Path) -> World:
     """Five epochs: two with files, one of them with batches in the log too, three in the log only."""
     world = World(root, disk=KillingDisk())
@@ -139,7 +132,7 @@ def test_a_log_that_is_killed_at_any_step_is_never_damaged(
     monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     step, killed = 0, True
     while killed:
-        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB)
+        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB, disk=KillingDisk())
         told: dict[int, int] = {}
         killed = push_killed(world, step, told)
         after = tmp_path / f"{step}-after"

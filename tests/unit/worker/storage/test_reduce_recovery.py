@@ -6,9 +6,9 @@ from pathlib import Path
 from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.worker.storage.env.system_files import SystemFiles
-from holdfast.worker.storage.log_recovery import scan_log
-from holdfast.worker.storage.reduce_layout import EpochKey
-from holdfast.worker.storage.reduce_recovery import Recovered, find_left, recover
+from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.log.log_recovery import scan_log
+from holdfast.worker.storage.recovery.reduce_recovery import Recovered, find_left, recover
 from tests.support.reduce_data import Writer
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 

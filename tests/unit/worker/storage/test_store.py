@@ -12,8 +12,8 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
-from holdfast.worker.storage.answers import SealedError
 from holdfast.worker.storage.check import check_file
+from holdfast.worker.storage.engine.answers import SealedError
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import Starts
 from holdfast.worker.storage.store import prepare
@@ -239,7 +239,7 @@ def test_two_processes_never_share_a_directory(tmp_path):
 
 def test_the_index_grows_up_to_its_bound(tmp_path, monkeypatch):
     """A full map grows by itself; at its bound a seal fails by name, and what was sealed before is served."""
-    monkeypatch.setattr("holdfast.worker.storage.index.MAP_BYTES_FIRST", 1 << 17)
+    monkeypatch.setattr("holdfast.worker.storage.index.index.MAP_BYTES_FIRST", 1 << 17)
     store = open_store(tmp_path, index_bytes_max=1 << 20)
     sealed = []
 

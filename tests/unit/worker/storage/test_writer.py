@@ -237,7 +237,7 @@ def refused_for_good(store, content, other):
 
 def test_big_files_start_write_back_early(tmp_path, monkeypatch):
     """The kernel is asked for every part of a big file once, in order; nothing is asked for a small one."""
-    monkeypatch.setattr("holdfast.worker.storage.writer.WRITE_BACK_BYTES", 10_000)
+    monkeypatch.setattr("holdfast.worker.storage.engine.writer.WRITE_BACK_BYTES", 10_000)
     asked = []
 
     class Watched(Disk):
