@@ -206,10 +206,10 @@ def torn_batch_taken_for_damage() -> list[Swap]:
 def pending_lost_at_the_seal() -> list[Swap]:
     """What a file's copy has in the log only is not sealed."""
 
-    def finish(self: Any, job: Any, copy: Any) -> Any:
+    def finish(self: Any, job: Any, writers: Any, copy: Any) -> Any:
         if copy.file_bytes:
             copy.pending.clear()
-        return original(self, job, copy)
+        return original(self, job, writers, copy)
 
     original = ReduceSealer._finish
     return [(ReduceSealer, "_finish", finish)]
@@ -273,16 +273,14 @@ def failed_copy_goes_on() -> list[Swap]:
 def sync_tried_again() -> list[Swap]:
     """A sync that failed is tried again, and then succeeds with nothing done."""
 
-    def sync(self: Any, *values: Any) -> None:
-        self.sync_error = None
-        with suppress(OSError):
-            original(self, *values)
-            return
-        self.sync_error = None
-        original(self, *values)
+    def sync(self: Any, handle: Any) -> None:
+        try:
+            original(self, handle)
+        except OSError:
+            original(self, handle)
 
-    original = PartitionCopy.sync
-    return [(PartitionCopy, "sync", sync)]
+    original = SimFiles.sync
+    return [(SimFiles, "sync", sync)]
 
 
 @bug
@@ -368,43 +366,56 @@ def removal_overtakes_the_seal() -> list[Swap]:
 
 @bug
 def dropped_seal_is_taken_in() -> list[Swap]:
-    """A seal that outlives its shuffle is taken in."""
+    """A5: a seal that outlives its shuffle is taken in."""
 
-    def sealed(self: Any, job: Any) -> None:
+    def sealed(self: Any, job: Any, done: Any) -> None:
         job.dropped = False
-        original(self, job)
+        original(self, job, done)
 
-    original = ReduceDirectory.sealed
-    return [(ReduceDirectory, "sealed", sealed)]
+    original = ReduceDirectory._sealed
+    return [(ReduceDirectory, "_sealed", sealed)]
 
 
 @bug
 def sync_of_what_was_dropped_fails_others() -> list[Swap]:
-    """A3: a copy that was dropped or sealed while it was synced is a copy that failed."""
+    """A3: a copy that was dropped while it was synced is a copy that failed."""
 
-    def lost_in(self: Any, segments: Any, files: Any) -> Any:
-        lost = original(self, segments, files)
-        for file in files:
-            error = file.error or file.missing
-            if error is not None:
-                lost.setdefault(file.copy, error)
-        return lost
+    def lost_files(self: Any, files: Any, outcomes: Any, lost: Any) -> None:
+        for (copy, _), (error, missing) in zip(files, outcomes, strict=True):
+            if error is not None or missing is not None:
+                lost.setdefault(copy, error or missing)
 
-    original = ReduceDirectory._lost_in
-    return [(ReduceDirectory, "_lost_in", lost_in)]
+    return [(ReduceDirectory, "_lost_files", lost_files)]
 
 
 @bug
 def folders_of_others_are_synced() -> list[Swap]:
-    """A4: whoever syncs a folder syncs all that are new, also those of shuffles that go this moment."""
+    """A4: whoever syncs a folder syncs all that are known, also those of shuffles that go this moment."""
 
-    def sync(self: Any, folder: Any) -> None:
-        original(self, folder)
-        for one in list(self._known):
-            self._files.sync_folder(one)
+    def unsynced(self: Any, folder: Any) -> Any:
+        return original(self, folder) | dict.fromkeys(self.known(), -1)
 
-    original = Folders.sync
-    return [(Folders, "sync", sync)]
+    original = Folders.unsynced
+    return [(Folders, "unsynced", unsynced)]
+
+
+@bug
+def sealing_begins_beside_a_sync() -> list[Swap]:
+    """A seal has a file while a round syncs it: who comes second does not hear of an error."""
+
+    def go_on(self: Any) -> None:
+        running, self._running, waiting, self._round = self._running, None, self._round, None
+        original(self)
+        self._running, self._round = running, waiting
+
+    original = ReduceDirectory._let_seals_go_on
+    return [(ReduceDirectory, "_let_seals_go_on", go_on)]
+
+
+@bug
+def full_disk_forgets_what_a_seal_had() -> list[Swap]:
+    """A seal that met a full disk does not give back what it had."""
+    return [(ReduceDirectory, "_take_back", _nothing)]
 
 
 # moves between directories
@@ -438,9 +449,9 @@ def deletion_does_not_wait_for_moves() -> list[Swap]:
 def packs_are_counted_by_directory() -> list[Swap]:
     """Two directories give two pack files one name."""
 
-    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any) -> Any:
+    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, *more: Any) -> Any:
         self.packs = getattr(self, "packs", 0) + 1
-        return original(self, shuffle, final, incarnation, self.packs, keys)
+        return original(self, shuffle, final, incarnation, self.packs, *more)
 
     original = ReduceDirectory.seal
     return [(ReduceDirectory, "seal", seal)]
