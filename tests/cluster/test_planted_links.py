@@ -19,10 +19,10 @@ from holdfast.common.errors import ConfigError
 from holdfast.master.backup import RESTORED
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
 from holdfast.worker.storage.env.system import system
-from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.names import is_data_file
 from holdfast.worker.storage.offline.offline import open_offline
 from holdfast.worker.storage.prepare import prepare
+from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from tests.support.storage_env import Disk
 
