@@ -151,8 +151,10 @@ class StoryWorld:
 
     # pushing
 
-    def push(self, writer: Writer, batches: Sequence[Made], ack: Ack, told: Callable[[dict[int, int]], None]) -> None:
-        """Push; `told` hears the statuses by index when they are answered: at level MEMORY before the writing."""
+    def push(
+        self, writer: Writer, batches: Sequence[Made], ack: Ack, on_acks: Callable[[dict[int, int]], None]
+    ) -> None:
+        """Push; `on_acks` hears the statuses by index when they are answered: at level MEMORY before the writing."""
         meta, body = writer.push(batches, self.store.incarnation, ack)
         request = Push.decode(meta)
         self._until_look -= len(body)
@@ -168,7 +170,7 @@ class StoryWorld:
         when = self.pending.when(push, slow=False)
         at_once = when is When.PROMISED
         if at_once:
-            told(dict(self.pending.answer(push)))
+            on_acks(dict(self.pending.answer(push)))
         failures = self.store.reduce.append(push.decision, rows, memoryview(body))
         self.pending.written(push, failures, self.store.reduce.flush(push.decision.marked))
         if at_once:
@@ -177,7 +179,7 @@ class StoryWorld:
             self._sync(push, steps.directories)
         self.core.check()
         if not at_once:
-            told(dict(self.pending.answer(push)))
+            on_acks(dict(self.pending.answer(push)))
 
     def _open(self, push: PendingPush) -> None:
         for state in push.decision.opened:
@@ -213,9 +215,9 @@ class StoryWorld:
         spaces = self.store.look(RESERVE_SHARE, 64 * MIB)
         for directory, size in self.store.tiering.step(self.now):
             self.core.split_largest(directory, size)
-        rooms = [space.room if space is not None else 0 for space in spaces]
-        self._until_look = look_after_bytes(rooms)
-        self.core.set_rooms([room > 0 for room in rooms])
+        free_bytes = [space.room_bytes if space is not None else 0 for space in spaces]
+        self._until_look = look_after_bytes(free_bytes)
+        self.core.set_has_room([free > 0 for free in free_bytes])
         return self.store.mover.busy
 
     def start_move(self, file: DataKey, target: int) -> bool:

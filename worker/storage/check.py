@@ -73,48 +73,59 @@ class DataReport(NamedTuple):
     others: list[str]
 
 
-def check_index(data: memoryview) -> IndexReport:
-    """Check a whole data.mdb; raises LmdbDamagedError."""
-    shuffles: dict[bytes, ShuffleSum] = {}
-    small = {_META: b"", _STARTS: b""}
-    newest, total = b"", ShuffleSum()
+class IndexSums:
+    """Adds up the records of an index, told in the order of their keys."""
 
-    def visit(page: bytes, start: int, middle: int, end: int) -> None:
-        nonlocal newest, total
+    def __init__(self) -> None:
+        self._shuffles: dict[bytes, ShuffleSum] = {}
+        self._small = {_META: b"", _STARTS: b""}
+        self._newest, self._total = b"", ShuffleSum()
+
+    def visit(self, page: bytes, start: int, middle: int, end: int) -> None:
+        """A record: its key and its value within a page. Raises LmdbDamagedError."""
         space = page[start]
         if space in (_FILE, _DATA):
             key_bytes, head = (_KEY_BYTES, _HEAD) if space == _FILE else (_DATA_KEY_BYTES, _DATA_FILE)
             if middle - start != 1 + key_bytes or end - middle < head.size:
                 raise LmdbDamagedError("a file record of the index has a wrong length")
-            key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
-            if key != newest:
-                newest, total = key, shuffles.setdefault(key, ShuffleSum())
+            total = self._of(page, start)
             size, name_crc = head.unpack_from(page, middle)
             total.files += 1
             total.size_bytes += size
             total.digest += name_crc * size
         elif space in _TRACES:
-            key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
-            if key != newest:
-                newest, total = key, shuffles.setdefault(key, ShuffleSum())
-        elif space in small:
-            small[space] = page[middle:end]
+            self._of(page, start)
+        elif space in self._small:
+            self._small[space] = page[middle:end]
         elif space not in _OTHERS:
             raise LmdbDamagedError(f"the index has a record of unknown space {space}")
 
-    pages = PageCheck(data, visit, name="index").run()
-    return IndexReport(pages, small[_META], small[_STARTS], shuffles)
+    def _of(self, page: bytes, start: int) -> ShuffleSum:
+        key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
+        if key != self._newest:
+            self._newest, self._total = key, self._shuffles.setdefault(key, ShuffleSum())
+        return self._total
+
+    def report(self, pages: PageCounts) -> IndexReport:
+        """What they came to."""
+        return IndexReport(pages, self._small[_META], self._small[_STARTS], self._shuffles)
+
+
+def check_index(data: memoryview) -> IndexReport:
+    """Check a whole data.mdb; raises LmdbDamagedError."""
+    sums = IndexSums()
+    return sums.report(PageCheck(data, sums.visit, name="index").run())
 
 
 def check_file(files: Files, path: str) -> IndexReport:
     """Check the data.mdb at `path`; raises LmdbDamagedError, or OSError if it cannot be read."""
-    handle = files.open(path)
-    size = files.size(handle)
+    file = files.open(path)
+    size = files.size(file)
     if not size:
         raise LmdbDamagedError("the index is empty")
     for offset in range(0, size, _READ_BYTES):  # brings it into the page cache in order, not page by page
-        files.read_ahead(handle, offset, _READ_BYTES)
-    with files.map(handle, size) as data:
+        files.read_ahead(file, offset, _READ_BYTES)
+    with files.map(file, size) as data:
         return check_index(data)
 
 

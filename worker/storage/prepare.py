@@ -66,9 +66,9 @@ def lock_directory(files: Files, root: str) -> Handle:
 def _lock(files: Files, number: int, root: str) -> Handle:
     try:
         files.make_folders(root)
-        link = files.first_link(root, partial(names.is_data_file, root))
-        if link is not None:
-            raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(link)}")
+        foreign = files.first_foreign(root, partial(names.is_data_file, root))
+        if foreign is not None:
+            raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(foreign)}")
         return lock_directory(files, root)
     except OSError as error:
         raise unusable(number, root, error) from error

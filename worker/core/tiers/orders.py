@@ -65,16 +65,16 @@ class Orders(Generic[FileId]):
     def coldest(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
         """Files in the order in which they should leave; memory has its own order where it is asked for alone."""
         in_memory = self._memory_directories.issuperset(directories)
-        return self._told((self.memory if in_memory else self.disk).coldest(directories))
+        return self._views((self.memory if in_memory else self.disk).coldest(directories))
 
     @property
     def heat(self) -> Heat[FileId]:
         """The order of disks for files of all tiers: what upkeep compares tiers by."""
         return Heat(
-            lambda directories: self._told(self.disk.coldest(directories)),
-            lambda directories: self._told(self.disk.hottest(directories)),
+            lambda directories: self._views(self.disk.coldest(directories)),
+            lambda directories: self._views(self.disk.hottest(directories)),
             self.disk.score,
         )
 
-    def _told(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:
+    def _views(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:
         return (view for view in map(self._facts, files) if view is not None)

@@ -153,7 +153,7 @@ class Accepting:
     """Whether new files are taken: the masters know us, and we are not about to end."""
 
     yes: bool
-    why_not: str = ""
+    reason: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -239,7 +239,7 @@ class Refuse:
 
     ticket: Ticket
     status: Status
-    why: str
+    reason: str
 
 
 Effect = Create | WriteBody | SealFile | Drop | Done | Refuse
@@ -268,7 +268,7 @@ class MapFiles:
     """All files that this worker is writing."""
 
     incarnation: Incarnation
-    accepting: Accepting = Accepting(yes=False, why_not="this worker is starting")
+    accepting: Accepting = Accepting(yes=False, reason="this worker is starting")
     draining: bool = False
     #: files that may be written at a time
     most: int = OPEN_FILES_MAX
@@ -276,7 +276,7 @@ class MapFiles:
     #: files that have an owner, by connection and handle
     _handles: dict[ConnectionId, dict[int, _File]] = field(default_factory=dict)
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
-    _turned_away: RefusedMaps = field(default_factory=RefusedMaps)
+    _refused_maps: RefusedMaps = field(default_factory=RefusedMaps)
     _next_handle: int = 1
     #: Seal effects that have not ended
     seals: int = 0
@@ -292,7 +292,7 @@ class MapFiles:
             case PushAsked():
                 return [self._push(event)]
             case OpenAsked():
-                return [self._why_not_open(event) or self._open(event)]
+                return [self._open_refusal(event) or self._open(event)]
             case SealAsked():
                 return [self._seal(event)]
             case AbortAsked():
@@ -319,7 +319,7 @@ class MapFiles:
             case SetDraining():
                 self.draining = event.yes
                 if not event.yes:
-                    self._turned_away.forget()
+                    self._refused_maps.forget()
             case _:
                 assert_never(event)
         return []
@@ -360,22 +360,22 @@ class MapFiles:
 
     # Requests.
 
-    def _why_not_open(self, event: OpenAsked) -> Refuse | None:
+    def _open_refusal(self, event: OpenAsked) -> Refuse | None:
         """The fixed order of questions; the first that is answered badly decides."""
         request, ticket = event.request, event.ticket
         old = self._files.get(request.file)
         if not self.accepting.yes:
-            return Refuse(ticket, Status.UNAVAILABLE, self.accepting.why_not)
+            return Refuse(ticket, Status.UNAVAILABLE, self.accepting.reason)
         if request.file.shuffle in self._forgotten:
             return Refuse(ticket, Status.UNKNOWN_SHUFFLE, f"the masters have forgotten {request.file.shuffle}")
         if request.incarnation not in (0, self.incarnation):
-            why = f"this is incarnation {self.incarnation}, not {request.incarnation}"
-            return Refuse(ticket, Status.STALE_INCARNATION, why)
+            reason = f"this is incarnation {self.incarnation}, not {request.incarnation}"
+            return Refuse(ticket, Status.STALE_INCARNATION, reason)
         if not 1 <= request.partitions <= PARTITIONS_MAX:
             return Refuse(
                 ticket, Status.BAD_REQUEST, f"{request.partitions} partitions; 1 to {PARTITIONS_MAX} are allowed"
             )
-        if self.draining and old is None and not self._turned_away.is_back(request.file):
+        if self.draining and old is None and not self._refused_maps.is_back(request.file):
             return Refuse(ticket, Status.HARD_SPLIT, "this worker drains; the next one of the ring takes the file")
         if old is not None and old.life == FileLife.FAILED:
             return Refuse(ticket, Status.FAILED_COPY, f"{request.file} failed here before")

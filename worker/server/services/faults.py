@@ -63,16 +63,16 @@ class Faults:
         return [*self._of_disks(), *self.others]
 
     def _of_disks(self) -> list[str]:
-        told = []
+        problems = []
         if self.delay_seconds:
-            told.append(f"disk_delay={self.delay_seconds}s")
+            problems.append(f"disk_delay={self.delay_seconds}s")
         if self.bytes_per_second:
-            told.append(f"disk_rate={self.bytes_per_second}B/s")
+            problems.append(f"disk_rate={self.bytes_per_second}B/s")
         if self.error_rate:
             after = f" after {self.error_after} B" if self.error_after else ""
             times = f", {self.error_count} times" if self.error_count else ""
-            told.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after}{times})")
-        return told
+            problems.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after}{times})")
+        return problems
 
     def door(self, env: Env) -> Env:
         """The door with disks that fail and delay as asked."""
@@ -110,7 +110,7 @@ class Faults:
     def _healed(self) -> bool:
         return 0 < self.error_count <= self._failed
 
-    def room(self, size: int, free: int) -> tuple[int, int]:
+    def capacity_and_free(self, size: int, free: int) -> tuple[int, int]:
         """Capacity and free bytes: what is there, or what the settings leave of it."""
         if not self.error_rate or self._healed or self.error != errno.ENOSPC:
             return size, free
@@ -181,7 +181,7 @@ class FaultyFiles(SystemFiles):
 
     def file_system(self, path: Name) -> FileSystem:
         """What is there, or what the settings leave of it."""
-        return FileSystem(*self._faults.room(*super().file_system(path)))
+        return FileSystem(*self._faults.capacity_and_free(*super().file_system(path)))
 
 
 class FaultyIndexes(SystemIndexes):

@@ -98,10 +98,10 @@ class MapService:
     def _open(self, request: Request, message: MapOpen) -> None:
         self._act(self.files.step(OpenAsked(request.connection.number, request, message)))
 
-    def _open_or_refuse(self, request: Request, message: MapOpen, why_not: HoldfastError | None) -> None:
+    def _open_or_refuse(self, request: Request, message: MapOpen, reason: HoldfastError | None) -> None:
         """The masters have said whether they have the shuffle, or did not in time."""
-        if why_not is not None:
-            self._refuse(request, why_not)
+        if reason is not None:
+            self._refuse(request, reason)
         elif not request.connection.closed:
             self._open(request, message)
 
@@ -145,9 +145,9 @@ class MapService:
         """This worker has a new incarnation."""
         self._act(self.files.step(Began(incarnation)))
 
-    def accept(self, yes: bool, why_not: str = "") -> None:
+    def accept(self, yes: bool, reason: str = "") -> None:
         """Take new files, or refuse them."""
-        self._act(self.files.step(Accepting(yes, why_not)))
+        self._act(self.files.step(Accepting(yes, reason)))
 
     def drain(self, yes: bool) -> None:
         """Send new files to other workers, or take them again."""
@@ -172,7 +172,7 @@ class MapService:
                 case Done():
                     _request(effect.ticket).connection.reply(_request(effect.ticket).header)
                 case Refuse():
-                    self._refuse(_request(effect.ticket), error_for(effect.status, effect.why))
+                    self._refuse(_request(effect.ticket), error_for(effect.status, effect.reason))
                 case WriteBody():
                     raise AssertionError("an Append needs the body; push() does it")
                 case _:
@@ -268,7 +268,7 @@ class MapService:
         try:
             self._store.abort(file)
         except HoldfastError as error:
-            log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, why=error)
+            log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, reason=error)
 
     def _refuse(self, request: Request, error: HoldfastError) -> None:
         self._counters.refused(error.status)

@@ -101,7 +101,7 @@ class Away:
         self._claiming = env.threads.lock()
         self._guard = env.threads.lock()
         #: which streams may fetch; loop thread only
-        self.seats = FetchLeases(FETCHED_BYTES_MAX, env.clock.now_ns)
+        self.leases = FetchLeases(FETCHED_BYTES_MAX, env.clock.now_ns)
         self._loans = Loans()
 
     # files

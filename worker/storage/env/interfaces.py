@@ -235,8 +235,8 @@ class Files(ABC):
         """The file system that a path lies on."""
 
     @abstractmethod
-    def first_link(self, root: Name, spared: Callable[[str], bool]) -> str | None:
-        """A symbolic link below a folder that is not `spared`."""
+    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
+        """What is neither file nor folder below a folder; links may be `spared`."""
 
     # what is made of these
 

@@ -1,7 +1,4 @@
-"""The real files: the file systems of this machine, as thinly as can be; see interfaces.py for what each call promises.
-
-Loads little, since the processes of check.py do.
-"""
+"""The files of this machine; see interfaces.py. Loads little: the checks of a start use it."""
 
 from __future__ import annotations
 
@@ -17,17 +14,7 @@ from pathlib import Path
 from holdfast.common.system import links, locks
 from holdfast.common.system.links import NO_LINK
 from holdfast.common.system.modes import FILE_MODE, FOLDER_MODE
-from holdfast.worker.storage.env.interfaces import (
-    GATHER_MAX,
-    Data,
-    Entry,
-    Files,
-    FileSystem,
-    Handle,
-    Kind,
-    Name,
-    Stat,
-)
+from holdfast.worker.storage.env.interfaces import GATHER_MAX, Data, Entry, Files, FileSystem, Handle, Kind, Name, Stat
 
 _SYNC_FILE_RANGE_WRITE = 2
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
@@ -228,7 +215,7 @@ class SystemFiles(Files):
             return [_entry(one) for one in found]
 
     def sizes(self, folder: Name, wanted: Callable[[Entry], bool]) -> list[tuple[Entry, int]]:
-        found: list[tuple[Entry, int]] = []
+        found = []
         with _opened(str(folder)) as fd, os.scandir(fd) as listed:  # by descriptor: a path would be walked for each
             for one in listed:
                 entry = _entry(one)
@@ -242,5 +229,5 @@ class SystemFiles(Files):
         found = os.statvfs(path)
         return FileSystem(found.f_blocks * found.f_frsize, found.f_bavail * found.f_frsize)
 
-    def first_link(self, root: Name, spared: Callable[[str], bool]) -> str | None:
-        return links.first_link(str(root), spared)
+    def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
+        return links.first_foreign(str(root), spared)

@@ -115,9 +115,9 @@ def open_offline(path: str, env: Env | None = None) -> Offline:
     root = Path(files.real_path(path))
     if not files.exists(root / names.IDENTITY) and not files.exists(root / names.INDEX_DATA):
         raise ConfigError(f"{path} is not a storage directory: it has neither an identity nor an index")
-    link = files.first_link(root, partial(names.is_data_file, str(root)))
-    if link is not None:
-        raise ConfigError(sentence(link))
+    foreign = files.first_foreign(root, partial(names.is_data_file, str(root)))
+    if foreign is not None:
+        raise ConfigError(sentence(foreign))
     offline = Offline(env, root, _lock(env, root))
     _read_small(offline)
     _read_index(offline)

@@ -27,15 +27,15 @@ def test_everything_of_an_application_is_added_up() -> None:
     assert by_application([]) == []
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_what_is_reported_is_bounded() -> None:
     """The largest applications and their largest shuffles; what an application holds is told whole all the same."""
     found = [
         (key(instance, shuffle), UsageTotals(10 * at + shuffle, 1))
         for at, instance in enumerate((ONE, TWO, THREE))
         for shuffle in range(5)
     ]
-    told = by_application(found, applications_max=2, shuffles_max=1)
-    assert told == [
+    usages = by_application(found, applications_max=2, shuffles_max=1)
+    assert usages == [
         ApplicationUsage(THREE, UsageTotals(110, 5), [(4, UsageTotals(24, 1))]),
         ApplicationUsage(TWO, UsageTotals(60, 5), [(4, UsageTotals(14, 1))]),
     ]
