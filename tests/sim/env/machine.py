@@ -77,7 +77,7 @@ class SimChecks:
 
     def start(self, what: str, root: str) -> SimCheck:
         from holdfast.worker.storage import check, names
-        from holdfast.worker.storage.index import unprotect
+        from holdfast.worker.storage.index.index import unprotect
 
         try:
             if what == "data":
