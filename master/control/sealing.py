@@ -172,7 +172,7 @@ class Sealing:
                 del self._commits[key]
                 self._sealing.pop(key, None)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log_event(LogEvent.COMMIT_FAILED, shuffle=key, why=error)
+                log_event(LogEvent.COMMIT_FAILED, shuffle=key, reason=error)
             self._leader.waiters.wake((key,))
 
         task.add_done_callback(end)
@@ -280,7 +280,7 @@ class Sealing:
                 alive = self._asker.worker(key, number).alive
                 pause_s = asked.failed(worker, error, None if alive else self._silence(key, number, now), now)
                 if pause_s is None:
-                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, why=error)
+                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, reason=error)
                     self.counts.given_up += 1
                     return
                 changed.set()

@@ -176,7 +176,7 @@ class Leader:
                 await self._judge()
             except HoldfastError as error:
                 # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
-                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, why=error)
+                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, reason=error)
 
     async def _judge(self) -> None:
         workers, applications = self.node.local(

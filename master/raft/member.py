@@ -283,7 +283,7 @@ class RaftMember:
         """Clock time of the next `tick` needed even if nothing comes in; None for never."""
         if self.raft.commit_index > self.raft.applied_index and not self.gate.installing:
             return self._clock()
-        if self._queue and self.serving and self._handing is None and self._room():
+        if self._queue and self.serving and self._handing is None and self._may_propose():
             return self._clock()
         if not self._nodes and self.raft.role == LEADER and self.journal.last_index > self.raft.commit_index:
             return self._clock()
@@ -350,9 +350,9 @@ class RaftMember:
             future.set_exception(OutcomeUnknown("leadership was lost before the command's fate was known"))
 
     def _fail_reads(self, error: RaftError) -> None:
-        reads = self._new_reads + (self._round[1] if self._round else [])
+        pending = self._new_reads + (self._round[1] if self._round else [])
         self._new_reads, self._round = [], None
-        for read in reads:
+        for read in pending:
             read.future.set_exception(error)
 
     # proposals and reads
@@ -363,7 +363,7 @@ class RaftMember:
             return
         index, term = self.journal.last_index, self.raft.term
         end, taken = index + TAKE_COMMANDS, 0
-        while self._queue and index < end and taken < TAKE_BYTES and self._room():
+        while self._queue and index < end and taken < TAKE_BYTES and self._may_propose():
             entry, future = self._queue.popleft()
             self._queue_bytes -= len(entry)
             self._inflight_bytes += len(entry)
@@ -372,7 +372,7 @@ class RaftMember:
             self.journal.add(entry, index, term)
             self._inflight[index] = (term, future)
 
-    def _room(self) -> bool:
+    def _may_propose(self) -> bool:
         settings = self.settings
         return self._inflight_bytes < settings.queue_bytes and len(self._inflight) < settings.queue_commands
 
@@ -384,19 +384,19 @@ class RaftMember:
                 self._settle()
             return
         if self._round is not None and self.gate.confirmed_seq() > self._round[0]:
-            reads, self._round = self._round[1], None
-            self._run_reads(reads)
+            pending, self._round = self._round[1], None
+            self._run_reads(pending)
         if self._new_reads and self._round is None:
-            reads, self._new_reads = self._new_reads, []
+            pending, self._new_reads = self._new_reads, []
             if not self._nodes:
-                self._run_reads(reads)
+                self._run_reads(pending)
                 return
-            self._round = (self.gate.last_seq, reads)
+            self._round = (self.gate.last_seq, pending)
             self.raft._SyncObj__sendAppendEntries()
 
-    def _run_reads(self, reads: list[_Read]) -> None:
+    def _run_reads(self, pending: list[_Read]) -> None:
         with self.lock:
-            for read in reads:
+            for read in pending:
                 run_read(read.fn, self.machine, read.future)
 
     # apply

@@ -117,8 +117,8 @@ def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, t
         shuffle = below.shuffles[number]
         message = to_message(shuffle, without=("assignment", "winners", "manifest", "moves"))
         yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners, shuffle.manifest, *shuffle.moves)
-    for state in sorted(below.heads):
-        for begin, end, generation in below.heads[state]:
+    for state in sorted(below.highest):
+        for begin, end, generation in below.highest[state]:
             head = pb.Head(instance=instance, shuffle=begin, generation=generation, shuffles=end - begin, state=state)
             yield pb.Record(head=head), ()
 
@@ -148,7 +148,7 @@ def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> Non
 
 def _load_head(tables: StateTables, message: Any, _: list[bytes]) -> None:
     run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
-    _below(tables, message.instance).heads.setdefault(message.state, HighestGenerations()).append(run)
+    _below(tables, message.instance).highest.setdefault(message.state, HighestGenerations()).append(run)
 
 
 def _load_gone(tables: StateTables, message: Any, _: list[bytes]) -> None:
