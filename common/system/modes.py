@@ -25,7 +25,7 @@ def keep_private() -> None:
 def close_to_others(root: Path) -> None:
     """Take from everybody else what they may do with `root` and what is in it. What belongs to somebody else cannot be
     changed; both are logged."""
-    from holdfast.common.log_events import LogEvent  # loads much; who only needs the modes starts quickly
+    from holdfast.common.log_events import LogEvent  # what a start waits for needs the modes alone
     from holdfast.common.system.log import log_event
 
     try:

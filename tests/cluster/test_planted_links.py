@@ -18,13 +18,12 @@ from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import ConfigError
 from holdfast.master.backup import RESTORED
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
-from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.names import is_data_file
 from holdfast.worker.storage.offline.offline import open_offline
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
-from tests.support.storage_env import Disk
+from tests.support.storage_env import Disk, env_of
 
 pytestmark = pytest.mark.timeout(300)
 VICTIM = b"not Holdfast's, and a line long"
@@ -206,7 +205,7 @@ def test_a_special_file_that_comes_while_a_worker_works_stops_nothing(tmp_path: 
             (tmp_path / name).unlink(missing_ok=True)
     make_fifo(tmp_path / "name")
     with suppress(OSError):
-        OpenFiles(system(), 1).open(str(tmp_path / "name"))
+        OpenFiles(env_of(), 1).open(str(tmp_path / "name"))
 
 
 @pytest.mark.timeout(30)

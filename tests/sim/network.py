@@ -163,6 +163,8 @@ class ServerEnd:
     def __init__(self, link: Link, role: Role, number: int) -> None:
         self.link, self.role, self.number = link, role, number
         self.peer = f"{link.source.host}:{number}"
+        #: whose it is: without security nobody knows
+        self.owner: tuple[bytes, ...] = ()
         #: looks at answers before they go
         self.watch: Callable[[ServerEnd, FrameHeader, bytes], None] = lambda *_: None
         #: requests whose answers are watched: meta and body, by header
@@ -180,6 +182,9 @@ class ServerEnd:
     def crowded(self) -> bool:
         """Enough waits to be sent."""
         return self._frames >= FRAMES_MAX
+
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        return self.owner or (instance,)
 
     def reply(self, header: FrameHeader, meta: bytes = b"", *body: Any) -> None:
         self.watch(self, header, meta)

@@ -393,7 +393,7 @@ def folders_of_others_are_synced() -> list[Swap]:
     """A4: whoever syncs a folder syncs all that are known, also those of shuffles that go this moment."""
 
     def unsynced(self: Any, folder: Any) -> Any:
-        return *original(self, folder), *((each, -1) for each in self.known())
+        return (*original(self, folder), *[(one, -1) for one in sorted(self.known())])
 
     original = Folders.unsynced
     return [(Folders, "unsynced", unsynced)]

@@ -119,13 +119,13 @@ def check_index(data: memoryview) -> IndexReport:
 
 def check_file(files: Files, path: str) -> IndexReport:
     """Check the data.mdb at `path`; raises LmdbDamagedError, or OSError if it cannot be read."""
-    handle = files.open(path)
-    size = files.size(handle)
+    file = files.open(path)
+    size = files.size(file)
     if not size:
         raise LmdbDamagedError("the index is empty")
     for offset in range(0, size, _READ_BYTES):  # brings it into the page cache in order, not page by page
-        files.read_ahead(handle, offset, _READ_BYTES)
-    with files.map(handle, size) as data:
+        files.read_ahead(file, offset, _READ_BYTES)
+    with files.map(file, size) as data:
         return check_index(data)
 
 

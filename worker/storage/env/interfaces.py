@@ -236,7 +236,7 @@ class Files(ABC):
 
     @abstractmethod
     def first_foreign(self, root: Name, spared: Callable[[str], bool]) -> str | None:
-        """A symbolic link below a folder that is not `spared`."""
+        """What is neither file nor folder below a folder; links may be `spared`."""
 
     # what is made of these
 

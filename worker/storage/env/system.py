@@ -1,4 +1,4 @@
-"""The real door: files, LMDB, threads, clocks. As thin as it can be; see interfaces.py for what each call promises."""
+"""The real door: files, LMDB, threads, clock. As thin as it can be; see interfaces.py for what each call promises."""
 
 from __future__ import annotations
 

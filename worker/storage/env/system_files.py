@@ -1,7 +1,4 @@
-"""The real files: the file systems of this machine, as thinly as can be; see interfaces.py for what each call promises.
-
-Loads little, since the processes of check.py do.
-"""
+"""The files of this machine; see interfaces.py. Loads little: the checks of a start use it."""
 
 from __future__ import annotations
 
@@ -17,17 +14,7 @@ from pathlib import Path
 from holdfast.common.system import links, locks
 from holdfast.common.system.links import NO_LINK
 from holdfast.common.system.modes import FILE_MODE, FOLDER_MODE
-from holdfast.worker.storage.env.interfaces import (
-    GATHER_MAX,
-    Data,
-    Entry,
-    Files,
-    FileSystem,
-    Handle,
-    Kind,
-    Name,
-    Stat,
-)
+from holdfast.worker.storage.env.interfaces import GATHER_MAX, Data, Entry, Files, FileSystem, Handle, Kind, Name, Stat
 
 _SYNC_FILE_RANGE_WRITE = 2
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
@@ -197,12 +184,13 @@ class SystemFiles(Files):
         return True
 
     def make_folders(self, path: Name) -> None:
-        text = os.path.abspath(path)
+        text = os.path.realpath(path)
         if os.path.isdir(text):
             return
-        self.make_folders(os.path.dirname(text))
-        os.mkdir(text, FOLDER_MODE)
-        self.sync_folder(os.path.dirname(text))
+        above = os.path.dirname(text)
+        self.make_folders(above)
+        self.make_folder(text)
+        self.sync_folder(above)
 
     def remove_folder(self, path: Name) -> None:
         os.rmdir(path)
@@ -238,7 +226,7 @@ class SystemFiles(Files):
             return [_entry(one) for one in found]
 
     def sizes(self, folder: Name, wanted: Callable[[Entry], bool]) -> list[tuple[Entry, int]]:
-        found: list[tuple[Entry, int]] = []
+        found = []
         with _opened(str(folder)) as fd, os.scandir(fd) as listed:  # by descriptor: a path would be walked for each
             for one in listed:
                 entry = _entry(one)

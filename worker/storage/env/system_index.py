@@ -1,4 +1,4 @@
-"""The real indexes: LMDB. As thin as it can be; see interfaces.py for what each call promises."""
+"""LMDB; see interfaces.py for what each call promises."""
 
 from __future__ import annotations
 
