@@ -421,7 +421,7 @@ def plain(fact: object) -> object:
 
 
 def facts_text(facts: Mapping[str, object]) -> str:
-    """`worker=w3 why="it is gone"`: what has spaces, quotes or equal signs stands in quotes."""
+    """`worker=w3 reason="it is gone"`: what has spaces, quotes or equal signs stands in quotes."""
     return " ".join(f"{key}={_quoted(plain(fact))}" for key, fact in facts.items())
 
 

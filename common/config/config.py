@@ -115,7 +115,9 @@ class RaftSection:
     )
     heartbeat: Duration = duration("100ms", "A quarter of the least election timeout: three may be lost unnoticed.")
     snapshot_entries: int = setting(20_000, "Log entries after which the state is written out and the log is cut.")
-    snapshot_bytes: Size = size("64MiB", "The same by size of the log, which bounds the time of a restart.")
+    snapshot_bytes: Size = size(
+        "64MiB", "At most, by size of the log: it is also cut where it is as long as the state, and 1 MiB."
+    )
 
     def __post_init__(self) -> None:
         if self.election_timeout_max.ns < self.election_timeout_min.ns + self.heartbeat.ns:

@@ -73,7 +73,7 @@ def _message(body: bytes) -> str:
     """The message of a Connect error body; the body itself where it is none."""
     text = body[:2000].decode("utf-8", "replace")
     try:
-        told = read_json(body[:2000])
+        error = read_json(body[:2000])
     except ValueError:
         return text
-    return str(told.get("message", text)) if isinstance(told, dict) else text
+    return str(error.get("message", text)) if isinstance(error, dict) else text

@@ -206,6 +206,7 @@ class ControlClient:
                 self._numbers = _Numbers(secrets.token_bytes(16), self.raft_index)
             numbers, tries = self._numbers, _Tries()
             call.client, call.number, call.raft_index = numbers.client, await numbers.take(end), numbers.drawn_index
+            call.open_from = numbers.open_from
             try:
                 return await self._until(end, method, numbered.SerializeToString(), tries)
             except HoldfastError as error:
@@ -418,6 +419,11 @@ class _Numbers:
                 return self._last
         except TimeoutError:
             raise RetryError(f"{len(self._open)} calls of this client wait for their answers") from None
+
+    @property
+    def open_from(self) -> int:
+        """The lowest number under way, where there is one: all below are over, and may be forgotten."""
+        return next(iter(self._open))
 
     def give_back(self, number: int) -> None:
         """A call came to its end."""

@@ -127,7 +127,7 @@ def die(error: BaseException) -> None:
     """Say what happened and end the process without any cleaning up."""
     of_the_disk = isinstance(error, StorageFailed)
     if of_the_disk:
-        log_event(LogEvent.RAFT_DISK_FAILED, why=error)
+        log_event(LogEvent.RAFT_DISK_FAILED, reason=error)
     else:
         log_event(LogEvent.RAFT_FAILED, trace=error)
     sys.stderr.flush()

@@ -62,6 +62,10 @@ class Snapshots(Protocol):
     def current(self) -> SnapshotId | None:
         """The snapshot a restart would use."""
 
+    @property
+    def length(self) -> int:
+        """Its bytes; 0 if there is none."""
+
     def write(self, last: SnapshotId, chunks: Iterable[bytes]) -> int:
         """Make a new current snapshot; the body's length. May run on any thread."""
 
@@ -103,12 +107,18 @@ class FileSnapshots:
             make_folders(directory)
         self._receiving: tuple[SnapshotId, int, BinaryIO] | None = None
         self._current = self.verify(self._file) if self._file.exists() else None
+        self._length = self._file.stat().st_size if self._current else 0
         self._pause = pause
 
     @property
     def current(self) -> SnapshotId | None:
         """See `Snapshots`."""
         return self._current
+
+    @property
+    def length(self) -> int:
+        """See `Snapshots`."""
+        return self._length
 
     def _damaged(self, path: Path, what: str) -> StorageDamaged:
         return StorageDamaged(f"Raft snapshot {path} {what}. {WAY_OUT}")
@@ -163,7 +173,7 @@ class FileSnapshots:
         with writing(self._directory):
             path.replace(self._file)
             sync_directory(self._directory)
-        self._current = last
+        self._current, self._length = last, self._file.stat().st_size
 
     def chunks(self) -> Iterator[bytes]:
         """See `Snapshots`."""
