@@ -18,8 +18,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import re
+import sys
 import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -42,8 +42,10 @@ Path = tuple[str | int, ...]
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 DURATION_UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-_QUANTITY = re.compile(r"(-?)(\d{1,15})\s*([A-Za-z]*)")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+#: Of any number here: bytes, nanoseconds, counts.
+_MOST = (1 << 63) - 1
+_QUANTITY = re.compile(r"(-?)(\d{1,15})\s*([A-Za-z]*)", re.ASCII)
+_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -97,8 +99,8 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     Raises ConfigError with all problems found.
     """
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = read_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from error
     problems: list[tuple[Path, str]] = []
     variables = _override(kind, tables, environ, prefix, problems)
@@ -110,9 +112,17 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     return value
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """Return what the TOML holds. Raises ValueError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def place(kind: type[object], text: str, environ: Mapping[str, str], prefix: str, source: str, path: Path) -> str:
     """Where a key of a text that `parse` takes is written, as its errors tell it."""
-    variables = _override(kind, tomllib.loads(text), environ, prefix, [])
+    variables = _override(kind, read_toml(text), environ, prefix, [])
     return _place(path, _lines_of(text), variables, source)
 
 
@@ -191,11 +201,13 @@ def _read_text(value: object) -> str:
 def _read_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(f"wants a whole number that is not negative, not {shown(value)}")
+    if value > _MOST:
+        raise ConfigError(f"wants a whole number below 2^63, not {shown(value)}")
     return value
 
 
 def _read_number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise ConfigError(f"wants a number that is not negative, not {shown(value)}")
     return float(value)
 
@@ -253,12 +265,18 @@ def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
         return 0
     if unit not in units:
         raise ConfigError(f"wants {wanted}, not {shown(value)}; the units are {', '.join(units)}")
-    return (-1 if sign else 1) * int(digits) * units[unit]
+    number = int(digits) * units[unit]
+    if number > _MOST:
+        raise ConfigError(f"wants {wanted}, not {shown(value)}, which is more than can be counted")
+    return -number if sign else number
 
 
 def shown(value: object) -> str:
     """A value as an error repeats it: as TOML, and not too long."""
-    text = repr(value) if not isinstance(value, str | bool) else render_value(value)
+    try:
+        text = repr(value) if not isinstance(value, str | bool) else render_value(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of levels
+        return "what is too long to be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -373,8 +391,8 @@ def _from_variable(hint: Any, text: str, path: Path, problems: list[tuple[Path, 
     if typing.get_origin(hint) is tuple and not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return read_toml(f"value = {text}")["value"]
+    except ValueError:
         problems.append((path, f"{_name(path)} cannot be read from {shown(text)}; write it as in the file"))
         return text
 

@@ -55,6 +55,16 @@ def test_values_and_units():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("a = " + "[" * 5_000, "h.toml: not valid TOML: it is nested too deeply"),
+        (f"a = {'9' * 5_000}", "h.toml: not valid TOML: Exceeds the limit"),
+        (f"worker.name{'.a' * 5_000} = 1", "wants text in quotes, not what is too long to be shown"),
+        (f"worker.name = 0x{'f' * 5_000}", "wants text in quotes, not what is too long to be shown"),
+        (f"tiers.lrfu_attenuation = 0x{'f' * 500}", "wants a number that is not negative"),
+        (f"tiers.range = {1 << 63}", "below 2^63"),
+        ('raft.heartbeat = "999999999999999d"', "more than can be counted"),
+        ('worker.memory = "999999999999999TiB"', "more than can be counted"),
+        ('worker.memory = "٣GiB"', "wants a size"),
+        ('worker.masters = ["a:٣"]', 'wants "host:port"'),
         ("[wroker]", 'h.toml line 1: the configuration has no section "wroker"; did you mean "worker"?'),
         ('[worker]\n\nmemroy = "1GiB"', 'h.toml line 3: [worker] has no key "memroy"; did you mean "memory"?'),
         ("worker.zzz = 1", 'h.toml line 1: [worker] has no key "zzz"; known are name, host'),
@@ -150,6 +160,8 @@ def test_environment_wins_over_the_file():
     [
         ("HOLDFAST_WORKER_MEMROY", "1GiB", '[worker] has no key "memroy"; did you mean "memory"?'),
         ("HOLDFAST_WORKER_DATA_PORT", "many", 'worker.data_port cannot be read from "many"'),
+        ("HOLDFAST_WORKER_DATA_PORT", "9" * 5_000, "worker.data_port cannot be read from"),
+        ("HOLDFAST_WORKER_DIRECTORIES", "[" * 5_000, "worker.directories cannot be read from"),
         ("HOLDFAST_LEASE_WORKER", "10 years", "lease.worker wants a duration"),
     ],
 )
