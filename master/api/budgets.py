@@ -22,7 +22,8 @@ from holdfast.common.shares import Shares
 
 #: A body in proto3 JSON: bytes are base64 there, a third more.
 JSON_BYTES_MAX = CONTROL_MESSAGE_BYTES_MAX * 4 // 3 + 4 * KIB
-#: Bodies of calls, in all, of one user, and kept free for workers, masters and operators.
+#: Bytes of bodies of calls, in all and of one user; and so of the winners that came in them. The reserve is for
+#: workers, masters and operators.
 BODY_BYTES_MAX = 256 * MIB
 BODY_BYTES_EACH_MAX = 96 * MIB
 BODY_BYTES_RESERVED = 32 * MIB

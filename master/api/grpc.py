@@ -110,24 +110,24 @@ def _host(context: Any) -> str:
     return str(context.peer()).rpartition(":")[0]
 
 
-async def _request(messages: AsyncIterator[bytes], room: BudgetRoom) -> bytes:
+async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> bytes:
     """Read the one message of a call into the room that it takes. Raises ProtocolError, RetryError."""
-    room.take(GRPC_MESSAGE_BYTES_MAX)
+    budget_room.take(GRPC_MESSAGE_BYTES_MAX)
     try:
         async with asyncio.timeout(_MESSAGE_SECONDS):
             async for data in messages:
-                room.keep(len(data))
+                budget_room.keep(len(data))
                 return data
     except TimeoutError:
         raise ProtocolError(f"no request within {_MESSAGE_SECONDS:.0f} s", status=Status.BAD_REQUEST) from None
     raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
 
 
-async def _send(reply: Message, room: BudgetRoom, context: Any) -> None:
+async def _send(reply: Message, budget_room: BudgetRoom, context: Any) -> None:
     """Return when gRPC has sent an answer into the room that it takes. Raises RetryError."""
     size = reply.ByteSize()
     if size > SMALL_BYTES:
-        room.take(size)
+        budget_room.take(size)
     try:
         async with asyncio.timeout(_MESSAGE_SECONDS):
             await context.write(reply.SerializeToString())
@@ -144,13 +144,13 @@ async def _answer(
         caller = _identify(security, context)
         handlers.admit(method, caller)
         asker = budgets.asker(caller, _host(context), method)
-        with budgets.rpc(asker) as place:
-            place.take(1)
-            with budgets.body(asker) as room:
-                request = handlers.parse(method, await _request(messages, room))
+        with budgets.rpc(asker) as rpc:
+            rpc.take(1)
+            with budgets.body(asker) as budget_room:
+                request = handlers.parse(method, await _request(messages, budget_room))
                 reply = await handlers.call(method, request, caller, asker)
-            with budgets.answer(asker) as room:
-                await _send(reply, room, context)
+            with budgets.answer(asker) as budget_room:
+                await _send(reply, budget_room, context)
     except HoldfastError as error:
         return without_frames(error)
     return None

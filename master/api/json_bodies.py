@@ -51,10 +51,10 @@ def _read(method: Method, body: bytes | bytearray) -> Message:
             status=Status.TOO_LARGE,
         )
     try:
-        told = read_json(body or b"{}")
-        if not isinstance(told, dict):
+        document = read_json(body or b"{}")
+        if not isinstance(document, dict):
             raise ValueError("it is not an object")
-        json_format.ParseDict(told, request, max_recursion_depth=_DEPTH_MAX)
+        json_format.ParseDict(document, request, max_recursion_depth=_DEPTH_MAX)
     except (json_format.ParseError, ValueError) as error:
         raise ProtocolError(
             f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST

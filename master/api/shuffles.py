@@ -182,9 +182,9 @@ class Shuffles:
         key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
-        locations, room = await self._reviver.revive(shuffle, request)
+        locations, limits_met = await self._reviver.revive(shuffle, request)
         workers = self._addresses({worker for each in locations for worker in (each.primary, each.replica)})
-        return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=room)
+        return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=limits_met)
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
         """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""

@@ -25,7 +25,6 @@ from functools import partial
 from holdfast.common.errors import GiveUpError, HoldfastError, NotLeaderError, RetryError
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
@@ -33,6 +32,7 @@ from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import said
 from holdfast.master.api.access import share_owner
+from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.core.commit import FinalWord, SealRound, Seen, is_committed
 from holdfast.master.core.seals import Seals
@@ -49,9 +49,6 @@ COMMITS_MAX = 1_024
 COMMITS_AT_WORKER_MAX = 512
 #: Calls that wait for a commit: half of those that a master has under way, so that heartbeats always get in.
 WAITING_MAX = 1_024
-#: Winners of commits under way, in all and of one user: as much as bodies of calls may be (api/budgets.py).
-WINNERS_BYTES_MAX = 256 * MIB
-WINNERS_BYTES_EACH_MAX = 96 * MIB
 _PAUSE_S = 0.05
 #: Workers that a line of the log names.
 _NAMED_MAX = 10
@@ -97,7 +94,7 @@ class Sealing:
         self._running = Shares(COMMITS_MAX)
         self._waiting = Shares(WAITING_MAX)
         #: bytes of winners of commits under way, whose callers may have gone
-        self.winners = Shares(WINNERS_BYTES_MAX, WINNERS_BYTES_EACH_MAX)
+        self.winners = Shares(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX)
         self._at_worker = Shares(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
         self.counts = SealCounts()
         leader.listeners.append(self._led)
@@ -175,7 +172,7 @@ class Sealing:
                 del self._commits[key]
                 self._sealing.pop(key, None)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log_event(LogEvent.COMMIT_FAILED, shuffle=key, why=error)
+                log_event(LogEvent.COMMIT_FAILED, shuffle=key, reason=error)
             self._leader.waiters.wake((key,))
 
         task.add_done_callback(end)
@@ -283,7 +280,7 @@ class Sealing:
                 alive = self._asker.worker(key, number).alive
                 pause_s = asked.failed(worker, error, None if alive else self._silence(key, number, now), now)
                 if pause_s is None:
-                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, why=error)
+                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, reason=error)
                     self.counts.given_up += 1
                     return
                 changed.set()

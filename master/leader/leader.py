@@ -91,7 +91,7 @@ class Leader:
         self.liveness = Liveness(
             Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
         )
-        self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
+        self._addresses: dict[str, str] = {peer.name: str(peer.http) for peer in config.master.peers}
         #: what happened, for people
         self.events = Events(config.master.name, self.now_ms)
         self.proposer = Proposer(node, self.now_ms, self.http_of)
@@ -176,7 +176,7 @@ class Leader:
                 await self._judge()
             except HoldfastError as error:
                 # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
-                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, why=error)
+                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, reason=error)
 
     async def _judge(self) -> None:
         workers, applications = self.node.local(
@@ -239,10 +239,10 @@ class Leader:
         user = user_of(CALLER.get(), self.owner)
         if user is not None:
             self._callers.heard(call.client, user, self.now_ns())
-        client, number, drawn = call.client, call.number, call.raft_index
+        client, number, drawn, open_from = call.client, call.number, call.raft_index, call.open_from
         request.ClearField("call")
         digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
-        return cmd.Command(body, client, number, drawn, digest.digest())
+        return cmd.Command(body, client, number, drawn, digest.digest(), open_from)
 
     def owner(self, instance: bytes) -> str | None:
         """The user of an application, None if this master knows none."""

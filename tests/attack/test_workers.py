@@ -108,8 +108,8 @@ def test_a16_streams_that_read_nothing_take_little(cluster: LocalCluster, attack
 
 def test_a16_no_tenant_opens_all_epochs_of_a_worker(cluster: LocalCluster) -> None:
     """A tenant opens one epoch after the other on a worker: it has four fifths of what its user may have, which is four
-    fifths of those that there may be, and is told NO_ROOM from then on. Another tenant opens epochs on the same worker, and an honest job is exact. The first one had
-    all of them, and nobody else could push there."""
+    fifths of those that there may be, and is told NO_ROOM from then on. Another tenant opens epochs on the same worker,
+    and an honest job is exact. The first one had all of them, and nobody else could push there."""
     others: list[Counter[str]] = []
 
     def until(_: Target) -> Callable[[], bool]:

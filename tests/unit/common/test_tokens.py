@@ -138,6 +138,13 @@ def test_kinds_are_asked_for_by_name() -> None:
         must_be(viewer, TokenKind.ADMIN, TokenKind.SERVER)
 
 
+@pytest.mark.parametrize("token", ["é", "a\r\nHost: b", "a b", "\ud800", "a\0"])
+def test_what_no_header_can_carry_is_no_token(token: str) -> None:
+    """It is refused where it is given; a call ended with an error of coding, or with headers that nobody meant."""
+    with pytest.raises(ConfigError, match="is none"):
+        Credentials("CA", token)
+
+
 def test_credentials_keep_the_newest_token_and_tell_none() -> None:
     """A newer token replaces an older one, never the other way round; repr and str have neither."""
     old, new = (KEEPER.mint(TokenKind.USER, b"etl", NOW, life) for life in (60, 120))
