@@ -108,8 +108,8 @@ class PowerDisk(Disk):
         folder = _Folder()
         for below in path.iterdir():
             if below.name == names.INDEX:
-                continue
-            if below.is_dir():
+                folder.names[below.name] = _Folder()  # what is in it is LMDB's
+            elif below.is_dir():
                 folder.names[below.name] = self._load(below)
             elif below.name != names.LOCK:
                 folder.names[below.name] = file = _File()
