@@ -85,9 +85,7 @@ class ReduceDirectory:
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
         #: bytes of unsealed files whose epochs have their answer, and that nobody will read; they go with their shuffle
         self._aside = aside
-        self._env = env
-        self._files = env.files
-        self._now_ns = env.clock.now_ns
+        self._files, self._now_ns = env.files, env.clock.now_ns
         self._folders = folders
         self._pool, self._lane, self._owner = threads
         self._writers = writers
