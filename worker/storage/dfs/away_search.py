@@ -91,7 +91,7 @@ class AwaySearch:
                 log_event(LogEvent.DFS_SEARCH_INTERNAL_ERROR, trace=error)
                 self.problem = f"{type(error).__name__}: {error}"
             else:
-                self._over.set()
+                self._on_loop(self._over.set)  # behind all that was found
                 return
             self._closing.wait(PAUSE_SECONDS)
 
@@ -126,9 +126,14 @@ class AwaySearch:
             if key.shuffle in self._forgotten:
                 return
             home.index.put_items(data_items(replace(record, epochs=epochs), token))
-            home.note_away(key, token, size)
         self.found += 1
-        self._on_loop(lambda: self._pass_over([one for one, _ in epochs]))
+        self._on_loop(lambda: self._found(home, key, token, size, [one for one, _ in epochs]))
+
+    def _found(self, home: StorageDirectory, key: DataKey, token: bytes, size: int, epochs: Sequence[EpochKey]) -> None:
+        """On the loop, which owns the tables: a file is recorded. One that is deleted meanwhile is not noted again."""
+        if key.shuffle not in self._forgotten:
+            home.note_away(key, token, size)
+            self._pass_over(epochs)
 
     def _has(self, key: EpochKey) -> bool:
         found = False
