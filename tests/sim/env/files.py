@@ -290,7 +290,7 @@ class SimFiles(Files):
             self.make_folder(text)
             self.sync_folder(above)
         elif not self.is_folder(text):
-            raise error(errno.EEXIST, text)
+            raise error(errno.ENOTDIR, text)
 
     def remove_folder(self, path: Name) -> None:
         above, name = _split(path)

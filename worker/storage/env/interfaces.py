@@ -190,7 +190,8 @@ class Files(ABC):
 
     @abstractmethod
     def make_folders(self, path: Name) -> None:
-        """Make a folder and what is missing above it; each new name is on the disk. Raises FileExistsError."""
+        """Make a folder and what is missing above it; each new name is on the disk. Raises OSError if
+        something else is there."""
 
     @abstractmethod
     def remove_folder(self, path: Name) -> None:

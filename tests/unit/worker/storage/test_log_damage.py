@@ -212,6 +212,20 @@ def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
     return reboot
 
 
+def test_the_verdict_on_what_nobody_knows_is_kept(tmp_path: Path, reboot: Callable[[], None]) -> None:
+    """What was called lost since a log lost records of nobody knows what is not called unknown by a start in a later
+    boot, which knows of no damage any more."""
+    world = pushed(tmp_path)
+    (path,) = world.files("*.push")
+    path.unlink()
+    world.start()
+    assert statuses(world, [NEVER]) == [Status.DATA_LOST]
+    world.store.close()
+    reboot()
+    world.start()
+    assert statuses(world, [NEVER]) == [Status.DATA_LOST]
+
+
 def synced_then_written(root: Path) -> World:
     """Four epochs that are SYNCED, one batch each, then four batches of one that is WRITTEN."""
     world = World(root)
