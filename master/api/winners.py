@@ -83,6 +83,6 @@ def _see_reduce(data: bytes) -> Seen:
     digest.update(attempts)
     written = None
     if bitmaps or not maps:
-        bits = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in bitmaps), 0)
-        written = bits.to_bytes(bitmap_bytes(partitions), "little")
+        union = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in bitmaps), 0)
+        written = union.to_bytes(bitmap_bytes(partitions), "little")
     return Seen(maps, partitions, digest.digest(), written=written)

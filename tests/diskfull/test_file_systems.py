@@ -24,7 +24,7 @@ from tests.support.tiers import watched
 SECONDS_MAX = 60.0
 
 
-def _why_not() -> str:
+def _skip_reason() -> str:
     if os.geteuid() != 0:
         return "mounting needs root: run `tox -e diskfull` as root"
     if not os.environ.get("HOLDFAST_OWN_MOUNTS"):
@@ -32,7 +32,7 @@ def _why_not() -> str:
     return ""
 
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(_why_not()), reason=_why_not())]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(_skip_reason()), reason=_skip_reason())]
 
 
 def run(*command: str) -> str:
@@ -83,7 +83,7 @@ def reported(cluster: LocalCluster) -> dict[str, Any]:
     return dict(directory)
 
 
-def told_room(path: Path) -> int:
+def reported_bytes(path: Path) -> int:
     """Free bytes of a file system."""
     return os.statvfs(path).f_bavail
 
@@ -121,7 +121,7 @@ def test_a_disk_that_somebody_else_fills(tmp_path: Path) -> None:
 
         def fill() -> None:
             with other.open("wb", buffering=0) as file:
-                while told_room(root / "w1"):
+                while reported_bytes(root / "w1"):
                     file.write(bytes(1 << 20))
 
         def make_room() -> None:

@@ -78,6 +78,6 @@ class CheckHere:
         return output.getvalue(), None
 
 
-def rooms_of(store: Store, share: float, reserve_bytes: int) -> list[int]:
+def free_of(store: Store, share: float, reserve_bytes: int) -> list[int]:
     """What REDUCE partitions may grow in each directory, in bytes."""
     return [space.room_bytes if space is not None else 0 for space in store.look(share, reserve_bytes)]
