@@ -268,10 +268,12 @@ class Admin:
         return info
 
     def _by_user(self, users: dict[bytes, str]) -> dict[str, UsageTotals]:
-        """What all applications of each user hold together, as quotas judge it; `users` by instance."""
+        """What all applications of each user hold together, as quotas judge it; `users` of those that live."""
         by_user: dict[str, UsageTotals] = {}
-        for instance, user in users.items():
-            by_user[user] = by_user.get(user, UsageTotals()).plus(self._leader.usage.of(instance))
+        usage = self._leader.usage
+        ended = {each.instance: user for user in set(users.values()) for each in usage.ended(user, users)}
+        for instance, user in {**users, **ended}.items():
+            by_user[user] = by_user.get(user, UsageTotals()).plus(usage.of(instance))
         return by_user
 
     def _shuffle(self, shuffle: Shuffle, application: Application, by_user: dict[str, UsageTotals]) -> pb.ShuffleInfo:

@@ -28,12 +28,11 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
-from holdfast.master.api.budgets import SMALL_BYTES, BudgetRoom
+from holdfast.master.api.budgets import RPCS_MAX, SMALL_BYTES, BudgetRoom
 from holdfast.master.api.handlers import Handlers, without_frames
 from holdfast.master.api.statuses import code_of, metadata_of
 
-#: RPCs that gRPC itself lets in, in all and of one connection; long polls are most of them.
-RPCS_MAX = 4_096
+#: RPCs that gRPC itself lets in of one connection.
 STREAMS_MAX = 1_024
 #: Connections open at once; beyond them new ones are closed. Clients of ours use the HTTP port.
 CONNECTIONS_MAX = 1_024
@@ -145,11 +144,13 @@ async def _answer(
         caller = _identify(security, context)
         handlers.admit(method, caller)
         asker = budgets.asker(caller, _host(context), method)
-        with budgets.body(asker) as budget_room:
-            request = handlers.parse(method, await _request(messages, budget_room))
-            reply = await handlers.call(method, request, caller, asker)
-        with budgets.answer(asker) as budget_room:
-            await _send(reply, budget_room, context)
+        with budgets.rpc(asker) as rpc:
+            rpc.take(1)
+            with budgets.body(asker) as budget_room:
+                request = handlers.parse(method, await _request(messages, budget_room))
+                reply = await handlers.call(method, request, caller, asker)
+            with budgets.answer(asker) as budget_room:
+                await _send(reply, budget_room, context)
     except HoldfastError as error:
         return without_frames(error)
     return None

@@ -125,6 +125,7 @@ class Quotas:
         owned = [
             Owned(each.instance, each.name) for each in state.applications.values() if each.user == application.user
         ]
+        owned += self._leader.usage.ended(application.user, state.applications)
         heard = ((worker, state.workers.get(worker)) for worker in self._leader.usage.workers)
         return application, owned, [number for number, worker in heard if worker is None or not worker.alive]
 

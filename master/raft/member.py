@@ -24,6 +24,7 @@ from holdfast.master.raft.errors import (
     Overloaded,
     RaftError,
     StorageDamaged,
+    StorageFailed,
 )
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
@@ -38,6 +39,10 @@ APPLY_SLICE_SECONDS = 0.02
 APPLY_CHUNK = 64
 TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transaction
 TAKE_BYTES = 4 << 20
+#: The log is cut when it is as long as the state, and never for less than this.
+COMPACT_BYTES_MIN = 1 << 20
+#: What an entry costs beside its bytes.
+ENTRY_BYTES = 64
 
 
 class RaftStateMachine(Protocol):
@@ -424,7 +429,7 @@ class RaftMember:
             )
         result = self.machine.apply(index, term, command[2:])
         self.raft.set_applied(index)
-        self._applied_bytes += len(command)
+        self._applied_bytes += len(command) + ENTRY_BYTES
         waiting = self._inflight.pop(index, None)
         if waiting is not None:
             self._inflight_bytes -= len(command)
@@ -444,6 +449,11 @@ class RaftMember:
 
     # snapshots
 
+    @property
+    def _log_bytes_max(self) -> int:
+        """How long the log gets: as the state, so that neither memory nor a start is about more than twice of that."""
+        return min(self.settings.compact_bytes, max(COMPACT_BYTES_MIN, self.snapshots.length))
+
     def compact(self) -> None:
         """Row 8 and 9: capture here, encode and sync elsewhere, only then drop the head of the log."""
         if self._compacting or self.gate.installing:
@@ -452,7 +462,7 @@ class RaftMember:
         done_to = have.index if have else 0
         index = self.raft.applied_index
         few = index - done_to < self.settings.compact_entries
-        if index <= done_to or (few and self._applied_bytes < self.settings.compact_bytes):
+        if index <= done_to or (few and self._applied_bytes < self._log_bytes_max):
             return
         last = SnapshotId(index, self.journal[index - self.journal.first_index][2])
         with self.lock:
@@ -466,15 +476,11 @@ class RaftMember:
 
     def _compacted(self, last: SnapshotId, error: BaseException | None) -> None:
         self._compacting = False
+        if isinstance(error, StorageFailed):
+            raise error
         if error is not None:
             raise RaftError(f"a snapshot could not be written: {error}") from error
-        keep = last.index - self.settings.compact_entries // 4
-        self.journal.drop_before(min(keep, last.index) if self._small(keep) else last.index)
-
-    def _small(self, index: int) -> bool:
-        """Whether the entries kept for lagging peers are few bytes."""
-        start = max(0, index - self.journal.first_index)
-        return sum(len(entry[0]) for entry in self.journal[start:]) < self.settings.compact_bytes // 4
+        self.journal.drop_covered(last.index, self.settings.compact_entries // 4, self._log_bytes_max // 4)
 
     def _keep_part(self, part: SnapshotPart) -> bool:
         whole = self.snapshots.receive(part)
@@ -490,6 +496,8 @@ class RaftMember:
         return last
 
     def _installed(self, last: SnapshotId | None, error: BaseException | None) -> None:
+        if isinstance(error, StorageFailed):
+            raise error
         if last is None:
             raise RaftError(f"a snapshot from the leader could not be installed: {error}") from error
         self.journal.restart_at(NO_OP, last.index, last.term)

@@ -63,6 +63,15 @@ def test_values_and_units():
         (f"tiers.range = {1 << 63}", "below 2^63"),
         ('raft.heartbeat = "999999999999999d"', "more than can be counted"),
         ('worker.memory = "999999999999999TiB"', "more than can be counted"),
+        (f'worker.name = "{"x" * 256}"', "wants a name of at most 255 bytes that can be seen"),
+        (f'cluster.id = "{"漢" * 86}"', "wants a name of at most 255 bytes that can be seen"),
+        (r'worker.rack = "a\nb"', r'that can be seen, not "a\nb"'),
+        (r'worker.bind = "a\u0000b"', r'wants the name or address of a host, not "a\u0000b"'),
+        ('worker.address = "bücher"', "wants the name or address of a host"),
+        ('master.bind = "a..b"', "wants the name or address of a host"),
+        (r'cluster.secret_file = "a\u0000b"', "wants text in UTF-8 without a zero byte"),
+        (f'worker.masters = ["{"x" * 70}.b:80"]', 'wants "host:port"'),
+        ('worker.masters = ["bücher:80"]', 'wants "host:port"'),
         ('worker.memory = "٣GiB"', "wants a size"),
         ('worker.masters = ["a:٣"]', 'wants "host:port"'),
         ("[wroker]", 'h.toml line 1: the configuration has no section "wroker"; did you mean "worker"?'),
@@ -185,7 +194,7 @@ def test_the_least_capacity(capacity):
 
 
 @given(
-    name=st.text(st.characters(codec="utf-8"), max_size=40),
+    name=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
     memory=st.integers(0, 1 << 50),
     grace=st.integers(0, 10**9),
     ports=st.lists(st.integers(1, 65_535), max_size=3),
@@ -194,12 +203,12 @@ def test_any_value_survives_rendering(name, memory, grace, ports):
     """Every text, size, duration (whole milliseconds) and list reads back as it was."""
     worker = dataclasses.replace(
         Config().worker,
-        name=name,
         memory=memory,
         return_grace=Duration(grace * 10**6),
         masters=tuple(Address(f"h:{port}") for port in ports),
     )
-    whole = dataclasses.replace(Config(), worker=worker)
+    cluster = dataclasses.replace(Config().cluster, secret_file=name)
+    whole = dataclasses.replace(Config(), worker=worker, cluster=cluster)
     assert parse(config.render(whole)) == whole
 
 

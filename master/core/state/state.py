@@ -18,7 +18,7 @@ from holdfast.master.core.state import bounds
 from holdfast.master.core.state.answers import AnswerTable
 from holdfast.master.core.state.highest_generations import HighestGenerations
 from holdfast.master.core.state.moves import MOVED, Moved, rows_of, unpack_moved
-from holdfast.master.core.state.records import KIND_REDUCE, Application, Client, Shuffle, Upload, Worker
+from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Upload, Worker
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class StateTables:
     #: Instances that were dropped, oldest first, with the time.
     gone: dict[bytes, int] = field(default_factory=dict)
     uploads: dict[bytes, Upload] = field(default_factory=dict)
-    clients: OrderedDict[bytes, Client] = field(default_factory=OrderedDict)
+    clients: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
     forgotten_index: int = 0
 
 

@@ -36,6 +36,8 @@ ORPHAN_GRACE_NS = 30 * 10**9
 
 #: Names a request to the edge that will answer it.
 Ticket = object
+#: Whose share something takes of, as common/shares.py has it.
+ShareOwner = tuple[bytes, ...]
 #: Names a connection.
 ConnectionId = int
 
@@ -75,6 +77,8 @@ class OpenAsked:
     connection: ConnectionId
     ticket: Ticket
     request: MapOpen
+    #: whose share it takes of
+    share: ShareOwner = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +97,8 @@ class SealAsked:
     ticket: Ticket
     file: MapFileKey
     totals: FileTotals
+    #: whose share it takes of
+    share: ShareOwner = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +138,7 @@ class SealEnded:
 
     file: MapFileKey
     sealed: bool
+    share: ShareOwner = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -217,6 +224,7 @@ class SealFile:
     ticket: Ticket
     file: MapFileKey
     totals: FileTotals
+    share: ShareOwner = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,6 +262,8 @@ class _File:
     #: whose handle it is; None once that connection is gone
     owner: ConnectionId | None
     ack: Ack
+    #: whose share it takes of
+    share: ShareOwner
     life: FileLife = FileLife.NONE
     #: when an open file without owner is dropped
     drop_at_ns: int | None = None
@@ -278,9 +288,9 @@ class MapFiles:
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
     _refused_maps: RefusedMaps = field(default_factory=RefusedMaps)
     _next_handle: int = 1
-    #: Seal effects that have not ended
-    seals: int = 0
-    #: files of each application
+    #: Seal effects that have not ended, of each owner
+    _seals: Shares = field(default_factory=lambda: Shares(SEALS_MAX))
+    #: files of each owner
     _shares: Shares = field(init=False)
 
     def __post_init__(self) -> None:
@@ -330,6 +340,11 @@ class MapFiles:
         return found.life if found else FileLife.NONE
 
     @property
+    def seals(self) -> int:
+        """Seal effects that have not ended."""
+        return self._seals.total
+
+    @property
     def count(self) -> int:
         """Files that have a record."""
         return len(self._files)
@@ -344,7 +359,7 @@ class MapFiles:
         assert len(self._forgotten) <= FORGOTTEN_MAX
         assert len(self._files) == self._shares.total <= self.most
         self._shares.check()
-        assert 0 <= self.seals <= SEALS_MAX
+        self._seals.check()
         owned = 0
         for connection, handles in self._handles.items():
             assert 0 < len(handles) <= HANDLES_MAX, (connection, len(handles))
@@ -381,10 +396,11 @@ class MapFiles:
             return Refuse(ticket, Status.FAILED_COPY, f"{request.file} failed here before")
         if old is not None and old.life == FileLife.SEALING:
             return Refuse(ticket, Status.BUSY, f"{request.file} is being sealed; ask for its seal again")
-        if old is None and len(self._files) >= self.most:
-            return Refuse(ticket, Status.BUSY, f"{self.most} files are being written")
-        if old is None and not self._shares.fits(request.file.shuffle.instance, 1):
-            return Refuse(ticket, Status.BUSY, "this application writes most of the files that this worker can")
+        if old is None and not self._shares.fits(event.share, 1):
+            reason = (
+                f"{len(self._files)} of {self.most} files are being written, as many as may be or are left to this user"
+            )
+            return Refuse(ticket, Status.BUSY, reason)
         if len(self._handles.get(event.connection, ())) >= HANDLES_MAX:
             return Refuse(ticket, Status.BUSY, f"this connection writes {HANDLES_MAX} files")
         return None
@@ -395,11 +411,11 @@ class MapFiles:
         if old is not None:  # an earlier try of the same writer; Create drops its bytes
             old.become(FileLife.GONE)
             self._leave(old)
-        file = _File(request.file, self._next_handle, event.connection, request.ack)
+        file = _File(request.file, self._next_handle, event.connection, request.ack, event.share)
         self._next_handle = self._next_handle % 0xFFFF_FFFF + 1
         file.become(FileLife.OPEN)
         self._files[file.key] = file
-        self._shares.take(file.key.shuffle.instance, 1)
+        self._shares.add(file.share, 1)
         assert len(self._files) == self._shares.total <= self.most, "each file is counted, and there is room for it"
         self._handles.setdefault(event.connection, {})[file.handle] = file
         return Create(event.ticket, file.key, file.handle, request.partitions, file.ack)
@@ -416,16 +432,16 @@ class MapFiles:
 
     def _seal(self, event: SealAsked) -> SealFile | Refuse:
         """Ask storage, also for files without a record: it repeats answers, and says why it cannot."""
-        if self.seals >= SEALS_MAX:
-            return Refuse(event.ticket, Status.BUSY, f"{SEALS_MAX} seals are on their way; ask again")
+        if not self._seals.fits(event.share, 1):
+            return Refuse(event.ticket, Status.BUSY, f"{self.seals} of {SEALS_MAX} seals are on their way; ask again")
         file = self._files.get(event.file)
         if file is not None and file.life == FileLife.FAILED:
             return Refuse(event.ticket, Status.FAILED_COPY, f"{event.file} failed")
         if file is not None and file.life == FileLife.OPEN:
             file.become(FileLife.SEALING)
             file.drop_at_ns = None
-        self.seals += 1
-        return SealFile(event.ticket, event.file, event.totals)
+        self._seals.add(event.share, 1)
+        return SealFile(event.ticket, event.file, event.totals, event.share)
 
     # What became of them.
 
@@ -443,8 +459,7 @@ class MapFiles:
             self._leave(file)
 
     def _seal_ended(self, event: SealEnded) -> None:
-        self.seals -= 1
-        assert self.seals >= 0, "each seal ends once"
+        self._seals.give(event.share, 1)
         file = self._files.get(event.file)
         if event.sealed and file is not None and file.life == FileLife.SEALING:
             file.become(FileLife.SEALED)
@@ -480,7 +495,7 @@ class MapFiles:
 
     def _leave(self, file: _File) -> None:
         del self._files[file.key]
-        self._shares.give(file.key.shuffle.instance, 1)
+        self._shares.give(file.share, 1)
         if file.owner is not None:
             handles = self._handles[file.owner]
             del handles[file.handle]

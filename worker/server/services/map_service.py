@@ -93,10 +93,12 @@ class MapService:
         if self._asking.knows(shuffle) or not self.files.accepting.yes:
             self._open(request, message)
         else:
-            self._asking.ask(shuffle, request.connection.number, partial(self._open_or_refuse, request, message))
+            connection, then = request.connection, partial(self._open_or_refuse, request, message)
+            self._asking.ask(shuffle, connection.number, connection.owner_of(shuffle.instance), then)
 
     def _open(self, request: Request, message: MapOpen) -> None:
-        self._act(self.files.step(OpenAsked(request.connection.number, request, message)))
+        share = request.connection.owner_of(message.file.shuffle.instance)
+        self._act(self.files.step(OpenAsked(request.connection.number, request, message, share)))
 
     def _open_or_refuse(self, request: Request, message: MapOpen, reason: HoldfastError | None) -> None:
         """The masters have said whether they have the shuffle, or did not in time."""
@@ -121,7 +123,8 @@ class MapService:
     def seal(self, request: Request, meta: bytes) -> None:
         """Take a MAP_SEAL."""
         message = MapSeal.decode(meta)
-        self._act(self.files.step(SealAsked(request, message.file, message.totals)))
+        share = request.connection.owner_of(message.file.shuffle.instance)
+        self._act(self.files.step(SealAsked(request, message.file, message.totals, share)))
 
     def abort(self, request: Request, meta: bytes) -> None:
         """Take a MAP_ABORT."""
@@ -228,7 +231,7 @@ class MapService:
             error = refusal_of(future)
             if error is not None:
                 self._broke(effect.file, error)
-            self._act(self.files.step(SealEnded(effect.file, error is None)))
+            self._act(self.files.step(SealEnded(effect.file, error is None, effect.share)))
             if not self.files.seals:
                 self._no_seals.set()
             if error is not None:

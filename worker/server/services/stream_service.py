@@ -65,7 +65,7 @@ class StreamService:
         """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
         request = StreamOpen.decode(meta)
         plan = self._store.plan(request.shuffle, request.begin, request.end, ())
-        rows, owner = FILE_ROWS * len(request.files), request.shuffle.instance
+        rows, owner = FILE_ROWS * len(request.files), connection.owner_of(request.shuffle.instance)
         try:  # the room for its plan is taken before anything is planned: others plan at the same time
             check_rows(rows, len(request.files))
             stream = self.streams.open(connection.number, 0, rows, owner=owner, own=True)
@@ -140,16 +140,17 @@ class StreamService:
     def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
         """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
         locations: list[SealedLocation] = []
+        owner = connection.owner_of(request.shuffle.instance)
         rows = done = 0
         for partition, epoch, _ in request.files:
-            location = self._store.reduce.chunks(request.shuffle, partition, epoch)
+            location = self._store.reduce.chunks(request.shuffle, partition, epoch, owner)
             locations.append(location)
             rows += len(location.record.chunks)
             check_rows(rows + len(locations), len(request.files))
             if rows + len(locations) - done >= PLAN_ROWS:
                 done = rows + len(locations)
                 yield 0.0
-        search = ChunkSearch(request, locations, self._store.open_files, self._store.views, self._store.away)
+        search = ChunkSearch(request, locations, self._store.open_files, self._store.views, self._store.away, owner)
         total = 0
         for file in range(len(locations)):
             total += search.size(file)
@@ -159,9 +160,7 @@ class StreamService:
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a lease may wait for credit.
         while not source.distant and not source.look():
             yield 0.0
-        stream = self.streams.open(
-            connection.number, request.credit_bytes, rows + len(locations), owner=request.shuffle.instance
-        )
+        stream = self.streams.open(connection.number, request.credit_bytes, rows + len(locations), owner=owner)
         chunks = [len(location.record.chunks) for location in locations]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())

@@ -66,7 +66,8 @@ def key(map_id: int = 0, attempt: int = 0, epoch: int = 0, shuffle: ShuffleKey =
 def opening(file: MapFileKey, connection: int = 1, incarnation: int = MINE, partitions: int = 10) -> OpenAsked:
     """MAP_OPEN; the ticket tells which request it was."""
     request = MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions)
-    return OpenAsked(connection, f"open {file.map}.{file.epoch} on {connection}", request)
+    share = (file.shuffle.instance,)
+    return OpenAsked(connection, f"open {file.map}.{file.epoch} on {connection}", request, share)
 
 
 @pytest.fixture
@@ -242,13 +243,18 @@ def test_one_application_leaves_files_to_others() -> None:
     assert isinstance(steps(files, opening(key(8, shuffle=STRANGER)))[0], Create)
 
 
-def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch, files: MapFiles) -> None:
-    """Past the bound a seal is BUSY, until one ended."""
-    monkeypatch.setattr(map_files, "SEALS_MAX", 1)
-    steps(files, SealAsked("s", key(1), TOTALS))
-    assert refusals(steps(files, SealAsked("t", key(2), TOTALS))) == [Status.BUSY]
-    assert isinstance(steps(files, SealEnded(key(1), sealed=False), SealAsked("t", key(2), TOTALS))[0], SealFile)
-    steps(files, SealEnded(key(2), sealed=False))
+def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bound a seal is BUSY, until one ended; a user who has many of them leaves some to others."""
+    monkeypatch.setattr(map_files, "SEALS_MAX", 5)
+    files, mine, theirs = MapFiles(MINE, Accepting(True)), (b"me",), (b"them",)
+    steps(files, *(SealAsked("s", key(number), TOTALS, mine) for number in range(3)))
+    steps(files, SealAsked("s", key(3), TOTALS, theirs))
+    assert refusals(steps(files, SealAsked("t", key(4), TOTALS, mine))) == [Status.BUSY]
+    assert isinstance(steps(files, SealAsked("u", key(5), TOTALS))[0], SealFile)
+    assert refusals(steps(files, SealAsked("u", key(6), TOTALS))) == [Status.BUSY]
+    ended = [SealEnded(key(number), False, mine) for number in range(2)]
+    assert isinstance(steps(files, *ended, SealAsked("t", key(4), TOTALS, mine))[0], SealFile)
+    files.check()
 
 
 def test_what_is_forgotten_is_bounded(monkeypatch: pytest.MonkeyPatch, files: MapFiles) -> None:
