@@ -31,7 +31,7 @@ from holdfast.common.ids import (
     ShuffleKey,
 )
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.records import RegionEntries, encode_footer, make_record
+from holdfast.worker.storage.index.records import RegionEntries, encode_footer, make_record
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 

@@ -107,7 +107,7 @@ class Shares:
         assert sum(self._of.values()) - sum(below.values()) <= self.total <= self.most
 
 
-class Line(Generic[T]):
+class FairQueue(Generic[T]):
     """Who waits for room of a bound: the owners in turns, what is of one owner first come first served.
 
     Who has its share is passed over. Who has nothing waits for room, whatever its share, and is not overtaken: so what

@@ -32,6 +32,7 @@ import lmdb
 
 from holdfast.common.config import config as configuration
 from holdfast.common.errors import ConfigError
+from holdfast.common.strict_json import read_json
 from holdfast.common.system.files import make_folders, read_small_text, sync_directory
 from holdfast.common.version import VERSION
 from holdfast.master.raft.codec import Entry
@@ -212,7 +213,7 @@ def _unpack(file: Path, scratch: Path) -> Document:
                 target.parent.mkdir(exist_ok=True)
                 with archive.extractfile(member) as packed, target.open("wb") as unpacked:  # type: ignore[union-attr]
                     shutil.copyfileobj(packed, unpacked)
-        about: Document = json.loads((scratch / _ABOUT).read_text("utf-8"))
+        about: Document = read_json((scratch / _ABOUT).read_bytes())
         if about["format"] != FORMAT or not (scratch / _JOURNAL).exists():
             raise ConfigError(
                 f"{file} has format {about['format']}, this build reads {FORMAT}: use the build that made it"

@@ -29,9 +29,9 @@ PARAMETERS_MAX = 8
 #: nothing may be added.
 WIDER_ALLOWED = {
     "client/session.py::Session": 9,
-    "worker/storage/directory.py::StorageDirectory": 19,
-    "worker/storage/reduce_directory.py::ReduceDirectory": 18,
-    "worker/storage/writer.py::MapFileWriter": 10,
+    "worker/storage/engine/directory.py::StorageDirectory": 19,
+    "worker/storage/engine/reduce_directory.py::ReduceDirectory": 18,
+    "worker/storage/engine/writer.py::MapFileWriter": 10,
 }
 
 #: Modules through which a program touches the world or chance.
@@ -200,11 +200,13 @@ def core_fields(source: Source) -> Iterator[str]:
 
 
 def purity(source: Source) -> Iterator[str]:
-    """No clock, socket, file, thread, process, chance or log in cores and in the pure ring of common."""
-    if not is_pure(source):
+    """No clock, socket, file, thread, process, chance or log in cores and in the pure ring of common; in the storage of
+    a worker only behind its one door, worker/storage/env."""
+    stored = source.path.startswith("worker/storage/") and not source.path.startswith("worker/storage/env/")
+    if not is_pure(source) and not stored:
         return
     for found in imports(source):
-        if found.root in WORLD:
+        if found.root in (WORLD - {"pathlib", "uuid"} | {"lmdb"} if stored else WORLD):
             yield source.at(found.node, f"pure code must not import {found.root}; the edge passes in what is needed")
     for node in ast.walk(source.tree):
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in WORLD_CALLS:
@@ -396,6 +398,8 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
         ("common/formats/frame.py", "def f():\n    return open('x')"),
         ("common/dfs/names.py", "import os"),
         ("common/security/tokens.py", "import time"),
+        ("worker/storage/index/index.py", "import lmdb"),
+        ("worker/storage/log/push_log.py", "def f():\n    from time import monotonic"),
     ),
     absolute_imports: (("master/service.py", "from . import http"), ("tests/x.py", "from common import ids")),
     sizes: (
@@ -425,6 +429,7 @@ PYTHON_RULES: dict[Callable[[Source], Iterator[str]], tuple[tuple[str, str], ...
 }
 LAWFUL = (
     ("tools/cli/commands/offline.py", "def f():\n    from holdfast.worker.storage import index"),
+    ("worker/storage/env/system.py", "import threading"),
     ("worker/core/push.py", "from dataclasses import dataclass\nfrom holdfast.common.ids import Epoch"),
     ("master/core/state/state.py", "from holdfast.master.placement import policy"),
     ("worker/server.py", "import asyncio\nimport lmdb\nfrom holdfast.common.net import ports"),
@@ -560,8 +565,8 @@ def test_every_part_is_typed_and_every_folder_a_package():
 
 #: Files of one folder, `__init__` left out: more are not taken in at a glance.
 FOLDER_FILES_MAX = 17
-#: To be divided with what comes next.
-FULL_FOLDERS = {"worker/storage"}
+#: Those that are, for now.
+FULL_FOLDERS: set[str] = set()
 
 
 def test_no_folder_is_full():

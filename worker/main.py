@@ -26,7 +26,8 @@ from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 
 if TYPE_CHECKING:
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
+    from holdfast.worker.storage.env.interfaces import Env
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -82,11 +83,12 @@ def _store_settings(config: Config, source: str) -> StoreSettings:
     )
 
 
-def _open_away(config: Config, uid: bytes) -> Away:
+def _open_away(config: Config, uid: bytes, env: Env) -> Away:
     from holdfast.common.dfs.store import DfsStore
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
 
     return Away(
+        env,
         partial(DfsStore, config.dfs, config.cluster.id),
         config.cluster.id,
         uid,

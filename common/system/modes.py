@@ -12,9 +12,6 @@ import os
 import stat
 from pathlib import Path
 
-from holdfast.common.log_events import LogEvent
-from holdfast.common.system.log import log_event
-
 FILE_MODE = 0o600
 FOLDER_MODE = 0o700
 _OTHERS = 0o077
@@ -28,6 +25,9 @@ def keep_private() -> None:
 def close_to_others(root: Path) -> None:
     """Take from everybody else what they may do with `root` and what is in it. What belongs to somebody else cannot be
     changed; both are logged."""
+    from holdfast.common.log_events import LogEvent  # what a start waits for needs the modes alone
+    from holdfast.common.system.log import log_event
+
     try:
         was_open = bool(root.stat().st_mode & _OTHERS)
         count = int(_close(root, root.stat().st_mode))

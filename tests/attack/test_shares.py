@@ -22,7 +22,7 @@ from holdfast.common.security.tokens import TokenKind
 from holdfast.common.shares import LEFT
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX
 from holdfast.worker.core.write.reduce import EPOCHS_MAX
-from holdfast.worker.storage.reader import FILE_ROWS
+from holdfast.worker.storage.read.reader import FILE_ROWS
 from tests.attack import sharing
 from tests.attack.beside import honest_job
 from tests.attack.target import Target, credentials_of, target_of

@@ -107,9 +107,9 @@ def test_a16_streams_that_read_nothing_take_little(cluster: LocalCluster, attack
 
 
 def test_a16_no_tenant_opens_all_epochs_of_a_worker(cluster: LocalCluster) -> None:
-    """A tenant opens one epoch after the other on a worker: it has four fifths of those that there may be, and is told
-    NO_ROOM from then on. Another tenant opens epochs on the same worker, and an honest job is exact. The first one had
-    all of them, and nobody else could push there."""
+    """A tenant opens one epoch after the other on a worker: it has four fifths of what its user may have, which is four
+    fifths of those that there may be, and is told NO_ROOM from then on. Another tenant opens epochs on the same worker,
+    and an honest job is exact. The first one had all of them, and nobody else could push there."""
     others: list[Counter[str]] = []
 
     def until(_: Target) -> Callable[[], bool]:
@@ -126,7 +126,7 @@ def test_a16_no_tenant_opens_all_epochs_of_a_worker(cluster: LocalCluster) -> No
         return over
 
     found = attacked(cluster, epochs.opened, until)
-    assert found["opened"] == EPOCHS_MAX * 4 // 5
+    assert EPOCHS_MAX * 16 // 25 - found["opened"] in (0, 1), "one is rounded away"
     assert found.keys() == {"opened", "NO_ROOM"}
     assert others == [Counter(opened=8_192)]
 

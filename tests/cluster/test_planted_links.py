@@ -18,12 +18,12 @@ from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import ConfigError
 from holdfast.master.backup import RESTORED
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.names import is_data_file
-from holdfast.worker.storage.offline import open_offline
+from holdfast.worker.storage.offline.offline import open_offline
 from holdfast.worker.storage.prepare import prepare
+from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from tests.support.storage_env import Disk, env_of
 
 pytestmark = pytest.mark.timeout(300)
 VICTIM = b"not Holdfast's, and a line long"
@@ -205,7 +205,7 @@ def test_a_special_file_that_comes_while_a_worker_works_stops_nothing(tmp_path: 
             (tmp_path / name).unlink(missing_ok=True)
     make_fifo(tmp_path / "name")
     with suppress(OSError):
-        OpenFiles(1).open(str(tmp_path / "name"))
+        OpenFiles(env_of(), 1).open(str(tmp_path / "name"))
 
 
 @pytest.mark.timeout(30)
@@ -238,14 +238,14 @@ def attempts(folder: Path) -> dict[str, Callable[[], object]]:
     """Everything that a worker does with a name in a folder."""
     disk, name = Disk(), folder / "name"
     return {
-        "create": lambda: os.close(disk.create(name)),
+        "create": lambda: disk.create(name),
         "truncate": lambda: disk.truncate(name, 0),
         "overwrite": lambda: disk.overwrite(name, b"x"),
         "replace": lambda: disk.replace(name, b"x"),
         "rename": lambda: disk.rename(name, folder / "other"),
         "remove": lambda: disk.remove(name),
         "sync": lambda: disk.sync_folder(folder),
-        "unnamed": lambda: os.close(disk.create_unnamed(folder)),
+        "unnamed": lambda: disk.create_unnamed(folder),
         "make": lambda: disk.make_folder(folder),
     }
 

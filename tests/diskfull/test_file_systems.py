@@ -18,7 +18,7 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.cluster.server import wait_until
 from holdfast.client.connection.direct import worker_status
 from holdfast.common.limits import MIB
-from tests.cluster.test_masters_journal import check_told, hashes, listed
+from tests.cluster.test_masters_journal import check_reported, hashes, listed
 from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, wanted
 from tests.support.tiers import watched
 
@@ -202,11 +202,11 @@ def test_a_master_on_a_file_system_that_is_full(tmp_path: Path) -> None:
         with Session(cluster.endpoints, app="full") as session:
             kept = [session.register_reduce_shuffle(500).key.shuffle for _ in range(400)]
             wait_until(lambda: not master.running, SECONDS_MAX)
-            check_told(master, begun)
+            check_reported(master, begun)
             begun = len(master.log.read_text())
             master.start(wait=False)
             wait_until(lambda: not master.running, SECONDS_MAX)
-            check_told(master, begun)
+            check_reported(master, begun)
             other.unlink()
             master.start()
             wait_until(lambda: len(hashes(cluster)) == 1, SECONDS_MAX)

@@ -99,8 +99,8 @@ def enospc_taken_for_success(role: str) -> None:
     """A worker does not look how much room there is, and a write for which there is none is taken for done."""
     if role != "worker":
         return
-    from holdfast.worker.server.services.faults import FaultyDisk
-    from holdfast.worker.storage.disk import Disk
+    from holdfast.worker.server.services.faults import FaultyFiles
+    from holdfast.worker.storage.env.system_files import SystemFiles
 
     def forgiving(original: Any) -> Any:
         def write(*given: Any) -> None:
@@ -112,9 +112,9 @@ def enospc_taken_for_success(role: str) -> None:
 
         return write
 
-    FaultyDisk.write = forgiving(FaultyDisk.write)  # type: ignore[method-assign]
-    FaultyDisk.write_parts = forgiving(FaultyDisk.write_parts)  # type: ignore[method-assign]
-    FaultyDisk.free_bytes = Disk.free_bytes  # type: ignore[method-assign]
+    FaultyFiles.write = forgiving(FaultyFiles.write)  # type: ignore[method-assign]
+    FaultyFiles.write_parts = forgiving(FaultyFiles.write_parts)  # type: ignore[method-assign]
+    FaultyFiles.file_system = SystemFiles.file_system  # type: ignore[method-assign]
 
 
 def windows_without_a_bound(role: str) -> None:
@@ -227,7 +227,7 @@ def nothing_is_synced(role: str) -> None:
     """A worker says that files and folders are on the disk, and they are in the kernel."""
     if role != "worker":
         return
-    from holdfast.worker.storage.disk import Disk
+    from holdfast.worker.storage.env.system_files import SystemFiles
 
-    Disk.sync_data = lambda self, fd: None  # type: ignore[method-assign]
-    Disk.sync_folder = lambda self, path: None  # type: ignore[method-assign]
+    SystemFiles.sync = lambda self, handle: None  # type: ignore[method-assign]
+    SystemFiles.sync_folder = lambda self, path: None  # type: ignore[method-assign]

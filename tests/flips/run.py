@@ -20,7 +20,7 @@ from pathlib import Path
 
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import names
-from holdfast.worker.storage.records import FileRecord
+from holdfast.worker.storage.index.records import FileRecord
 from tests.flips.trial import Damage, Outcome, choose, make_directory, run_trial
 from tests.support.forks import DiedError, finish, start
 

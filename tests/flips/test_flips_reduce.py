@@ -12,12 +12,12 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
-from holdfast.worker.storage.index import DATA_SPACE, EPOCH_SPACE, FINAL_SPACE, ROWS_SPACE
-from holdfast.worker.storage.records import encode_shuffle
-from holdfast.worker.storage.verify import Severity, verify_directory
+from holdfast.worker.storage.index.index import DATA_SPACE, EPOCH_SPACE, FINAL_SPACE, ROWS_SPACE
+from holdfast.worker.storage.index.records import encode_shuffle
+from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.forks import finish, start
 from tests.support.reduce_data import Writer
-from tests.support.storage_data import CheckHere
+from tests.support.storage_env import CheckHere
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(8)]
@@ -88,8 +88,8 @@ def trial(base: Path, root: Path, offset: int, answers: list[SealedEpoch], expec
 @pytest.fixture(autouse=True)
 def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     """Chunks of 32 KiB, two rows in a record, so that a small epoch has rows of its own."""
-    monkeypatch.setattr("holdfast.worker.storage.partition.CHUNK_BYTES", 32 * KIB)
-    monkeypatch.setattr("holdfast.worker.storage.index.ROWS_MAX", 2)
+    monkeypatch.setattr("holdfast.worker.storage.engine.partition.CHUNK_BYTES", 32 * KIB)
+    monkeypatch.setattr("holdfast.worker.storage.index.index.ROWS_MAX", 2)
 
 
 def test_flips_in_index_records_of_reduce_partitions(tmp_path: Path) -> None:
@@ -102,7 +102,7 @@ def test_flips_in_index_records_of_reduce_partitions(tmp_path: Path) -> None:
     seen = dict.fromkeys((DATA_SPACE, EPOCH_SPACE, ROWS_SPACE, FINAL_SPACE), 0)
     chosen = [found[index] for index in range(0, len(found), max(1, len(found) // 8))]
     chosen += [one for one in found if one[0] in (ROWS_SPACE, FINAL_SPACE)]
-    with patch("holdfast.worker.storage.prepare._check", CheckHere):
+    with patch("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere)):
         for number, (space, at) in enumerate(chosen):
             for turn, offset in enumerate(OFFSETS[: 2 if space == FINAL_SPACE else 4]):
                 root = tmp_path / f"{number}.{turn}"

@@ -12,12 +12,13 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import MapFileKey, PartitionId
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.offline import open_offline
-from holdfast.worker.storage.records import FileRecord
+from holdfast.worker.storage.index.records import FileRecord
+from holdfast.worker.storage.offline.offline import open_offline
+from holdfast.worker.storage.offline.verify import Finding, Severity, verify_directory
 from holdfast.worker.storage.store import Store
-from holdfast.worker.storage.verify import Finding, Severity, verify_directory
 from tests.support.map_data import MapContent, Pieces, file_key, make_content, shuffle_key
-from tests.support.storage_data import CheckHere, append_all, open_store, read, write
+from tests.support.storage_data import append_all, open_store, read, write
+from tests.support.storage_env import CheckHere
 
 PARTITIONS = {0: 3, 1: 40, 2: 700}
 
@@ -66,7 +67,7 @@ def contents() -> list[MapContent]:
 
 def make_directory(root: Path) -> dict[MapFileKey, FileRecord]:
     """Make the directory that every trial starts from; free pages in the index and an unsealed file included."""
-    with patch("holdfast.worker.storage.prepare._check", CheckHere):
+    with patch("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere)):
         store = open_store(root)
         for content in contents():
             write(store, content)
@@ -100,7 +101,7 @@ def run_trial(damage: Damage, base: Path, root: Path, records: dict[MapFileKey, 
     shutil.copytree(base, root)
     try:
         damage.do(root)
-        with patch("holdfast.worker.storage.prepare._check", CheckHere):
+        with patch("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere)):
             return _judge(damage, root, records)
     finally:
         shutil.rmtree(root, ignore_errors=True)
@@ -147,7 +148,9 @@ def _verify_breach(
     if any(finding.path != damage.path for finding in damaged):
         return f"verify blames {[finding.path for finding in damaged]}"
     if damage.path.endswith(".map") and damage.mask:
-        record = records[layout.parse_path(damage.path).key]
+        key = layout.parse_path(damage.path).key
+        assert isinstance(key, MapFileKey)
+        record = records[key]
         place = _place_of(record, damage.offset)
         if place not in [(finding.region, finding.partition) for finding in damaged]:
             return f"verify does not name region and partition {place}: {damaged}"

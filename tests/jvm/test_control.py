@@ -406,8 +406,9 @@ def test_wrong_endpoints_are_reported_at_once(programs: Programs, jvm: Jvm) -> N
     assert status == "UNAVAILABLE"
     assert "answers, but is no master: no such page" in message
     assert "no-such-host.invalid:7070: unknown host" in message
-    with pytest.raises(pytest.fail.Exception, match='"nonsense" is no endpoint'):
-        jvm.run("control.ControlShell", "nonsense", 1000)
+    for wrong in ("nonsense", "bücher:7070", "a..b:7070", "::1:7070", f"{'x' * 64}:7070"):
+        with pytest.raises(pytest.fail.Exception, match=f'"{wrong}" is no endpoint'):
+            jvm.run("control.ControlShell", wrong, 1000)
 
 
 def test_without_a_second_host_there_is_one_copy(programs: Programs, own: LocalCluster) -> None:

@@ -8,7 +8,6 @@ from typing import Any
 from holdfast.client.core.read.chunk_fetch import ChunkFetch
 from holdfast.client.core.read.exact import PartitionCheck, _Seen
 from holdfast.client.core.write import push as push_module
-from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.statuses import MEANINGS, PushDisposition, Status
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core import seals as seals_module
@@ -30,13 +29,14 @@ from holdfast.worker.core.write.seen_batches import Attempt
 from holdfast.worker.server.membership import registration as registration_module
 from holdfast.worker.server.services import push_service as push_service_module
 from holdfast.worker.server.services.push_service import PushService
-from holdfast.worker.storage.reduce_recovery import Left
-from tests.sim import disk as disk_module
+from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
-from tests.sim.disk import Store
+from tests.sim.storage_bugs import STORAGE_BUGS
 from tests.sim.swap import Mistakes, Swap
 
-BUGS = Mistakes()
+BUGS = Mistakes(STORAGE_BUGS)
 bug, planted = BUGS.add, BUGS.planted
 
 
@@ -68,8 +68,8 @@ def epoch_reused_after_restart() -> list[Swap]:
         refusal = real_refuse(self, push)
         return None if refusal is not None and refusal.status is Status.STALE_INCARNATION else refusal
 
-    original, real_refuse = Store.past, Reduce.refuse
-    return [(Store, "past", past), (Reduce, "refuse", refuse)]
+    original, real_refuse = ReduceStore.past, Reduce.refuse
+    return [(ReduceStore, "past", past), (Reduce, "refuse", refuse)]
 
 
 @bug
@@ -88,47 +88,6 @@ def dedupe_off() -> list[Swap]:
 def last_ignored() -> list[Swap]:
     """Readers do not look whether everything was there."""
     return [(PartitionCheck, "missing", lambda self, *, all_read: "")]
-
-
-@bug
-def seal_answered_before_sync() -> list[Swap]:
-    """A seal is answered though nothing was synced."""
-
-    def bring_down(self: Any, piles: Any, counts: Any) -> None:
-        return None
-
-    return [(Store, "bring_down", bring_down)]
-
-
-@bug
-def sync_retried_after_error() -> list[Swap]:
-    """A sync that failed is tried again, and then succeeds with nothing done."""
-    return [
-        (Store, "refuses", staticmethod(lambda pile: False)),
-        (Store, "mark_failed", lambda self, key: None),
-        (Reduce, "broke", lambda self, state: None),
-    ]
-
-
-@bug
-def seal_answer_kept_per_shuffle() -> list[Swap]:
-    """The answer of the first epoch sealed stands for all of the shuffle."""
-
-    def seal(self: Any, shuffle: Any, final: bool, epochs: Any) -> Any:
-        told = original(self, shuffle, final, epochs)
-        known = [one.answer for key, one in self.disk.index.items() if key.shuffle == shuffle]
-        return [
-            (
-                key,
-                known[0]._replace(partition=key.partition, epoch=key.epoch)
-                if known and hasattr(one, "result")
-                else one,
-            )
-            for key, one in told
-        ]
-
-    original = Store.seal
-    return [(Store, "seal", seal)]
 
 
 @bug
@@ -258,7 +217,7 @@ def revived_twice() -> list[Swap]:
 @bug
 def failed_write_forgotten() -> list[Swap]:
     """A copy whose write failed goes on as if nothing had happened."""
-    return [(Reduce, "broke", lambda self, state: None), (Store, "mark_failed", lambda self, key: None)]
+    return [(Reduce, "broke", lambda self, state: None), (ReduceDirectory, "give_up", lambda self, key, error: None)]
 
 
 @bug
@@ -323,18 +282,6 @@ def wiped_directory_vouched_for() -> list[Swap]:
 
     original = workers_module._record
     return [(workers_module, "_record", record)]
-
-
-@bug
-def seal_answers_not_kept_over_a_restart() -> list[Swap]:
-    """A worker forgets at its start what it has sealed."""
-
-    def init(self: Any, disk: Any, *more: Any) -> None:
-        original(self, disk, *more)
-        disk.index.clear()
-
-    original = Store.__init__
-    return [(Store, "__init__", init)]
 
 
 @bug
@@ -448,18 +395,6 @@ def chunk_number_kept_for_the_other_copy() -> list[Swap]:
         return max((number for (each, _), number in self._next.items() if each == key), default=0)
 
     return [(ChunkFetch, "first_chunk", first_chunk)]
-
-
-@bug
-def torn_batch_kept() -> list[Swap]:
-    """What an earlier start left is sealed with the batch in whose middle it died."""
-    return [(Store, "recovered", lambda self, key, pile: [each for each in pile.batches if len(each) >= HEADER_BYTES])]
-
-
-@bug
-def torn_batch_taken_for_damage() -> list[Swap]:
-    """An incomplete last batch costs the whole epoch."""
-    return [(disk_module, "is_cut", lambda data, at: False)]
 
 
 @bug

@@ -9,13 +9,10 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
 
-from holdfast.client.connection import addresses as addresses_module
 from holdfast.client.connection import push_credit
 from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.ticket import Ticket
@@ -32,27 +29,22 @@ from holdfast.common.errors import CorruptError, HoldfastError, RetryError
 from holdfast.common.formats.batch import Codec, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.frame import FrameType
-from holdfast.common.formats.messages import Ack, Hello, Role
+from holdfast.common.formats.messages import Ack, Hello, Role, StreamCredit
 from holdfast.common.formats.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.formats.reduce_messages import ChunksOpen
+from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.ids import AttemptId, Incarnation, Instance, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from holdfast.master.leader import links
-from holdfast.worker.core.write import credits as credits_module
-from holdfast.worker.server.membership import registration
-from holdfast.worker.server.membership import worker_identity as standing
-from holdfast.worker.server.services import forwarding
 from tests.sim.clock import Life, Violation, here, pause
 from tests.sim.control import Control
-from tests.sim.network import Dialer, Link, Network
-from tests.sim.swap import Swap, swapped
-from tests.sim.worker import BODY_BYTES, CHECK_SECONDS, Kept
+from tests.sim.network import Dialer, Link, Network, Sink
 
 HOLDER = b"h" * 16
 GRACE_NS = 30 * 10**9
+#: Of a stream: little, so that it runs out.
+CREDIT_BYTES = 1_500
 
 
 #: Nothing here goes over real connections.
@@ -90,23 +82,6 @@ class SimRuntime:
 
 def runtime_here() -> Any:
     return here.get().runtime  # type: ignore[attr-defined]
-
-
-@contextmanager
-def wired(network: Network) -> Iterator[None]:
-    """The product's edges connect through the simulated network."""
-    Dialer.network = network
-    swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
-    swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
-    swaps += [(credits_module, "FRAME_BODY_BYTES_MAX", BODY_BYTES)]
-
-    async def control_client(masters: str, standing: object) -> Control:
-        return Control(network)
-
-    swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
-    swaps.append((standing, "KeptIdentity", Kept))
-    with swapped(swaps):
-        yield
 
 
 class Executor:
@@ -314,26 +289,44 @@ class Reader:
                 shuffle=self._shuffle.key,
                 map_begin=maps.start,
                 map_end=maps.stop,
-                credit_bytes=1 << 20,
+                credit_bytes=CREDIT_BYTES,
                 files=files,
             )
+            sink = Sink()
             async with asyncio.timeout(30.0):
-                counts, pieces = (await client.request(FrameType.CHUNKS_OPEN, request.encode())).meta
-            rng = self._network.rng
-            for file, chunk, data in pieces:
-                await pause(rng.uniform(0.0, 0.002))
-                if client.closed:
-                    raise RetryError("the connection is lost")
-                copy = (effect.files[file], effect.worker)
-                if data and copy not in self._turned and rng.random() < self._network.weather.turn:
-                    self._turned.add(copy)
-                    data = bytes((data[0] ^ 1,)) + data[1:]
-                self._put(self._piece, effect, file, chunk, data, counts)
-            self._put(self._ended, effect, counts)
+                meta = (await client.request(FrameType.CHUNKS_OPEN, request.encode(), sink=sink)).meta
+            try:
+                await self._frames(effect, client, sink, ChunksOpened.decode(meta))
+            finally:
+                client.forget(sink)
         except TimeoutError:
             self._put(self._broken, effect, RetryError("no answer"))
         except HoldfastError as error:
             self._put(self._broken, effect, error)
+
+    async def _frames(self, effect: OpenStream[EpochKey], client: Link, sink: Sink, opened: ChunksOpened) -> None:
+        """Take the frames of a stream, whole chunks of them, and give credit for each."""
+        rng, parts = self._network.rng, b""
+        while effect.stream in self._open:
+            async with asyncio.timeout(30.0):
+                meta, body, error = await sink.frames.get()
+            if error is not None:
+                raise error
+            data = ChunksData.decode(meta)
+            parts += body
+            if data.flags & ChunkFlag.END_OF_CHUNK:
+                copy, whole, parts = (effect.files[data.file], effect.worker), parts, b""
+                if whole and copy not in self._turned and rng.random() < self._network.weather.turn:
+                    self._turned.add(copy)
+                    whole = bytes((whole[0] ^ 1,)) + whole[1:]
+                self._put(self._piece, effect, data.file, data.chunk, whole, opened.chunks)
+            if data.flags & ChunkFlag.END:
+                self._put(self._ended, effect, opened.chunks)
+                return
+            if body:
+                credit = StreamCredit(stream=opened.stream, credit_bytes=len(body)).encode()
+                client.post(FrameType.STREAM_CREDIT, sink.request, credit)
+        client.post(FrameType.STREAM_CLOSE, sink.request, StreamCredit(stream=opened.stream, credit_bytes=0).encode())
 
     def _put(self, act: Any, effect: OpenStream[EpochKey], *values: Any) -> None:
         self._events.put_nowait(lambda: act(effect, *values) if effect.stream in self._open else None)

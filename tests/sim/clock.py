@@ -96,7 +96,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def _on_exception(self, _: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
         error = context.get("exception")
-        if isinstance(error, (AssertionError, TypeError, KeyError, IndexError, AttributeError, Violation)):
+        if isinstance(error, (AssertionError, TypeError, KeyError, IndexError, AttributeError, OSError, Violation)):
             self.unforeseen(error)
 
     def unforeseen(self, error: BaseException) -> None:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.env.disks import Device, File, Folder
 from tests.sim.worker import SimWorker
 
 if TYPE_CHECKING:
@@ -13,11 +15,21 @@ if TYPE_CHECKING:
 #: Weights of the kinds of faults.
 FAULTS = {
     "kill": 4,
-    "power": 2,
-    "inside": 3,
+    "power": 3,
+    "inside": 4,
     "full": 2,
     "sick": 2,
+    "read_only": 1,
+    "unreadable": 1,
+    "rot": 1,
+    "hang": 1,
     "wipe": 1,
+    "vanish": 1,
+    "old": 1,
+    "other": 1,
+    "lost_index": 1,
+    "old_index": 1,
+    "bad_page": 1,
     "drain": 1,
     "master": 3,
     "isolate": 3,
@@ -26,6 +38,10 @@ FAULTS = {
     "executor": 2,
     "all": 1,
 }
+
+
+#: When somebody looks after workers that are not well, once all faults have ended.
+MEND_SECONDS = 20.0
 
 
 class Mischief:
@@ -66,48 +82,162 @@ class Mischief:
         self.kill(worker, True)
 
     def inside(self, worker: SimWorker) -> None:
-        """The process dies in the middle of a write soon."""
-        worker.disk.armed = self._rng.randrange(4)
+        """The process dies in the middle of a step soon, perhaps while it starts."""
+        steps = self._rng.randrange(60)
+        if worker.life.alive and worker.process is not None:
+            worker.process.armed = steps
+        else:
+            worker.armed = steps
 
     def died(self, worker: SimWorker) -> None:
-        """It did."""
-        worker.crash(False)
+        """It did, or could not start. Where that lasts somebody gives it empty directories."""
+        if self._world.calm and worker.problem:
+            self._wipe(worker, worker.paths)
         self._later(4.0, worker.start)
 
-    def full(self, worker: SimWorker) -> None:
-        """There is no room on the disk for a while."""
-        worker.disk.full = True
-        worker.sins["full"] = None
-        self._later(3.0, self._emptied, worker)
+    # disks
 
-    @staticmethod
-    def _emptied(worker: SimWorker) -> None:
-        worker.disk.full = False
+    def _device(self, worker: SimWorker) -> Device:
+        return self._rng.choice(worker.devices)
+
+    def full(self, worker: SimWorker) -> None:
+        """There is no room on a disk for a while, or only a little."""
+        device = self._device(worker)
+        device.capacity = device.used + self._rng.choice((0, 5_000, 20_000))
+        worker.sins["full"] = None
+        self._later(3.0, device.heal)
 
     def sick(self, worker: SimWorker) -> None:
         """Writes and syncs fail now and then."""
-        worker.disk.sick = self._rng.choice((0.05, 0.5))
+        device, rate = self._device(worker), self._rng.choice((0.05, 0.5))
+        device.write_errors, device.sync_errors = self._rng.choice(((rate, 0.0), (0.0, rate), (rate, rate)))
         worker.sins["sick"] = None
-        self._later(2.0, self._cured, worker)
+        self._later(2.0, device.heal)
 
-    @staticmethod
-    def _cured(worker: SimWorker) -> None:
-        worker.disk.sick = 0.0
+    def read_only(self, worker: SimWorker) -> None:
+        """A file system turns read-only."""
+        device = self._device(worker)
+        device.read_only = True
+        worker.sins["sick"] = None
+        self._later(2.0, device.heal)
+
+    def unreadable(self, worker: SimWorker) -> None:
+        """Reads fail now and then, or give wrong bits."""
+        device = self._device(worker)
+        device.read_errors = self._rng.choice((0.0, 0.02, 0.3))
+        device.flips = self._rng.choice((0.0, 0.05, 0.3))
+        worker.sins["unreadable"] = None
+        self._later(2.0, device.heal)
+
+    def hang(self, worker: SimWorker) -> None:
+        """Whatever a thread asks of a disk takes long."""
+        device = self._device(worker)
+        device.hangs_until = self._loop.now + self._rng.uniform(0.5, 15.0)
+        worker.sins["full"] = None
+
+    def rot(self, worker: SimWorker) -> None:
+        """Some bits change on the platter."""
+        path = self._rng.choice(worker.paths)
+        files = [] if path in worker.gone else worker.disks.files(path)
+        for _ in range(self._rng.choice((1, 1, 5))):
+            if files:
+                self._rng.choice(files).flip(self._rng)
+        self._meddled(worker, "rotten")
+
+    def _meddled(self, worker: SimWorker, sin: str) -> None:
+        worker.sins[sin] = None
+        self._world.oracle.meddled(worker)
+
+    def _down(self, worker: SimWorker) -> None:
+        if worker.life.alive:
+            worker.crash(self._rng.random() < 0.5)
+        self._later(4.0, worker.start)
 
     def wipe(self, worker: SimWorker) -> None:
-        """The directory is replaced by an empty one."""
-        if worker.life.alive:
-            worker.crash(True)
-            worker.disk.wipe()
-            worker.sins["wiped"] = None
-            self._later(4.0, worker.start)
+        """A directory is replaced by an empty one."""
+        self._down(worker)
+        self._wipe(worker, worker.paths if self._rng.random() < 0.5 else [self._rng.choice(worker.paths)])
+
+    def _wipe(self, worker: SimWorker, paths: list[str]) -> None:
+        for path in paths:
+            if path not in worker.gone:
+                worker.disks.put(path, worker.disks.empty(worker.disks.take_away(path)))
+        self._meddled(worker, "wiped")
+
+    def vanish(self, worker: SimWorker) -> None:
+        """A directory is gone while it is in use, and is there again later: the same, or an empty one."""
+        path = self._rng.choice(worker.paths)
+        if path in worker.gone:
+            return
+        gone = worker.disks.take_away(path)
+        found = gone if self._rng.random() < 0.6 else worker.disks.empty(gone)
+        self._meddled(worker, "wiped")
+        worker.gone[path] = found
+        self._later(3.0, worker.come_back, path)
+
+    def old(self, worker: SimWorker) -> None:
+        """A directory comes back as it was some time ago."""
+        path = self._rng.choice(worker.paths)
+        if path not in worker.gone:
+            self._later(5.0, self._came_old, worker, path, worker.disks.copy(worker.disks.folder(path)))
+
+    def _came_old(self, worker: SimWorker, path: str, copy: Folder) -> None:
+        if path in worker.gone or self._world.calm:
+            return
+        self._down(worker)
+        worker.disks.take_away(path)
+        worker.disks.put(path, copy)
+        self._meddled(worker, "meddled")
+
+    def other(self, worker: SimWorker) -> None:
+        """A worker finds the directory of another one where its own was; later its own is there again."""
+        rival = self._rng.choice([each for each in self._world.workers if each is not worker])
+        path = self._rng.choice(worker.paths)
+        if path in worker.gone or rival.paths[0] in rival.gone:
+            return
+        self._down(worker)
+        worker.gone[path] = worker.disks.take_away(path)
+        worker.disks.put(path, worker.disks.adopt(rival.disks.folder(rival.paths[0]), worker.gone[path].device))
+        self._meddled(worker, "meddled")
+        self._later(4.0, worker.come_back, path)
+
+    def _index_of(self, worker: SimWorker) -> File | None:
+        """The file of an index of a worker that is down."""
+        self._down(worker)
+        try:
+            found = worker.disks.find(f"{self._rng.choice(worker.paths)}/index/data.mdb")
+        except OSError:
+            return None
+        return found if isinstance(found, File) and found.index is not None else None
+
+    def lost_index(self, worker: SimWorker) -> None:
+        """An index is not there when its worker starts."""
+        self._down(worker)
+        path = self._rng.choice(worker.paths)
+        with suppress(OSError):
+            worker.disks.take_away(f"{path}/index")
+            self._meddled(worker, "meddled")
+
+    def old_index(self, worker: SimWorker) -> None:
+        """An index is older than the files."""
+        file = self._index_of(worker)
+        if file is not None and file.index.go_back(self._rng):
+            self._meddled(worker, "meddled")
+
+    def bad_page(self, worker: SimWorker) -> None:
+        """An index has a bad page."""
+        file = self._index_of(worker)
+        if file is not None and file.flip(self._rng):
+            self._meddled(worker, "rotten")
+
+    # the others
 
     def drain(self, worker: SimWorker) -> None:
         """A worker takes no new epochs and splits those it has, until it is told otherwise or starts again."""
         if worker.life.alive:
-            pushes = worker.pushes
-            pushes.drain(True)
-            self._later(2.0, pushes.drain, False)
+            server = worker.server
+            server.drain(True)
+            self._later(2.0, server.drain, False)
 
     def master(self, _: SimWorker) -> None:
         """A master is killed, most often the leader."""
@@ -155,17 +285,34 @@ class Mischief:
         for worker in self._world.workers:
             self.kill(worker, power)
 
+    def mend(self) -> None:
+        """Somebody looks after workers whose directories do not come back by themselves: a start helps."""
+        for worker in self._world.workers:
+            if worker.life.alive and worker.store.failing:
+                worker.crash(power=False)
+                worker.start()
+
     def end(self) -> None:
         """From now on everything works."""
         world = self._world
+        if not world.over:
+            world.over = True
+            for seconds in (MEND_SECONDS, 2 * MEND_SECONDS):
+                self._loop.call_later(seconds, self.mend)
         network = world.network
         network.weather.drop = network.weather.repeat = network.weather.turn = 0.0
         network.weather.slow, network.weather.reorder = 0.002, False
         network.cuts.clear()
         for worker in world.workers:
-            worker.disk.full, worker.disk.sick, worker.disk.armed = False, 0.0, None
+            for device in worker.devices:
+                device.heal()
+            for path in list(worker.gone):
+                worker.come_back(path)
+            worker.armed = None
             if worker.life.alive:
-                worker.pushes.drain(False)
+                assert worker.process is not None
+                worker.process.armed = None
+                worker.server.drain(False)
             worker.start()
         for master in world.cluster.masters.values():
             world.cluster.boot(master)

@@ -10,18 +10,22 @@ from __future__ import annotations
 import asyncio
 import hashlib
 import random
+from collections import Counter
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from types import SimpleNamespace
+from dataclasses import dataclass
 from typing import Any, Protocol
 
-from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.errors import HoldfastError, RetryError, error_for
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.net.frames.client import Reply
+from holdfast.common.net.frames.wire import FileRange
 from holdfast.common.statuses import Status
 from tests.sim.clock import Life, VirtualLoop, here
+from tests.sim.env.files import read_range
 
+#: Frames of streams that a connection takes before it is crowded.
+FRAMES_MAX = 4
 #: Frames that may arrive twice: everything that a client may send again.
 _REPEATABLE = (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL)
 
@@ -31,9 +35,10 @@ class Server(Protocol):
 
     life: Life
 
-    def accept(self, end: ServerEnd) -> object: ...
+    def accept(self, end: ServerEnd, hello: Hello) -> object: ...
     def handle(self, end: ServerEnd, header: FrameHeader, meta: bytes, body: bytes) -> None: ...
     def lost(self, end: ServerEnd) -> None: ...
+    def writable(self, end: ServerEnd) -> None: ...
 
 
 @dataclass
@@ -152,24 +157,129 @@ class Network:
             del self._calls[future]
 
 
-@dataclass(eq=False)
 class ServerEnd:
     """The server's side of a connection: stands for common/net/frames/server.ServerConnection."""
 
-    link: Link
-    role: Role
-    number: int
-    extra: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, link: Link, role: Role, number: int) -> None:
+        self.link, self.role, self.number = link, role, number
+        self.peer = f"{link.source.host}:{number}"
+        #: whose it is: without security nobody knows
+        self.owner: tuple[bytes, ...] = ()
+        #: looks at answers before they go
+        self.watch: Callable[[ServerEnd, FrameHeader, bytes], None] = lambda *_: None
+        #: requests whose answers are watched: meta and body, by header
+        self.asked: dict[FrameHeader, tuple[bytes, bytes]] = {}
+        self.held_bytes = 0
+        self._frames = 0
+        #: requests that came while nothing was to be read
+        self._held: list[Callable[[], None]] | None = None
 
     @property
     def closed(self) -> bool:
         return self.link.closed
 
-    def reply(self, header: FrameHeader, meta: Any) -> None:
+    @property
+    def crowded(self) -> bool:
+        """Enough waits to be sent."""
+        return self._frames >= FRAMES_MAX
+
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        return self.owner or (instance,)
+
+    def reply(self, header: FrameHeader, meta: bytes = b"", *body: Any) -> None:
+        self.watch(self, header, meta)
         self.link.back(header, meta, None)
 
     def refuse(self, header: FrameHeader, error: HoldfastError) -> None:
-        self.link.back(header, None, error)
+        if header.type is FrameType.STREAM_CREDIT:
+            self._bring(header.type, header.request_id, b"", b"", error)
+        else:
+            self.link.back(header, None, error)
+
+    def send(
+        self,
+        frame_type: FrameType,
+        request_id: int,
+        meta: bytes = b"",
+        *body: Any,
+        response: bool = False,
+        status: Status = Status.OK,
+    ) -> None:
+        """Send a frame of a stream."""
+        error = None if status is Status.OK else error_for(status, meta.decode(errors="replace"))
+        self._bring(frame_type, request_id, meta, b"".join(body), error)
+
+    def send_range(self, frame_type: FrameType, request_id: int, meta: bytes, body: FileRange) -> None:
+        """Send a part of a file: what cannot be read ends the connection."""
+        try:
+            data = read_range(body.fileno, body.count, body.offset)
+        except OSError as error:
+            assert body.failed is not None, "whoever sends a file hears of it"
+            body.failed(error)
+            data = b""
+        if len(data) == body.count:
+            self._bring(frame_type, request_id, meta, data, None)
+        else:
+            self.abort()
+
+    def _bring(
+        self, frame_type: FrameType, request_id: int, meta: bytes, body: bytes, error: HoldfastError | None
+    ) -> None:
+        self._frames += 1
+        self.held_bytes += len(body)
+        link = self.link
+
+        def gone() -> None:
+            was_crowded, self._frames = self.crowded, self._frames - 1
+            self.held_bytes -= len(body)
+            if was_crowded and not self.closed and link.target.alive:
+                link.network.loop.on(link.target, 0.0, lambda: link.server.writable(self))
+
+        link.bring(frame_type, request_id, meta, body, error, gone)
+
+    def take(self, act: Callable[[], None]) -> None:
+        """A request came."""
+        if self._held is None:
+            act()
+        else:
+            self._held.append(act)
+
+    def hold(self) -> None:
+        """Read nothing more for the moment."""
+        self._held = self._held or []
+
+    def unhold(self) -> None:
+        """Go on."""
+        held, self._held = self._held or [], None
+        for act in held:
+            self.take(act)
+
+    def cork(self) -> None:
+        """Frames go one by one here."""
+
+    uncork = cork
+
+    def abort(self, error: HoldfastError | None = None) -> None:
+        self.link.network.loop.call_soon(self.link.broke)
+
+    close_because = abort
+
+
+class Sink:
+    """Takes the frames of one stream, in their order."""
+
+    def __init__(self) -> None:
+        self.request = 0
+        #: meta, body, or what ended the stream
+        self.frames: asyncio.Queue[tuple[bytes, bytes, HoldfastError | None]] = asyncio.Queue()
+        self._early: dict[int, tuple[bytes, bytes, HoldfastError | None]] = {}
+        self._next = 0
+
+    def come(self, place: int, meta: bytes, body: bytes, error: HoldfastError | None) -> None:
+        self._early[place] = meta, body, error
+        while self._next in self._early:
+            self.frames.put_nowait(self._early.pop(self._next))
+            self._next += 1
 
 
 class Link:
@@ -187,11 +297,18 @@ class Link:
         self._requests: dict[int, asyncio.Future[Reply]] = {}
         self._next = 0
         self._times = [0.0, 0.0]
+        #: of streams, by the requests that opened them: what waits for the frames before it, and who takes them
+        self._sinks: dict[int, Sink] = {}
+        self._sent: Counter[int] = Counter()
         self.end = ServerEnd(self, hello.role, network.number())
-        self.hello: Any = server.accept(self.end)
+        self.hello: Any = server.accept(self.end, hello)
         network.links[self] = None
 
-    async def request(self, kind: FrameType, meta: bytes = b"", *parts: Any) -> Reply:
+    @property
+    def network(self) -> Network:
+        return self._network
+
+    async def request(self, kind: FrameType, meta: bytes = b"", *parts: Any, sink: Sink | None = None) -> Reply:
         """Send a frame; return its answer, or raise what it says. Raises RetryError if the connection is lost."""
         if self.closed:
             raise RetryError(f"the connection to {self.peer} is lost")
@@ -205,11 +322,49 @@ class Link:
         if body and network.rng.random() < network.weather.turn:
             at = network.rng.randrange(len(body))
             body = body[:at] + bytes((body[at] ^ 1,)) + body[at + 1 :]
-        self._carry(0, lambda: self.server.handle(self.end, header, meta, body), kind in _REPEATABLE)
+        if sink is not None:
+            self._sinks[number] = sink
+            sink.request = number
+        self._ask(header, meta, body, kind in _REPEATABLE)
         try:
             return await future
         finally:
             self._requests.pop(number, None)
+
+    def _ask(self, header: FrameHeader, meta: bytes, body: bytes, repeat: bool) -> None:
+        end = self.end
+        self._carry(0, lambda: end.take(lambda: self.server.handle(end, header, meta, body)), repeat)
+
+    def post(self, kind: FrameType, number: int, meta: bytes) -> None:
+        """Send a frame that is not answered."""
+        if not self.closed:
+            self._ask(FrameHeader(kind, 0, number, len(meta), 0, 0, 0), meta, b"", False)
+
+    def forget(self, sink: Sink) -> None:
+        """Nobody takes what comes of a stream any more."""
+        self._sinks.pop(sink.request, None)
+
+    def bring(
+        self,
+        kind: FrameType,
+        number: int,
+        meta: bytes,
+        body: bytes,
+        error: HoldfastError | None,
+        gone: Callable[[], None],
+    ) -> None:
+        """Bring a frame of a stream to who opened it, behind those before it."""
+        place = self._sent[number]
+        self._sent[number] += 1
+        self._network.note(self.target.host, self.source.host, kind.name, len(body), error and error.status)
+
+        def arrive() -> None:
+            gone()
+            sink = self._sinks.get(number)
+            if sink is not None:
+                sink.come(place, meta, body, error)
+
+        self._carry(1, arrive, False)
 
     def back(self, header: FrameHeader, meta: Any, error: HoldfastError | None) -> None:
         """Bring an answer to who asked."""
@@ -252,6 +407,8 @@ class Link:
         for future in list(self._requests.values()):
             if not future.done():
                 future.set_exception(RetryError(f"the connection to {self.peer} is lost"))
+        for sink in list(self._sinks.values()):
+            sink.frames.put_nowait((b"", b"", RetryError(f"the connection to {self.peer} is lost")))
         if self.target.alive:
             self._network.loop.on(self.target, 0.001, lambda: self.server.lost(self.end))
 
@@ -299,8 +456,3 @@ class Dialer:
 
 def refusal(text: str, status: Status) -> RetryError:
     return RetryError(text, status=status)
-
-
-#: An answer to HELLO as far as the product looks at it.
-def greeting(worker: int, incarnation: int, uid: bytes) -> SimpleNamespace:
-    return SimpleNamespace(worker=worker, incarnation=incarnation, uid=uid)

@@ -6,20 +6,23 @@ from collections import Counter
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
+from tests.sim.batches import Name, name_of, names_in
 from tests.sim.clock import Violation, VirtualLoop
-from tests.sim.disk import Name, is_whole, name_of
 
 if TYPE_CHECKING:
     from tests.sim.worker import SimWorker
 
 _KEPT = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
+#: What may lose data at every level.
+DEADLY = {"wiped", "sick", "rotten", "unreadable", "meddled"}
 
 
 class Oracle:
@@ -28,13 +31,18 @@ class Oracle:
     def __init__(self, loop: VirtualLoop) -> None:
         self._loop = loop
         self.workers: dict[int, SimWorker] = {}
+        #: by every number that the masters gave
+        self.numbers: dict[int, SimWorker] = {}
         #: payloads by (map, attempt), and within by partition
         self.pushed: dict[tuple[int, int], dict[int, Counter[bytes]]] = {}
-        self._seals: dict[tuple[bytes, EpochKey], SealedEpoch] = {}
-        #: (directory, shuffle) whose data is deleted
-        self._deleted: set[tuple[bytes, ShuffleKey]] = set()
-        #: acknowledged batches by the directory of a copy and epoch
-        self._held: dict[tuple[bytes, EpochKey], set[Name]] = {}
+        #: by worker, on the disks that it has now, and epoch
+        self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
+        #: (worker, shuffle) whose data is deleted
+        self._deleted: set[tuple[str, ShuffleKey]] = set()
+        #: acknowledged batches by the worker that has a copy and epoch
+        self._held: dict[tuple[str, EpochKey], set[Name]] = {}
+        #: what a worker ever acknowledged
+        self._said: set[tuple[str, Name]] = set()
         #: epochs of which a batch was acknowledged to a client
         self._used: set[EpochKey] = set()
         #: what the masters have decided by now
@@ -63,58 +71,87 @@ class Oracle:
             name = name_of(key, batch)
             if to_client:  # what only a replica has acknowledged was promised to nobody
                 self._used.add(key)
-            for copy in (worker, replica) if replica is not None else (worker,):
-                self._held.setdefault((copy.disk.directory, key), set()).add(name)
-                held = copy.disk.platter if push.ack is Ack.SYNCED else copy.disk.written
-                if name not in held and push.ack is not Ack.MEMORY:
-                    self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; {copy.name} lacks it")
+            self._said.add((worker.name, name))
+            self._held.setdefault((worker.name, key), set()).add(name)
+            promised = (
+                (worker.name, push.shuffle) not in self._deleted and push.ack is not Ack.MEMORY and not worker.gone
+            )
+            if promised and not worker.disks.contains(bytes(batch), stable=push.ack is Ack.SYNCED):
+                self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; it is on no disk")
+            if replica is not None and (replica.name, name) not in self._said:
+                self.fail(f"{worker.name} acknowledges {name[1:]} of {key}; {replica.name} has not")
 
     def _replica(self, push: Push) -> SimWorker | None:
         if push.replica is None:
             return None
-        return next(each for each in self.workers.values() if each.number == push.replica.worker)
+        return self.numbers.get(push.replica.worker)
 
     def sealed(self, worker: SimWorker, seal: Seal, meta: bytes) -> None:
         """A seal is answered the same for ever, and what is sealed is durable, until the masters have dropped it."""
-        if (worker.disk.directory, seal.shuffle) in self._deleted:
+        if (worker.name, seal.shuffle) in self._deleted:
             return  # an answer that was on its way when its shuffle was dropped
         for each in SealAnswer.decode(meta).epochs:
             key = EpochKey(seal.shuffle, each.partition, each.epoch)
-            place = (worker.disk.directory, key)
+            place = (worker.name, key)
             before = self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
-            if before != each:
+            # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
+            # copy that is given up, a later start may find it whole.
+            excused = {"rotten", "meddled", "unreadable"} & worker.sins.keys()
+            excused |= {"sick"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
+            # What was never here nobody records: behind a crash that hurt the log it may be called lost.
+            doubted = before.status is Status.UNKNOWN_FILE and each.status == Status.DATA_LOST
+            changed = before != each and not excused and not doubted
+            if changed or (before.status == each.status == Status.OK and before != each):
                 self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")
             if each.status != Status.OK:
                 continue
             self._whole(worker, key, each)
 
     def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
-        """An epoch that is called sealed is durable and has everything that was acknowledged in it."""
-        found = worker.disk.index.get(key)
-        if found is None or found.answer != answer:
-            self.fail(f"{worker.name} says that {key} is sealed; it is not in its index")
+        """An epoch that is called sealed is durable and has everything that was acknowledged in it. Where a directory
+        is not well, or not there, this cannot be seen now."""
+        if worker.gone or worker.store.failing:
             return
-        batches = [batch for chunk in found.chunks for batch in chunk]
-        if not all(is_whole(batch) for batch in batches):
-            self.fail(f"{worker.name} says that {key} is sealed; it has a torn batch")
+        with worker.disks.undisturbed():
+            try:
+                place = worker.store.reduce.chunks(key.shuffle, key.partition, key.epoch)
+            except HoldfastError as error:
+                self.fail(f"{worker.name} says that {key} is sealed; it cannot be found: {error}")
+                return
+        if place.away:
             return
-        names = {name_of(key, batch) for batch in batches}
-        if key in worker.disk.poisoned:
-            self.fail(f"{worker.name} says that {key} is sealed; a write of it failed")
-        if names - worker.disk.platter:
-            self.fail(f"{worker.name} says that {key} is sealed; {min(names - worker.disk.platter)[1:]} is not synced")
-        missing = self._held.get((worker.disk.directory, key), set()) - names
+        try:
+            file = worker.disks.stable_file(place.path)
+        except FileNotFoundError as error:
+            self.fail(f"{worker.name} says that {key} is sealed; {error} is not synced")
+            return
+        names: list[Name] = []
+        for row in place.record.chunks:
+            found = names_in(key, file.stable.read(row.offset, row.length))
+            if found is None:
+                self.fail(f"{worker.name} says that {key} is sealed; it is not synced, or torn")
+                return
+            names += found
+        if len(names) != answer.batches:
+            self.fail(f"{worker.name} says that {key} has {answer.batches} batches; it has {len(names)}")
+        missing = self._held.get((worker.name, key), set()) - {*names}
         if missing:
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
+
+    def meddled(self, worker: SimWorker) -> None:
+        """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""
+        for part in (self._seals, self._held):
+            for place in [place for place in part if place[0] == worker.name]:
+                del part[place]
 
     def deleted(self, worker: SimWorker, shuffle: ShuffleKey) -> None:
         """Workers delete only what the masters have dropped."""
         if self.truth().shuffle(shuffle) is not None:
             self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
-        self._deleted.add((worker.disk.directory, shuffle))
+        self._deleted.add((worker.name, shuffle))
         for part in (self._seals, self._held):
-            for place in [place for place in part if place[0] == worker.disk.directory and place[1].shuffle == shuffle]:
+            for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]
 
     def committed(
@@ -126,7 +163,8 @@ class Oracle:
             self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
-            if not each.copies and not each.lost and epoch in self._used and self._wrote(winners, each.partition):
+            empty = not each.copies and not each.lost and not self._sinned("meddled", "rotten")
+            if empty and epoch in self._used and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
 
     def _wrote(self, winners: ReduceWinners, partition: int) -> bool:
@@ -147,10 +185,15 @@ class Oracle:
 
     def may_lose(self, ack: Ack) -> bool:
         """Whether something happened that may lose what was acknowledged at this level."""
-        sins = {sin for worker in self.workers.values() for sin in worker.sins}
         deadly = (
-            {"wiped", "sick"}
-            | ({"power"} if ack < Ack.SYNCED else set())
-            | ({"killed", "full"} if ack is Ack.MEMORY else set())
+            DEADLY | ({"power"} if ack < Ack.SYNCED else set()) | ({"killed", "full"} if ack is Ack.MEMORY else set())
         )
-        return bool(sins & deadly)
+        return self._sinned(*deadly)
+
+    @property
+    def meddling(self) -> bool:
+        """Whether somebody took or changed what lay on a disk."""
+        return self._sinned(*DEADLY - {"sick"})
+
+    def _sinned(self, *sins: str) -> bool:
+        return any(sin in worker.sins for worker in self.workers.values() for sin in sins)

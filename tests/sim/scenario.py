@@ -11,18 +11,21 @@ import asyncio
 import random
 from dataclasses import dataclass, replace
 
+from holdfast.common.config.config import TiersSection
+from holdfast.common.config.settings import Ratio
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.master.core.state.moves import moved_count
 from holdfast.worker.core.write.reduce import SplitLimits
-from tests.sim.client import Executor, wired
+from tests.sim.client import Executor
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.job import Job
 from tests.sim.masters import Cluster
 from tests.sim.mischief import FAULTS, Mischief
 from tests.sim.network import Network
 from tests.sim.oracle import Oracle
+from tests.sim.wiring import wired
 from tests.sim.worker import BODY_BYTES, SimWorker
 
 FAULT_SECONDS = 8.0
@@ -48,6 +51,13 @@ class Shape:
     speed: float
     #: bytes for bodies of pushes, per worker
     memory: int
+    #: of the directories of each worker, and the bytes that each may take (0: all)
+    tiers: tuple[str, ...]
+    capacity: int
+    tier_rules: TiersSection
+    segment_bytes: int
+    #: the share of events after which the cores are checked
+    checks: float = 0.2
     executors: int = 2
 
 
@@ -92,20 +102,25 @@ def shape_of(rng: random.Random) -> Shape:
         pace=rng.choice((0.2, 0.6, 1.5)),
         speed=rng.choice((0.01, 0.1, 0.6)),
         memory=rng.choice((2 * BODY_BYTES, 1 << 20)),
+        tiers=rng.choice((("SSD",), ("SSD",), ("SSD", "HDD"), ("SSD", "SSD"), ("MEMORY", "HDD"))),
+        capacity=rng.choice((0, 0, 30_000)),
+        tier_rules=TiersSection(reviewer="accepting", high_watermark=Ratio(0.5), low_watermark=Ratio(0.2)),
+        segment_bytes=rng.choice((2_500, 6_000, 64 << 20)),
     )
 
 
 class Scenario:
     """The world of one seed."""
 
-    def __init__(self, seed: int) -> None:
+    def __init__(self, seed: int, level: Ack | None = None) -> None:
         self.seed = seed
         self.rng = rng = random.Random(seed)
-        self.shape = crowded(seed, shape_of(rng))
+        shape = crowded(seed, shape_of(rng))
+        self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
         self.oracle = Oracle(self.loop)
-        self.calm = False
+        self.calm = self.over = False
         self.mischief = Mischief(self)
         self.job = Job(self)
 
@@ -140,13 +155,12 @@ class Scenario:
         self.oracle.truth = self.cluster.truth
         shape = self.shape
         self.workers = [
-            SimWorker(number, self.loop, self.network, self.rng, self.oracle, shape.limits, shape.memory)
+            SimWorker(number, self.loop, self.network, self.rng, self.oracle, shape)
             for number in range(1, shape.workers + 1)
         ]
         for index, worker in enumerate(self.workers):
             self.oracle.workers[index] = worker
             worker.on_crash = self.mischief.died
-            worker.speed = shape.speed
             worker.start()
         self.executors = [Executor(f"x{number}", self.network) for number in range(1, shape.executors + 1)]
         self.driver, self.guest, watcher = [Executor(name, self.network) for name in ("driver", "guest", "watcher")]
@@ -182,9 +196,9 @@ class Scenario:
         self.mischief.end()
 
 
-def run_seed(seed: int) -> tuple[str | None, Scenario]:
-    """What went wrong, if anything, and the scenario as it ended."""
-    scenario = Scenario(seed)
+def run_seed(seed: int, level: Ack | None = None) -> tuple[str | None, Scenario]:
+    """What went wrong, if anything, and the scenario as it ended. `level`: of acknowledgements, else the seed's own."""
+    scenario = Scenario(seed, level)
     try:
         scenario.run()
     except Violation as violation:

@@ -8,20 +8,25 @@ from typing import Any
 
 #: (owner, name, what to put there)
 Swap = tuple[Any, str, Any]
+#: In the place of what an owner has from elsewhere.
+_INHERITED = object()
 
 
 @contextmanager
 def swapped(swaps: Iterable[Swap]) -> Iterator[None]:
     """What was there is back in its place afterwards."""
     wanted = list(swaps)
-    saved = [(owner, name, owner.__dict__[name]) for owner, name, _ in wanted]
+    saved = [(owner, name, owner.__dict__.get(name, _INHERITED)) for owner, name, _ in wanted]
     for owner, name, value in wanted:
         setattr(owner, name, value)
     try:
         yield
     finally:
         for owner, name, value in saved:
-            setattr(owner, name, value)
+            if value is _INHERITED:
+                delattr(owner, name)
+            else:
+                setattr(owner, name, value)
 
 
 class Mistakes(dict[str, Callable[[], list[Swap]]]):

@@ -6,38 +6,13 @@ from pathlib import Path
 
 import pytest
 
-from tests.sim.bugs import BUGS, planted
 from tests.sim.scenario import run_seed
+from tests.sim.search import TABLE, found_seeds, search, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
 REMEMBERED = Path(__file__).with_name("seeds.txt")
-#: Within so many seeds every planted mistake is found.
-SEEDS_MAX = 500
-#: A seed that finds a mistake, for those that the first few do not find. Looked at first, so that this takes no time; a
-#: change of the scenario makes some of them useless, and the search begins at 0.
-FOUND_BY = {
-    "body_not_checked": 50,
-    "chunk_number_kept_for_the_other_copy": 9,
-    "commit_waits_for_nobody": 164,
-    "failed_write_forgotten": 130,
-    "last_ignored": 9,
-    "left_is_always_vouched_for": 4,
-    "long_poll_left_behind": 131,
-    "replica_traffic_without_reserve": 46,
-    "resent_under_another_epoch_unseen": 22,
-    "retried_call_applied_again": 81,
-    "revive_during_commit": 18,
-    "sealed_accepts_again": 39,
-    "sealed_empty_after_reboot": 17,
-    "sealing_epoch_accepts": 44,
-    "seen_before_answered_ok_with_one_copy": 51,
-    "small_window_kept_in_line": 22,
-    "sync_retried_after_error": 65,
-    "torn_batch_kept": 41,
-    "torn_batch_taken_for_damage": 217,
-    "unknown_from_a_stale_leader": 329,
-    "wiped_directory_vouched_for": 160,
-}
+#: Where the seed that is known shows a mistake no more, so many others are tried (`python -m tests.sim.search`).
+SEEDS_MAX = 300
 
 
 def remembered() -> list[int]:
@@ -61,16 +36,15 @@ def test_the_product_is_safe() -> None:
 
 
 @pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more
-@pytest.mark.parametrize("name", sorted(BUGS))
+@pytest.mark.parametrize("name", sorted(found_seeds()))
 def test_planted_mistake_is_found(name: str) -> None:
-    """The simulation finds this mistake within SEEDS_MAX seeds."""
-    first = FOUND_BY.get(name, 0)
-    assert first < SEEDS_MAX
-    with planted(name):
-        for seed in (first, *range(SEEDS_MAX)):
-            if run_seed(seed)[0] is not None:
-                return
-    pytest.fail(f"{name} is not found within {SEEDS_MAX} seeds")
+    """The simulation finds this mistake, by the seed that is known or soon."""
+    assert search(name, range(SEEDS_MAX), found_seeds()[name]) is not None
+
+
+def test_the_page_has_every_mistake() -> None:
+    """The table of planted mistakes is that of the mistakes there are, and of the seeds that are known."""
+    assert table(found_seeds()) in TABLE.read_text()
 
 
 def test_equal_seeds_give_equal_traces() -> None:

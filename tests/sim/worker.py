@@ -1,7 +1,7 @@
-"""A simulated worker: the product's push and seal services and their cores on a simulated disk.
+"""A simulated worker: the product's server and storage over all its starts, on simulated disks.
 
-The product's registration too. What the other edges do is done here: dispatch of frames (data_server.py), and chunks by
-request and answer instead of a stream under credit (stream_service.py).
+What is simulated lies below the product's doors: disks, index, threads and clock (tests/sim/env), connections
+(network.py) and the masters' answers. Storage, services and cores are the product's, wired as in server/process.py.
 """
 
 from __future__ import annotations
@@ -9,50 +9,93 @@ from __future__ import annotations
 import asyncio
 import random
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from holdfast.common.errors import HoldfastError, ProtocolError, UnknownStreamError
+from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader, FrameType
-from holdfast.common.formats.messages import Role
-from holdfast.common.formats.reduce_messages import ChunksOpen, Push, Registered, Seal
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, ShuffleKey
-from holdfast.worker.core.write.reduce import Reduce, SplitLimits
+from holdfast.common.formats.messages import Hello
+from holdfast.common.formats.reduce_messages import Push, Seal
+from holdfast.common.ids import NO_WORKER, ShuffleKey, WorkerId
+from holdfast.worker.core.health import HealthLimits
+from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import (
+    STANDING,
     IdentityKeeper,
     KeptIdentity,
     WorkerAddresses,
     WorkerIdentity,
+    directory_paths,
 )
 from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.map_service import MapService
 from holdfast.worker.server.services.push_service import PushBounds, PushService
-from holdfast.worker.server.services.refusal import refusal
 from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.storage.reduce_layout import EpochKey
-from tests.sim.clock import Life, VirtualLoop, here, pause
-from tests.sim.disk import Disk, Store, name_of
-from tests.sim.network import Dialer, Network, ServerEnd, greeting
+from holdfast.worker.server.services.stream_service import StreamService
+from holdfast.worker.storage import names
+from holdfast.worker.storage.identity import Identity
+from holdfast.worker.storage.prepare import prepare
+from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
+from holdfast.worker.storage.store import open_store
+from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
+from tests.sim.env.disks import Device, Disks, Folder
+from tests.sim.env.machine import sim_env
+from tests.sim.env.process import KilledError, Process
+from tests.sim.network import Dialer, Network, ServerEnd
 from tests.sim.oracle import Oracle
+
+if TYPE_CHECKING:
+    from holdfast.worker.storage.env.interfaces import Env
+    from tests.sim.scenario import Shape
 
 #: The largest body: small, so that credit is scarce.
 BODY_BYTES = 1024
 #: How often a worker asks what it may delete.
 CHECK_SECONDS = 1.5
+#: How often disks are probed, and after how long a probe hangs.
+PROBE_SECONDS = 1.0
+_HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
+#: A worker that cannot start is started again.
+AGAIN_SECONDS = 1.0
 
 
 class Kept(KeptIdentity):
-    """The file `standing` on a simulated disk; a directory's path is its worker's name."""
+    """The file `standing`, on a simulated disk; a directory's path begins with its worker's name."""
+
+    @staticmethod
+    def _env(directory: Path) -> Env:
+        worker: Any = Dialer.network.servers[directory.parts[1]]
+        env: Env = worker.env
+        return env
+
+    @classmethod
+    def read(cls, directories: Iterable[Path]) -> KeptIdentity:
+        found = []
+        for directory in directories:
+            try:
+                kept = cls.decode(cls._env(directory).files.read_whole(directory / STANDING))
+            except OSError:
+                continue
+            if kept is not None:
+                found.append(kept)
+        nothing = KeptIdentity.decode(b"") or cls(NO_WORKER, cls.raft_index_of(0))
+        return max(found, key=lambda kept: (kept.incarnation, kept.change), default=nothing)
+
+    @staticmethod
+    def raft_index_of(index: int) -> Any:
+        return index
 
     def write(self, directories: Iterable[Path]) -> None:
         for directory in directories:
-            worker: Any = Dialer.network.servers[directory.name]
-            worker.disk.standing = self
+            try:
+                self._env(directory).files.replace(directory / STANDING, self.encode())
+            except OSError:
+                continue
 
 
 class SimBody:
@@ -72,179 +115,232 @@ class SimWorker:
     """One worker, over all its starts."""
 
     def __init__(
-        self,
-        number: int,
-        loop: VirtualLoop,
-        network: Network,
-        rng: random.Random,
-        oracle: Oracle,
-        limits: SplitLimits,
-        memory: int,
+        self, number: int, loop: VirtualLoop, network: Network, rng: random.Random, oracle: Oracle, shape: Shape
     ) -> None:
         self.name = f"w{number}"
-        self._loop, self._network, self._oracle, self._limits, self._memory = loop, network, oracle, limits, memory
-        self.disk = Disk(number, rng)
+        self._loop, self._network, self._rng, self._oracle, self._shape = loop, network, rng, oracle, shape
+        self.disks = Disks(rng)
+        self.paths = [f"/{self.name}/d{each}" for each in range(len(shape.tiers))]
+        self.devices: list[Device] = [self.disks.mount(path) for path in self.paths]
         self.life = Life(self.name)
         self.life.alive = False
-        #: told when the process dies by itself
+        self.process: Process | None = None
+        self.env: Env
+        #: told when the process dies by itself, or cannot start
         self.on_crash: Callable[[SimWorker], None] = lambda _: None
-        self.number = NO_WORKER
-        self.speed = 0.01
+        self.number: WorkerId = NO_WORKER
+        #: steps until the next start dies in the middle of one
+        self.armed: int | None = None
         #: reasons why data may be lost here
         self.sins: dict[str, None] = {}
+        #: why it could not start
+        self.problem = ""
+        self._names = 0
+        #: directories that are not there, or are another's, and what will be there again
+        self.gone: dict[str, Folder] = {}
+
+    def _settings(self) -> StoreSettings:
+        shape = self._shape
+        return StoreSettings(
+            cluster_id="sim",
+            worker_name=self._name(),
+            directories=tuple(
+                DirectorySettings(path=path, tier=tier, capacity_bytes=shape.capacity)
+                for path, tier in zip(self.paths, shape.tiers, strict=True)
+            ),
+            sync_threads=2,
+            segment_bytes=shape.segment_bytes,
+            health=_HEALTH,
+            tiers=shape.tier_rules,
+        )
+
+    def _name(self) -> str:
+        """What it is called: as its directories say, and otherwise as nobody was called yet, since the masters give no
+        name to another worker."""
+        for path in self.paths:
+            try:
+                found = Identity.decode(self.disks.read(f"{path}/{names.IDENTITY}")).worker_name
+            except (OSError, HoldfastError):
+                continue
+            if found.partition(".")[0] == self.name:
+                return found
+        self._names += 1
+        return f"{self.name}.{self._names}"
 
     def start(self) -> None:
+        """Open the directories and serve; what cannot be opened is tried again later."""
         if self.life.alive:
             return
-        self.life = Life(self.name)
-        self.disk.armed = None
-        self.disk.incarnation += 1
-        token = here.set(self.life)
+        self.life = life = Life(self.name)
+        token = here.set(life)
         try:
-            self.standing = WorkerIdentity("sim", self.name, Incarnation(self.disk.incarnation), uid=self.disk.uid)
-            kept = self.disk.standing
-            if kept is not None:
-                self.standing.given(kept.worker, kept.state, kept.raft_index)
-            self.store = Store(self.disk, self.life, self._loop, self._die, lambda key: self._oracle.deleted(self, key))
-            self.store.speed = self.speed
-            self.counters = counters = Counters()
-            store: Any = self.store
-            asking = self.asking = Asking()
-            asking.learn(store.shuffles())
-            reduce = Reduce(self.standing.incarnation, store.choose, self._limits)
-            self.seals = SealService(store, counters, reduce)
-            bounds = PushBounds(self._memory)
-            self.pushes = PushService(store, self.standing, counters, Faults(), asking, self.seals, bounds)
-            self._accept(self.standing.worker != NO_WORKER, "the masters do not know this worker yet")
+            self.process = process = Process(self.disks, self._rng, lambda: self._died(life))
+            process.armed, self.armed = self.armed, None
+            self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed)
             self._network.servers[self.name] = self
-            server: Any = SimpleNamespace(
-                accept=self._accept,
-                begin=self.pushes.begin,
-                renumber=partial(self._network.close_all, self.life),
-                forget=self._forget,
-                sealed_only=self.pushes.reduce.sealed_only,
-                pushes=self.pushes,
-                drain=self.pushes.drain,
-                asking=asking,
-                writing=0,
-            )
-            place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
-            departure = Departure(server, self.standing, 0, asyncio.Event())
-            self._loop.create_task(
-                Registration(
-                    store, self.standing, IdentityKeeper(store, self.standing), counters, server, place, departure, int
-                ).run("")
-            )
-            self._loop.create_task(self._tick())
+            try:
+                self._serve()
+            except KilledError:
+                pass
+            except (HoldfastError, OSError) as error:
+                self.problem = str(error)
+                self.crash(power=False)
+                self._loop.call_soon(self.on_crash, self)
+            else:
+                self.problem = ""
         finally:
             here.reset(token)
 
-    def _forget(self, shuffle: ShuffleKey) -> None:
-        """See data_server.py."""
-        self.asking.forget(shuffle)
-        self.pushes.forget(shuffle)
+    def _serve(self) -> None:
+        shape = self._shape
+        settings = self._settings()
+        self.store = store = open_store(prepare(settings, self.env))
+        self.counters = counters = Counters()
+        asking, faults = Asking(), Faults()
+        asking.learn(store.shuffles())
+        self.standing = standing = WorkerIdentity("sim", settings.worker_name, store.incarnation, uid=store.worker_uid)
+        maps = MapService(store, standing, counters, faults, asking)
+        kept = Kept.read(directory_paths(store))
+        standing.given(kept.worker, kept.state, kept.raft_index)
+        keeper = IdentityKeeper(store, standing)
+        self.seals = SealService(store, counters, Reduce(standing.incarnation, store.tiering.choose, shape.limits))
+        self.pushes = PushService(store, standing, counters, faults, asking, self.seals, PushBounds(shape.memory, 4096))
+        streams = StreamService(store, standing, counters, faults)
+        self.server = server = DataServer(standing, maps, streams, self.pushes, self.seals, asking)
+        server.address = f"{self.name}:1"
+        departure = Departure(server, standing, 0, asyncio.Event())
+        self._delivered = 0.0
+        store.run_on(self._deliver)
+        server.accept(standing.worker != NO_WORKER, "the masters do not know this worker yet")
+        self._learn_number()
+        server.tick()
+        self.monitor = store.monitor(PROBE_SECONDS)
+        self.monitor.start()
+        place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
+        registration = Registration(store, standing, keeper, counters, server, place, departure, int)
+        self._loop.create_task(registration.run(""))
+        self._loop.create_task(self._tick(keeper))
 
-    def _accept(self, yes: bool, why_not: str = "") -> None:
-        """See data_server.py."""
-        self.pushes.accept(yes, why_not)
-        self.number = self.standing.worker or self.number
+    def _deliver(self, act: Callable[[], object]) -> None:
+        """Run on the loop what a thread hands over: late, and in its order."""
+        now = self._loop.now
+        self._delivered = max(self._delivered, now + self._rng.uniform(0.0, self._shape.speed / 4)) + 1e-9
+        self._loop.on(self.life, self._delivered - now, lambda: self._guarded(act))
 
-    def _die(self) -> None:
+    @staticmethod
+    def _guarded(act: Callable[[], object]) -> None:
+        try:
+            act()
+        except KilledError:
+            pass
+
+    def _died(self, life: Life) -> None:
         """The process ends by itself, in the middle of what it does."""
-        self.life.alive = False
-        self._loop.call_soon(self.on_crash, self)
+        life.alive = False
+        self._loop.call_soon(self._crashed, life)
+
+    def _crashed(self, life: Life) -> None:
+        if self.life is life:
+            self.crash(power=False)
+            self.on_crash(self)
 
     def crash(self, power: bool) -> None:
         """Kill the process, or cut the power of the machine."""
         self._network.host_ended(self.name)
         self.life.end()
+        if self.process is not None:
+            self.process.kill()
         self.sins["killed"] = None
         if power:
             self.sins["power"] = None
-            self.disk.power_loss()
+            self.disks.power_loss()
 
-    async def _tick(self) -> None:
+    def come_back(self, path: str) -> None:
+        """A directory is there again, if it is not yet; whoever has it open meanwhile starts anew."""
+        folder = self.gone.pop(path, None)
+        if folder is None:
+            return
+        if path.rpartition("/")[2] in self.disks.folder(path.rpartition("/")[0]).entries:
+            self.disks.take_away(path)
+        self.disks.put(path, folder)
+        if self.life.alive:
+            self.crash(power=False)
+            self.start()
+
+    async def _tick(self, keeper: IdentityKeeper) -> None:
+        """See process.py."""
         while True:
             await pause(1.0)
-            self.pushes.tick(int(self._loop.now * 1e9) + 10**12)
-            self.asking.tick(int(self._loop.now * 1e9) + 10**12)
-            self.asking.registered.check()
-            self.pushes.reduce.check()
-            Kept.of(self.standing).write([Path(self.name)])
+            self._learn_number()
+            self.server.tick()
+            self.monitor.look()
+            keeper.keep()
+            self.check()
 
-    # As data_server.py.
+    def _learn_number(self) -> None:
+        if self.standing.worker != NO_WORKER:
+            self.number = self.standing.worker
+            self._oracle.numbers[self.number] = self
 
-    def accept(self, end: ServerEnd) -> object:
-        end.extra["worker"] = self
-        return greeting(self.standing.worker, self.standing.incarnation, self.standing.uid)
+    def check(self) -> None:
+        """What must hold of the cores between two events."""
+        self.server.asking.registered.check()
+        self.pushes.reduce.check()
+        self.server.maps.files.check()
+        self.server.streams.streams.check()
+
+    def shuffles(self) -> list[ShuffleKey]:
+        """Every shuffle of which anything is here."""
+        return self.store.shuffles() if self.life.alive else []
+
+    # as the frame server does
+
+    def accept(self, end: ServerEnd, hello: Hello) -> object:
+        end.watch = self._watched
+        return self.server.hello(end, hello)  # type: ignore[arg-type]
 
     def lost(self, end: ServerEnd) -> None:
-        self.pushes.lost(end)  # type: ignore[arg-type]
+        self._do(lambda: self.server.lost(end))  # type: ignore[arg-type]
+
+    def writable(self, end: ServerEnd) -> None:
+        self._do(lambda: self.server.writable(end))  # type: ignore[arg-type]
 
     def handle(self, end: ServerEnd, header: FrameHeader, meta: bytes, body: bytes) -> None:
-        watched: Any = _Watched(self, end, meta, body)
+        if header.type in (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL):
+            end.asked[header] = meta, body
+        self._do(lambda: self._handle(end, header, meta, body))
+
+    def _handle(self, end: Any, header: FrameHeader, meta: bytes, body: bytes) -> None:
+        with_body = header.type in (FrameType.PUSH, FrameType.REPLICATE, FrameType.MAP_PUSH)
         try:
-            self._dispatch(watched, header, meta, body)
-        except ProtocolError:
-            end.link.broke()
-        except Exception as error:  # noqa: BLE001 - as the product answers it
-            end.refuse(header, refusal(error))
+            if not with_body:
+                self.server.frame(end, header, meta, None)
+            elif self.server.admit(end, header, meta):
+                self.server.frame(end, header, meta, SimBody(body))  # type: ignore[arg-type]
+        except HoldfastError:
+            end.abort()
 
-    def _dispatch(self, end: Any, header: FrameHeader, meta: bytes, body: bytes) -> None:
-        kind = header.type
-        if kind in (FrameType.PUSH, FrameType.REPLICATE):
-            if self.pushes.admit(end, header, end.role):
-                self.pushes.push(end, header, meta, SimBody(body))  # type: ignore[arg-type]
-        elif kind is FrameType.PUSH_CREDIT:
-            self.pushes.credit(end, header, meta, end.role)
-        elif kind is FrameType.SEAL:
-            self.seals.seal(end, header, meta)
-        elif kind is FrameType.REGISTERED:
-            registered = Registered.decode(meta)
-            self.asking.placed(registered.shuffle, registered.workers)
-            end.reply(header, b"")
-        elif kind is FrameType.CHUNKS_OPEN:
-            end.reply(header, self._chunks(ChunksOpen.decode(meta)))
+    def _do(self, act: Callable[[], object]) -> None:
+        """Something happens to the process."""
+        if not self.life.alive:
+            return
+        try:
+            act()
+            if self._rng.random() < self._shape.checks:
+                self.check()
+        except KilledError:
+            pass
+        except AssertionError as error:
+            raise Violation(f"{self.name}: {error!r}") from error
+
+    def _watched(self, end: ServerEnd, header: FrameHeader, meta: bytes) -> None:
+        """An answer is about to go: the oracle sees it."""
+        self._learn_number()
+        asked = end.asked.get(header)
+        if asked is None or not self.life.alive:
+            return
+        if header.type is FrameType.SEAL:
+            self._oracle.sealed(self, Seal.decode(asked[0]), meta)
         else:
-            end.reply(header, b"")
-
-    def _chunks(self, request: ChunksOpen) -> Any:
-        """(incarnation, chunks of each file, [(file, chunk, bytes)])."""
-        if self.disk.sick and self.disk.rng.random() < self.disk.sick:
-            raise UnknownStreamError("a hiccup")
-        counts, pieces = [], []
-        for index, (partition, epoch, first) in enumerate(request.files):
-            key = EpochKey(request.shuffle, PartitionId(partition), Epoch(epoch))
-            chunks = self.store.chunks(key)
-            counts.append(len(chunks))
-            for number, chunk in enumerate(chunks[first:], first):
-                cut = [batch for batch in chunk if request.map_begin <= name_of(key, batch).map < request.map_end]
-                if cut or number == len(chunks) - 1:
-                    pieces.append((index, number, b"".join(cut)))
-        return counts, pieces
-
-
-class _Watched:
-    """A connection whose answers the oracle sees."""
-
-    def __init__(self, worker: SimWorker, end: ServerEnd, meta: bytes, body: bytes) -> None:
-        self._worker, self._end, self._meta, self._body = worker, end, meta, body
-        self.number = end.number
-        self.role: Role = end.role
-
-    @property
-    def closed(self) -> bool:
-        return self._end.closed
-
-    def reply(self, header: FrameHeader, meta: Any) -> None:
-        worker = self._worker
-        if worker.life.alive:
-            if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-                push, to_client = Push.decode(self._meta), header.type is FrameType.PUSH
-                worker._oracle.acknowledged(worker, push, self._body, meta, to_client=to_client)
-            elif header.type is FrameType.SEAL:
-                worker._oracle.sealed(worker, Seal.decode(self._meta), meta)
-        self._end.reply(header, meta)
-
-    def refuse(self, header: FrameHeader, error: HoldfastError) -> None:
-        self._end.refuse(header, error)
+            push, to_client = Push.decode(asked[0]), header.type is FrameType.PUSH
+            self._oracle.acknowledged(self, push, asked[1], meta, to_client=to_client)

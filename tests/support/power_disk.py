@@ -17,7 +17,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.worker.storage import names
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Handle, Name
+from tests.support.storage_env import Disk
 from tests.support.storage_faults import KilledError
 
 SECTOR_BYTES = 512
@@ -134,48 +135,51 @@ class PowerDisk(Disk):
         if self.kill_after is not None and self.steps > self.kill_after:
             raise KilledError
 
-    def _wrote(self, fd: int, offset: int, size: int) -> None:
-        file = self._file(_path_of(fd))
+    def _wrote(self, handle: Handle, offset: int, size: int) -> None:
+        file = self._file(_path_of(handle))
         if file is not None:  # else it was removed
-            file.wrote(fd, offset, size)
+            file.wrote(handle.fd, offset, size)
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Name) -> Handle:
         self._step()
-        fd = super().create(path)
+        handle = super().create(path)
+        path = Path(path)
         self._folder(path.parent).changes.append({path.name: _File()})
-        return fd
+        return handle
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+    def write(self, handle: Handle, data: bytes | memoryview, offset: int) -> None:
         self._step()
-        super().write(fd, data, offset)
-        self._wrote(fd, offset, len(data))
+        super().write(handle, data, offset)
+        self._wrote(handle, offset, len(data))
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+    def write_parts(self, handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         self._step()
-        super().write_parts(fd, parts, size, offset)
-        self._wrote(fd, offset, size)
+        super().write_parts(handle, parts, size, offset)
+        self._wrote(handle, offset, size)
 
-    def sync_data(self, fd: int) -> None:
+    def sync(self, handle: Handle) -> None:
         self._step()
-        super().sync_data(fd)
-        file = self._file(_path_of(fd))
+        super().sync(handle)
+        file = self._file(_path_of(handle))
         if file is not None:
             file.synced()
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path: Name) -> None:
         self._step()
         super().sync_folder(path)
-        self._folder(path).synced()
+        self._folder(Path(path)).synced()
 
-    def make_folder(self, path: Path) -> bool:
+    def make_folder(self, path: Name) -> bool:
         self._step()
+        path = Path(path)
         made = super().make_folder(path)
         if made and path.name != names.INDEX:
             self._folder(path.parent).changes.append({path.name: _Folder()})
         return made
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Name, target: Name) -> None:
         self._step()
+        source, target = Path(source), Path(target)
         node = self._folder(source.parent).now()[source.name]
         super().rename(source, target)
         if source.parent == target.parent:
@@ -184,15 +188,17 @@ class PowerDisk(Disk):
             self._folder(target.parent).changes.append({target.name: node})
             self._folder(source.parent).changes.append({source.name: None})
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Name) -> None:
         self._step()
+        path = Path(path)
         if path.exists():
             self._folder(path.parent).changes.append({path.name: None})
         super().remove(path)
 
-    def truncate(self, path: Path, size: int) -> None:
+    def truncate(self, path: Name, size: int) -> None:
         self._step()
         super().truncate(path, size)
+        path = Path(path)
         file = self._file(path)
         assert file is not None, path
         for number in [number for number in {*file.sectors, *file.written} if (number + 1) * SECTOR_BYTES > size]:
@@ -206,5 +212,5 @@ class PowerDisk(Disk):
         super().commit(transaction)
 
 
-def _path_of(fd: int) -> Path:
-    return Path(os.readlink(f"/proc/self/fd/{fd}"))
+def _path_of(handle: Handle) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{handle.fd}"))

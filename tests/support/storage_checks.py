@@ -10,8 +10,8 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB
 from holdfast.worker.storage import layout
-from holdfast.worker.storage.moving import FileMove
-from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
+from holdfast.worker.storage.layout import DataKey, sealed_path
+from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.storage_faults import PAGE_BYTES
 from tests.support.storage_model import ModelShuffle
 from tests.support.storage_world import TIERS, StoryWorld

@@ -1,19 +1,16 @@
 """Drives the storage of a worker without a server: write contents, read them back as the wire would bring them."""
 
-import contextlib
-import io
 import os
 from collections import defaultdict
 from pathlib import Path
 
 from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.ids import MapFileKey
-from holdfast.worker.storage import check
 from holdfast.worker.storage import store as stores
-from holdfast.worker.storage.disk import Disk
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import MapFileWriter, Store, prepare
 from tests.support.map_data import MapContent, Pieces
+from tests.support.storage_env import Disk, env_of
 
 CLUSTER, WORKER = "c1", "w1"
 
@@ -27,7 +24,7 @@ def settings(*roots: Path, **changes: object) -> StoreSettings:
 
 def open_store(*roots: Path, disk: Disk | None = None, **changes: object) -> Store:
     """Open, or open again, a store."""
-    return stores.open_store(prepare(settings(*roots, **changes), disk))
+    return stores.open_store(prepare(settings(*roots, **changes), env_of(disk)))
 
 
 def append_all(store: Store, content: MapContent, ack: Ack = Ack.WRITTEN) -> MapFileWriter:
@@ -59,23 +56,6 @@ def read(store: Store, keys: list[MapFileKey], begin: int, end: int) -> Pieces:
         total += offset
     assert total == plan.total_bytes
     return dict(found)
-
-
-class CheckHere:
-    """Stands for the process that checks an index or lists data: the same function, in this process, when asked.
-
-    For tests that open hundreds of directories, where starting two interpreters for each would take most of the time.
-    """
-
-    def __init__(self, what: str, root: str) -> None:
-        self._arguments = what, root
-
-    def communicate(self) -> tuple[str, None]:
-        """What the process would have printed."""
-        output = io.StringIO()
-        with contextlib.redirect_stdout(output):
-            check.main(*self._arguments)
-        return output.getvalue(), None
 
 
 def free_of(store: Store, share: float, reserve_bytes: int) -> list[int]:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import errno
 import os
+from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
 from pathlib import Path
 from typing import Any
 
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Handle, Name
+from holdfast.worker.storage.env.system import SystemThreads
+from tests.support.storage_env import Disk
 
 PAGE_BYTES = 4_096
 
@@ -70,73 +73,59 @@ class StoryDisk(Disk):
         self.meanwhile = None
         act(path is not None and path.name != "index")
 
-    def create(self, path: Path) -> int:
-        self.step(path)
+    def create(self, path: Name) -> Handle:
+        self.step(Path(path))
         return super().create(path)
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
-        self.step(_path_of(fd), torn=lambda: _half(fd, data, offset))
-        super().write(fd, data, offset)
+    def write(self, handle: Handle, data: bytes | memoryview, offset: int) -> None:
+        self.step(_path_of(handle), torn=lambda: _half(handle, data, offset))
+        super().write(handle, data, offset)
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
-        self.step(_path_of(fd), torn=lambda: _half(fd, b"".join(parts), offset))
-        super().write_parts(fd, parts, size, offset)
+    def write_parts(self, handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        self.step(_path_of(handle), torn=lambda: _half(handle, b"".join(parts), offset))
+        super().write_parts(handle, parts, size, offset)
 
-    def sync_data(self, fd: int) -> None:
-        self.step(_path_of(fd), writes=False)
-        super().sync_data(fd)
+    def sync(self, handle: Handle) -> None:
+        self.step(_path_of(handle), writes=False)
+        super().sync(handle)
 
-    def sync_folder(self, path: Path) -> None:
-        self.step(path, writes=False)
+    def sync_folder(self, path: Name) -> None:
+        self.step(Path(path), writes=False)
         super().sync_folder(path)
 
-    def make_folder(self, path: Path) -> bool:
-        if path.exists():
+    def make_folder(self, path: Name) -> bool:
+        if self.exists(path):
             return False
-        self.step(path, alone=True)
+        self.step(Path(path), alone=True)
         return super().make_folder(path)
 
-    def rename(self, source: Path, target: Path) -> None:
-        self.step(target, writes=False)
+    def rename(self, source: Name, target: Name) -> None:
+        self.step(Path(target), writes=False)
         super().rename(source, target)
 
-    def remove(self, path: Path) -> None:
-        if path.exists():
-            self.step(path, writes=False)
+    def remove(self, path: Name) -> None:
+        if self.exists(path):
+            self.step(Path(path), writes=False)
         super().remove(path)
 
-    def truncate(self, path: Path, size: int) -> None:
-        self.step(path, writes=False)
+    def truncate(self, path: Name, size: int) -> None:
+        self.step(Path(path), writes=False)
         super().truncate(path, size)
 
-    def commit(self, transaction: Callable[[], None]) -> None:
-        self.commit_at(None, transaction)
-
-    def commit_at(self, root: Path | None, transaction: Callable[[], None]) -> None:
+    def commit_at(self, path: Name, transaction: Callable[[], None]) -> None:
         """Commit to the index of a directory."""
-        self.step(root / "index" if root is not None else None)
+        self.step(Path(path))
         super().commit(transaction)
 
 
-def _half(fd: int, data: bytes | memoryview, offset: int) -> None:
+def _half(handle: Handle, data: bytes | memoryview, offset: int) -> None:
     """Write about half, up to the end of a page: that is where a kill or a full disk cuts a write."""
     end = (offset + len(data) // 2) // PAGE_BYTES * PAGE_BYTES
-    os.pwrite(fd, data[: max(0, end - offset)], offset)
+    os.pwrite(handle.fd, data[: max(0, end - offset)], offset)
 
 
-def _path_of(fd: int) -> Path:
-    return Path(os.readlink(f"/proc/self/fd/{fd}"))
-
-
-class IndexDisk(Disk):
-    """The disk of one directory's index, whose commits do not say where they are."""
-
-    def __init__(self, disk: StoryDisk, root: Path) -> None:
-        self._story_disk = disk
-        self._root = root
-
-    def commit(self, transaction: Callable[[], None]) -> None:
-        self._story_disk.commit_at(self._root, transaction)
+def _path_of(handle: Handle) -> Path:
+    return Path(os.readlink(f"/proc/self/fd/{handle.fd}"))
 
 
 class Inline:
@@ -156,3 +145,43 @@ class Inline:
 
     def shutdown(self, **_: object) -> None:
         """Nothing runs."""
+
+
+class Later(Inline):
+    """One that works when it is told to."""
+
+    def __init__(self) -> None:
+        self._work: deque[Callable[[], object]] = deque()
+
+    def submit(self, work: Callable[..., Any], *arguments: Any) -> Future[Any]:
+        """Do it when `run_one` is called."""
+        future: Future[Any] = Future()
+
+        def run() -> None:
+            try:
+                result = work(*arguments)
+            except Exception as error:  # noqa: BLE001 - as executors do
+                future.set_exception(error)
+            else:
+                future.set_result(result)
+
+        self._work.append(run)
+        return future
+
+    def run_one(self) -> bool:
+        """Do what waits longest; False if nothing does."""
+        if not self._work:
+            return False
+        self._work.popleft()()
+        return True
+
+
+class InlineThreads(SystemThreads):
+    """Pools that work at once, but for that of the mover."""
+
+    def __init__(self) -> None:
+        self.moves = Later()
+
+    def pool(self, threads: int, name: str) -> Any:
+        """One of them."""
+        return self.moves if name == "holdfast-move" else Inline()

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 from tests.support.reduce_data import Writer
 
 PARTITIONS = 4

@@ -22,9 +22,9 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.reduce_layout import EpochKey
-from holdfast.worker.storage.sealed_locations import SealedLocation
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.offline.verify import verify_directory
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.storage_checks import StoryChecks
 from tests.support.storage_faults import KilledError

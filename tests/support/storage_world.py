@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import gc
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -26,20 +25,19 @@ from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.write.pending_pushes import PendingPush, PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.core.write.space import look_after_bytes
-from holdfast.worker.storage import prepare as prepare_module
-from holdfast.worker.storage import store as store_module
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_search import AwaySearch
-from holdfast.worker.storage.push_log import is_full
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
-from holdfast.worker.storage.reduce_records import DataRecord
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_search import AwaySearch
+from holdfast.worker.storage.env.interfaces import Env
+from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey
+from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.sim.swap import swapped
 from tests.support.reduce_data import Made, Writer
-from tests.support.storage_data import CheckHere
-from tests.support.storage_faults import IndexDisk, Inline, StoryDisk
+from tests.support.storage_env import ChecksHere, env_of
+from tests.support.storage_faults import Inline, InlineThreads, StoryDisk
 from tests.support.tiers import bytes_held
 
 CLUSTER = "stories"
@@ -55,9 +53,8 @@ LIMITS = SplitLimits(soft_bytes=700 * KIB, hard_bytes=1_200 * KIB)
 
 @contextlib.contextmanager
 def in_one_thread() -> Iterator[None]:
-    """Stores opened meanwhile check, seal and search in the thread that asks."""
-    here = [(prepare_module, "_check", CheckHere), (store_module, "ThreadPoolExecutor", Inline)]
-    with swapped([*here, (AwaySearch, "start", _try_once)]):
+    """Stores opened meanwhile search in the thread that asks."""
+    with swapped([(AwaySearch, "start", _try_once)]):
         yield
 
 
@@ -111,6 +108,7 @@ class StoryWorld:
         self.core: Reduce
         self.pending: PendingPushes
         self._until_look = 0
+        self.threads: InlineThreads
 
     @property
     def store(self) -> Store:
@@ -118,9 +116,9 @@ class StoryWorld:
         assert self._store is not None
         return self._store
 
-    def _open_away(self, uid: bytes) -> StoryAway:
+    def _open_away(self, uid: bytes, env: Env) -> StoryAway:
         section = DfsSection(url=str(self.url), retry_window=Duration(0))
-        away = StoryAway(lambda: DfsStore(section, CLUSTER), CLUSTER, uid)
+        away = StoryAway(env, lambda: DfsStore(section, CLUSTER), CLUSTER, uid)
         away.disk = self.disk
         away._lane = Inline()  # type: ignore[assignment]  # as much of an executor as is needed
         return away
@@ -131,11 +129,11 @@ class StoryWorld:
         """Open the directories; may be killed."""
         assert self._store is None
         with in_one_thread():
-            self._store = open_store(prepare(self.settings, self.disk))
+            self.threads = InlineThreads()
+            self._store = open_store(
+                prepare(self.settings, env_of(self.disk, threads=self.threads, checks=ChecksHere(self.disk)))
+            )
         self.starts += 1
-        self.store.mover._threads.append(_ended_thread())
-        for directory in self.store._directories:
-            directory.index._disk = IndexDisk(self.disk, directory.root)
         self.core = Reduce(self.store.incarnation, self.store.tiering.choose, LIMITS)
         self.core.closed_because = ""
         self.pending = PendingPushes(self.core)
@@ -238,8 +236,9 @@ class StoryWorld:
     def carry_out(self) -> list[str]:
         """Carry out all moves that wait; returns why some did not come about, though there was room."""
         mover = self.store.mover
-        while mover.busy:
-            mover._take_next()
+        mover.look()
+        while self.threads.moves.run_one():
+            pass
         # What is deleted meanwhile need not arrive.
         problems = [one.problem for one in mover._ended if one.problem and not one.full and not one.dropped]
         self.now += 10.0
@@ -252,7 +251,6 @@ class StoryWorld:
         """Seal; raises as the worker answers."""
         states = self.core.seal(shuffle, final, epochs)
         promised = self.store.reduce.seal(shuffle, final, epochs)
-        self.store.reduce.finish_jobs()
         answers: list[SealedEpoch] = []
         errors: list[BaseException] = []
         for (key, one), state in zip(promised, states, strict=True):
@@ -318,14 +316,6 @@ class StoryWorld:
     def dfs_is_there(self) -> bool:
         """The DFS answers."""
         return self.url.is_dir()
-
-
-def _ended_thread() -> threading.Thread:
-    """In place of the mover's: it is not started again."""
-    thread = threading.Thread(target=lambda: None)
-    thread.start()
-    thread.join()
-    return thread
 
 
 def failed(call: Callable[[], Any]) -> HoldfastError | OSError | None:

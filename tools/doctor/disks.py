@@ -33,7 +33,7 @@ def gather_directories(config: Config, fstab: Path = _FSTAB) -> list[DirectoryFa
 
 
 def _gather(setting: str, path: str, tier: str, capacity: int, fstab: Path) -> DirectoryFact:
-    from holdfast.worker.storage.directory_paths import file_system
+    from holdfast.worker.storage.env.directory_paths import file_system
 
     there = _nearest(path)
     try:
@@ -75,7 +75,7 @@ def _nearest(path: str) -> str:
 
 def _unusable(path: str, there: str) -> str:
     """Why the directory cannot be made or written, as the worker says it."""
-    from holdfast.worker.storage.directory_paths import unusable
+    from holdfast.worker.storage.env.directory_paths import unusable
 
     try:
         if there != path and os.path.lexists(os.path.join(there, os.path.relpath(path, there).split("/")[0])):
@@ -136,7 +136,7 @@ def _not_mounted(path: str, mounts: str, fstab: Path) -> str:
 def shared_paths(config: Config) -> str:
     """What the worker would say of two directories that are one, or of one within another; "" if all is well."""
     from holdfast.common.dfs.urls import StoreKind, parse_url
-    from holdfast.worker.storage.directory_paths import refuse_shared
+    from holdfast.worker.storage.env.directory_paths import refuse_shared
 
     dfs = parse_url(config.dfs.url) if config.dfs.url else None
     try:

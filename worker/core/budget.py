@@ -1,7 +1,7 @@
 """The room of one device, budgeted among the storage directories on it.
 
 Whoever may take little leaves the rest to the others, so that all of it is used and none of it is promised twice
-(max-min fairness, Bertsekas and Gallager, Data Networks, section 6.5). Called by worker/storage/directory_states.py.
+(max-min fairness, Bertsekas and Gallager, Data Networks, section 6.5). Called by storage/disks/directory_states.py.
 """
 
 from __future__ import annotations

@@ -10,7 +10,7 @@ Rules: only a directory that is well takes anything new; what was given up on it
 A disk that is full is no error, and no proof that it is well either. A probe that read back other bytes makes it
 critical at once. A directory that was deleted or unmounted is suspect, which says nothing against the disk: nothing is
 counted. Errors are counted over returns, so that a disk that fails, comes back and fails again is promoted. Times come
-in, in ns of one monotonic clock. Called by worker/storage/monitor.py.
+in, in ns of one monotonic clock. Called by worker/storage/disks/monitor.py.
 """
 
 from __future__ import annotations

@@ -57,8 +57,8 @@ from holdfast.worker.server.services.map_service import MapService
 from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
-from holdfast.worker.storage.directory_paths import doubts
-from holdfast.worker.storage.monitor import Monitor
+from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.env.directory_paths import doubts
 from holdfast.worker.storage.prepare import Pending
 from holdfast.worker.storage.store import Store, open_store
 
@@ -84,7 +84,7 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
         log_event(LogEvent.DIRECTORY_MISCONFIGURED, reason=sentence)
     for directory in pending.settings.directories:
         close_to_others(Path(directory.path))
-    pending.disk = Faults.of(config.faults).disk()
+    pending.env = Faults.of(config.faults).door(pending.env)
     store = open_store(pending)
     worker = WorkerProcess(config, store, security)
     try:

@@ -11,8 +11,6 @@ Started by prepare.py, whose answers opening.py reads; the functions are also us
 from __future__ import annotations
 
 import json
-import mmap
-import os
 import struct
 import sys
 from typing import Any, NamedTuple
@@ -21,6 +19,8 @@ from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck, PageCounts
 from holdfast.worker.storage import names
+from holdfast.worker.storage.env.interfaces import Entry, Files, Kind
+from holdfast.worker.storage.env.system_files import SystemFiles, end_at_once
 
 #: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
 _HEAD = struct.Struct("<Q24xI")
@@ -73,89 +73,97 @@ class DataReport(NamedTuple):
     others: list[str]
 
 
-def check_index(data: memoryview) -> IndexReport:
-    """Check a whole data.mdb; raises LmdbDamagedError."""
-    shuffles: dict[bytes, ShuffleSum] = {}
-    small = {_META: b"", _STARTS: b""}
-    newest, total = b"", ShuffleSum()
+class IndexSums:
+    """Adds up the records of an index, told in the order of their keys."""
 
-    def visit(page: bytes, start: int, middle: int, end: int) -> None:
-        nonlocal newest, total
+    def __init__(self) -> None:
+        self._shuffles: dict[bytes, ShuffleSum] = {}
+        self._small = {_META: b"", _STARTS: b""}
+        self._newest, self._total = b"", ShuffleSum()
+
+    def visit(self, page: bytes, start: int, middle: int, end: int) -> None:
+        """A record: its key and its value within a page. Raises LmdbDamagedError."""
         space = page[start]
         if space in (_FILE, _DATA):
             key_bytes, head = (_KEY_BYTES, _HEAD) if space == _FILE else (_DATA_KEY_BYTES, _DATA_FILE)
             if middle - start != 1 + key_bytes or end - middle < head.size:
                 raise LmdbDamagedError("a file record of the index has a wrong length")
-            key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
-            if key != newest:
-                newest, total = key, shuffles.setdefault(key, ShuffleSum())
+            total = self._of(page, start)
             size, name_crc = head.unpack_from(page, middle)
             total.files += 1
             total.size_bytes += size
             total.digest += name_crc * size
         elif space in _TRACES:
-            key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
-            if key != newest:
-                newest, total = key, shuffles.setdefault(key, ShuffleSum())
-        elif space in small:
-            small[space] = page[middle:end]
+            self._of(page, start)
+        elif space in self._small:
+            self._small[space] = page[middle:end]
         elif space not in _OTHERS:
             raise LmdbDamagedError(f"the index has a record of unknown space {space}")
 
-    pages = PageCheck(data, visit, name="index").run()
-    return IndexReport(pages, small[_META], small[_STARTS], shuffles)
+    def _of(self, page: bytes, start: int) -> ShuffleSum:
+        key = page[start + 1 : start + 1 + _SHUFFLE_BYTES]
+        if key != self._newest:
+            self._newest, self._total = key, self._shuffles.setdefault(key, ShuffleSum())
+        return self._total
+
+    def report(self, pages: PageCounts) -> IndexReport:
+        """What they came to."""
+        return IndexReport(pages, self._small[_META], self._small[_STARTS], self._shuffles)
 
 
-def check_file(path: str) -> IndexReport:
+def check_index(data: memoryview) -> IndexReport:
+    """Check a whole data.mdb; raises LmdbDamagedError."""
+    sums = IndexSums()
+    return sums.report(PageCheck(data, sums.visit, name="index").run())
+
+
+def check_file(files: Files, path: str) -> IndexReport:
     """Check the data.mdb at `path`; raises LmdbDamagedError, or OSError if it cannot be read."""
-    with open(path, "rb") as file:
-        size = os.fstat(file.fileno()).st_size
-        if not size:
-            raise LmdbDamagedError("the index is empty")
-        for offset in range(0, size, _READ_BYTES):  # brings it into the page cache in order, not page by page
-            os.posix_fadvise(file.fileno(), offset, _READ_BYTES, os.POSIX_FADV_WILLNEED)
-        with mmap.mmap(file.fileno(), size, access=mmap.ACCESS_READ) as mapped, memoryview(mapped) as data:
-            return check_index(data)
+    file = files.open(path)
+    size = files.size(file)
+    if not size:
+        raise LmdbDamagedError("the index is empty")
+    for offset in range(0, size, _READ_BYTES):  # brings it into the page cache in order, not page by page
+        files.read_ahead(file, offset, _READ_BYTES)
+    with files.map(file, size) as data:
+        return check_index(data)
 
 
-def list_data(root: str) -> DataReport:
+def list_data(files: Files, root: str) -> DataReport:
     """List what lies below data/ of a storage directory; raises OSError."""
     report = DataReport({}, [])
     data = f"{root}/{names.DATA}"
-    for top in sorted(os.listdir(data)) if os.path.isdir(data) else ():
+    for top in sorted(files.names(data)) if files.is_folder(data) else ():
         instance = names.parse_instance(top)
-        if instance is None or not os.path.isdir(f"{data}/{top}"):
+        if instance is None or not files.is_folder(f"{data}/{top}"):
             report.others.append(f"{names.DATA}/{top}")
             continue
-        for folder in sorted(os.listdir(f"{data}/{top}")):
+        for folder in sorted(files.names(f"{data}/{top}")):
             numbers = names.parse_shuffle(folder)
             below = f"{names.DATA}/{top}/{folder}"
-            if numbers is None or not os.path.isdir(f"{root}/{below}"):
+            if numbers is None or not files.is_folder(f"{root}/{below}"):
                 report.others.append(below)
                 continue
-            report.shuffles[instance + struct.pack(">IIQ", *numbers)] = _list_shuffle(root, below, report.others)
+            key = instance + struct.pack(">IIQ", *numbers)
+            report.shuffles[key] = _list_shuffle(files, f"{root}/{below}", below, report.others)
     return report
 
 
-def _list_shuffle(root: str, below: str, others: list[str]) -> ShuffleSum:
-    """Add up the sealed files of a folder: one scandir, one stat each. Names that only look right change the digest."""
-    files = size = digest = 0
-    crc_of = crc32c
-    folder = os.open(f"{root}/{below}", os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    try:
-        with os.scandir(folder) as entries:  # by descriptor: a stat by path would walk the path for every file
-            for entry in entries:
-                name = entry.name
-                if name.endswith(names.SEALED_SUFFIXES):
-                    length = entry.stat(follow_symlinks=False).st_size
-                    files += 1
-                    size += length
-                    digest += crc_of(os.fsencode(name)) * length
-                elif not entry.is_symlink():
-                    others.append(f"{below}/{name}")
-    finally:
-        os.close(folder)
-    return ShuffleSum(files, size, digest)
+def _is_sealed(entry: Entry) -> bool:
+    return entry.name.endswith(names.SEALED_SUFFIXES)
+
+
+def _list_shuffle(files: Files, folder: str, below: str, others: list[str]) -> ShuffleSum:
+    """Add up the sealed files of a folder: one listing, one stat each. Names that only look right change the digest."""
+    count = total = digest = 0
+    for entry, size in files.sizes(folder, _is_sealed):
+        if _is_sealed(entry):
+            count += 1
+            total += size
+            digest += crc32c(entry.name.encode("utf-8", "surrogateescape")) * size
+        elif entry.kind is not Kind.LINK:
+            others.append(f"{below}/{entry.name}")
+    return ShuffleSum(count, total, digest)
 
 
 def encode_index(report: IndexReport) -> str:
@@ -200,20 +208,23 @@ def _decode(text: str) -> dict[str, Any]:
     return dict(values)
 
 
-def main(what: str, directory: str) -> None:
-    """Check the index of a storage directory, or list its data, and print the report."""
+def report(files: Files, what: str, directory: str) -> str:
+    """Check the index of a storage directory, or list its data; one line."""
     try:
         if what == "index":
-            text = encode_index(check_file(f"{directory}/{names.INDEX_DATA}"))
-        else:
-            text = encode_data(list_data(directory))
+            return encode_index(check_file(files, f"{directory}/{names.INDEX_DATA}"))
+        return encode_data(list_data(files, directory))
     except (LmdbDamagedError, OSError) as error:
-        text = json.dumps({"damage": str(error)})
+        return json.dumps({"damage": str(error)})
+
+
+def main(what: str, directory: str) -> None:
+    """Do it, and print the report."""
     try:
-        sys.stdout.write(text + "\n")
+        sys.stdout.write(report(SystemFiles(), what, directory) + "\n")
         sys.stdout.flush()
     except BrokenPipeError:
-        os._exit(1)  # who asked was killed; nobody is left to be told
+        end_at_once()  # who asked was killed; nobody is left to be told
 
 
 if __name__ == "__main__":

@@ -1,7 +1,12 @@
 """Ids to file names and back: with names.py the only place that knows where anything lies in a storage directory.
 
-The name of an unsealed file is its note: epoch, level and incarnation are on the disk, in the folder, before anything
-in it is acknowledged. Pure: builds and parses names, touches no disk.
+    m-<map>-<attempt>-<epoch>.map           a sealed map file; also .<incarnation>.<level>.open and .failed
+    p-<partition>-<epoch>.part              a sealed partition file; also .open and .failed
+    k-<incarnation>-<number>.pack           what was small when it was sealed, many epochs in one file
+    log/<incarnation>-<number>.push         a segment of the push log
+
+The name of an unsealed map file is its note: epoch, level and incarnation are on the disk, in the folder, before
+anything in it is acknowledged. Pure: builds and parses names, touches no disk.
 """
 
 from __future__ import annotations
@@ -20,6 +25,7 @@ from holdfast.common.ids import (
     Instance,
     MapFileKey,
     MapId,
+    PartitionId,
     ShuffleId,
     ShuffleKey,
     StateId,
@@ -28,17 +34,54 @@ from holdfast.common.limits import U32_MAX
 from holdfast.worker.storage.names import (
     DATA,
     FAILED_SUFFIX,
+    LOG,
+    LOG_SUFFIX,
     OPEN_SUFFIX,
+    PACK_SUFFIX,
+    PART_SUFFIX,
     SEALED_SUFFIX,
     parse_instance,
     parse_shuffle,
 )
 
-_FILE = re.compile(
-    r"m-(0|[1-9]\d{0,9})-(0|[1-9]\d{0,19})-(0|[1-9]\d{0,9})\.(?:(map)|(failed)|(\d{1,10})\.(memory|written|synced)\.open)",
+_NUMBER = r"(0|[1-9]\d{0,9})"
+_MAP = re.compile(
+    rf"m-{_NUMBER}-(0|[1-9]\d{{0,19}})-{_NUMBER}\.(?:(map|failed)|(\d{{1,10}})\.(memory|written|synced)\.open)",
     re.ASCII,
 )
+_PART = re.compile(rf"p-{_NUMBER}-{_NUMBER}\.(part|open|failed)", re.ASCII)
+_PACK = re.compile(rf"k-{_NUMBER}-{_NUMBER}\.pack", re.ASCII)
+_SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.push", re.ASCII)
 _U64_MAX = 2**64 - 1
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class EpochKey:
+    """One epoch of one REDUCE partition."""
+
+    shuffle: ShuffleKey
+    partition: PartitionId
+    epoch: Epoch
+
+    def __str__(self) -> str:
+        return f"{self.shuffle} partition {self.partition} epoch {self.epoch}"
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class PackKey:
+    """One pack file."""
+
+    shuffle: ShuffleKey
+    incarnation: Incarnation
+    number: int
+
+    def __str__(self) -> str:
+        return f"{self.shuffle} pack {self.incarnation}-{self.number}"
+
+
+#: A sealed file of REDUCE partitions, and any sealed file.
+DataKey = EpochKey | PackKey
+FileKey = MapFileKey | DataKey
 
 
 class FileKind(Enum):
@@ -49,9 +92,12 @@ class FileKind(Enum):
     FAILED = "failed"
 
 
+_KINDS = {"map": FileKind.SEALED, "part": FileKind.SEALED, "open": FileKind.OPEN, "failed": FileKind.FAILED}
+
+
 @dataclass(frozen=True, slots=True)
 class OpenNote:
-    """What is known of an unsealed file: who opened it, and at which acknowledgement level."""
+    """What is known of an unsealed map file: who opened it, and at which acknowledgement level."""
 
     incarnation: Incarnation
     ack: Ack
@@ -59,9 +105,9 @@ class OpenNote:
 
 @dataclass(frozen=True, slots=True)
 class FileName:
-    """A parsed data file name; `note` is there if the kind is OPEN."""
+    """A parsed data file name; `note` is there for an OPEN map file."""
 
-    key: MapFileKey
+    key: FileKey
     kind: FileKind
     note: OpenNote | None = None
 
@@ -82,33 +128,62 @@ def instance_folder(instance: Instance) -> str:
     return f"{DATA}/{instance.hex()}"
 
 
-def _stem(key: MapFileKey) -> str:
-    return f"{shuffle_folder(key.shuffle)}/m-{key.map}-{key.attempt}-{key.epoch}"
+def _stem(key: MapFileKey | EpochKey) -> str:
+    name = f"m-{key.map}-{key.attempt}" if isinstance(key, MapFileKey) else f"p-{key.partition}"
+    return f"{shuffle_folder(key.shuffle)}/{name}-{key.epoch}"
 
 
-def sealed_name(key: MapFileKey) -> str:
+def sealed_name(key: FileKey) -> str:
     """Name of a sealed file in its folder."""
-    return f"m-{key.map}-{key.attempt}-{key.epoch}{SEALED_SUFFIX}"
+    if isinstance(key, MapFileKey):
+        return f"m-{key.map}-{key.attempt}-{key.epoch}{SEALED_SUFFIX}"
+    if isinstance(key, PackKey):
+        return f"k-{key.incarnation}-{key.number}{PACK_SUFFIX}"
+    return f"p-{key.partition}-{key.epoch}{PART_SUFFIX}"
 
 
-def sealed_path(key: MapFileKey) -> str:
+def sealed_path(key: FileKey) -> str:
     """Path of a sealed file below the storage directory."""
     return f"{shuffle_folder(key.shuffle)}/{sealed_name(key)}"
 
 
-def open_path(key: MapFileKey, note: OpenNote) -> str:
-    """Path of an unsealed file below the storage directory."""
-    return f"{_stem(key)}.{note.incarnation}.{note.ack.name.lower()}{OPEN_SUFFIX}"
+def open_path(key: MapFileKey | EpochKey, note: OpenNote | None = None) -> str:
+    """Path of an unsealed file below the storage directory; a map file has a note."""
+    told = f".{note.incarnation}.{note.ack.name.lower()}" if note is not None else ""
+    return f"{_stem(key)}{told}{OPEN_SUFFIX}"
 
 
-def failed_path(key: MapFileKey) -> str:
+def failed_path(key: MapFileKey | EpochKey) -> str:
     """Path that marks a copy as given up."""
     return f"{_stem(key)}{FAILED_SUFFIX}"
 
 
+def segment_path(incarnation: int, number: int) -> str:
+    """Path of a log segment below the storage directory."""
+    return f"{LOG}/{incarnation}-{number}{LOG_SUFFIX}"
+
+
+def parse_segment(name: str) -> tuple[int, int] | None:
+    """Incarnation and number of a log segment; None if it is no name of ours."""
+    found = _SEGMENT.fullmatch(name)
+    return (int(found[1]), int(found[2])) if found else None
+
+
 def parse_file(shuffle: ShuffleKey, name: str) -> FileName | None:
     """What a file of a shuffle's folder is; None if it is no name of ours."""
-    found = _FILE.fullmatch(name)
+    if name.startswith("m-"):
+        return _parse_map(shuffle, name)
+    found = _PART.fullmatch(name) or _PACK.fullmatch(name)
+    if found is None or max(int(found[1]), int(found[2])) > U32_MAX:
+        return None
+    first, second = int(found[1]), int(found[2])
+    if name.startswith("k-"):
+        return FileName(PackKey(shuffle, Incarnation(first), second), FileKind.SEALED)
+    return FileName(EpochKey(shuffle, PartitionId(first), Epoch(second)), _KINDS[found[3]])
+
+
+def _parse_map(shuffle: ShuffleKey, name: str) -> FileName | None:
+    found = _MAP.fullmatch(name)
     if not found:
         return None
     map_id, attempt, epoch = int(found[1]), int(found[2]), int(found[3])
@@ -116,10 +191,8 @@ def parse_file(shuffle: ShuffleKey, name: str) -> FileName | None:
         return None
     key = MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
     if found[4]:
-        return FileName(key, FileKind.SEALED)
-    if found[5]:
-        return FileName(key, FileKind.FAILED)
-    note = OpenNote(Incarnation(int(found[6])), Ack[found[7].upper()])
+        return FileName(key, _KINDS[found[4]])
+    note = OpenNote(Incarnation(int(found[5])), Ack[found[6].upper()])
     return FileName(key, FileKind.OPEN, note) if note.incarnation <= U32_MAX else None
 
 

@@ -10,7 +10,7 @@
         m-<map>-<attempt>-<epoch>.map            a sealed map file
         m-<map>-<attempt>-<epoch>.<incarnation>.<level>.open    one that is being written, or was left behind
         m-<map>-<attempt>-<epoch>.failed         a copy that is given up for good
-        p-…, k-…                                 files of REDUCE partitions, see reduce_layout.py
+        p-…, k-…                                 files of REDUCE partitions, see layout.py
         ….moving                                 a sealed file that is on its way here
     log/<incarnation>-<number>.push              a segment of the push log
     quarantine/<number>-<name>                   what was found damaged, for people to look at

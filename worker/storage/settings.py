@@ -11,7 +11,8 @@ from holdfast.worker.core.health import SECOND_NS, HealthLimits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
+    from holdfast.worker.storage.env.interfaces import Env
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +45,8 @@ class StoreSettings:
     dfs_folder: str = ""
     #: where worker.directories is written, as errors tell it; "" if that is not known
     source: str = ""
-    #: makes the worker's part of the DFS, by its uid; None without one
-    open_away: Callable[[bytes], Away] | None = None
+    #: makes the worker's part of the DFS, by its uid and the door; None without one
+    open_away: Callable[[bytes, Env], Away] | None = None
     #: room kept free in each directory, so that seals and the index never lack it; a tenth of it if that is less
     reserve_bytes: int = 64 << 20
     #: when a directory is isolated, and when it returns

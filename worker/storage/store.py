@@ -11,17 +11,11 @@ All is for one thread, the loop's, and nothing waits for a sync but `open` and `
 
 from __future__ import annotations
 
-import os
-import random
-import secrets
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
-
-import lmdb
 
 from holdfast.common.errors import CorruptError, NoRoomError, RerouteError, RetryError
 from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
@@ -29,33 +23,41 @@ from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId
 from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.space import Space
-from holdfast.worker.storage.answers import SealedError, failed_copy, not_sealed, unknown_file
-from holdfast.worker.storage.away_health import DfsStatus
-from holdfast.worker.storage.away_note import DfsNotes
-from holdfast.worker.storage.away_search import START_SECONDS, AwaySearch
-from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.directory_states import DirectoryStates, DirectoryStatus
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.forgetting import Forgetting
-from holdfast.worker.storage.handles import OpenFiles
+from holdfast.worker.storage.dfs.away_health import DfsStatus
+from holdfast.worker.storage.dfs.away_note import DfsNotes
+from holdfast.worker.storage.dfs.away_search import START_SECONDS, AwaySearch
+from holdfast.worker.storage.disks.directory_states import DirectoryStates, DirectoryStatus
+from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.engine.answers import SealedError, failed_copy, not_sealed, unknown_file
+from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.engine.forgetting import Forgetting
+from holdfast.worker.storage.engine.owner import Owner, Threads
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.engine.writer import MapFileWriter
+from holdfast.worker.storage.env.futures import Executor, Future
+from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Starts, parse_boot_id
-from holdfast.worker.storage.index import Reader
-from holdfast.worker.storage.map_range_index import MapRangeIndexes
-from holdfast.worker.storage.monitor import Monitor
-from holdfast.worker.storage.moving import FileMover, settle
-from holdfast.worker.storage.opening import decide_all, examine, new_identity, next_start, open_directory, record_start
-from holdfast.worker.storage.owner import Owner, Threads
+from holdfast.worker.storage.index.index import Reader
+from holdfast.worker.storage.index.records import encode_key
+from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.prepare import Pending, prepare
-from holdfast.worker.storage.push_log import is_full
-from holdfast.worker.storage.reader import Piece, Plan
-from holdfast.worker.storage.records import encode_key
-from holdfast.worker.storage.reduce_store import ReduceStore
+from holdfast.worker.storage.read.handles import OpenFiles
+from holdfast.worker.storage.read.map_range_index import MapRangeIndexes
+from holdfast.worker.storage.read.reader import Piece, Plan
+from holdfast.worker.storage.recovery.opening import (
+    decide_all,
+    examine,
+    new_identity,
+    next_start,
+    open_directory,
+    record_start,
+)
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
-from holdfast.worker.storage.tiering import MEMORY, Tiering
-from holdfast.worker.storage.writer import MapFileWriter
+from holdfast.worker.storage.tiers.moving import FileMover, settle
+from holdfast.worker.storage.tiers.tiering import MEMORY, Tiering
 
 if TYPE_CHECKING:
-    from holdfast.worker.storage.away import Away
+    from holdfast.worker.storage.dfs.away import Away
 
 __all__ = [
     "DirectorySettings",
@@ -69,30 +71,28 @@ __all__ = [
     "prepare",
 ]
 
-_BOOT_ID = Path("/proc/sys/kernel/random/boot_id")
-
 
 def open_store(pending: Pending) -> Store:
     """See Pending.open."""
-    settings, disk = pending.settings, pending.disk or Disk()
-    found = [examine(candidate) for candidate in pending.candidates]
+    settings, env = pending.settings, pending.env
+    found = [examine(env.files, candidate) for candidate in pending.candidates]
     openings = decide_all(found, settings.cluster_id, settings.worker_name)
     known = [one.identity for one in found if one.identity is not None]
-    uid = known[0].worker_uid if known else secrets.token_bytes(16)
-    starts = next_start(found, parse_boot_id(_BOOT_ID.read_text()))
-    writers = OpenFiles(settings.open_files_max, os.O_RDWR)
-    dfs, owner = DfsNotes(disk, [one.root for one in found]), Owner()
+    uid = known[0].worker_uid if known else env.machine.token(16)
+    starts = next_start(found, parse_boot_id(env.machine.boot_id()))
+    writers = OpenFiles(env, settings.open_files_max, write=True)
+    dfs, owner = DfsNotes(env.files, [one.root for one in found]), Owner(env)
     directories = []
     for one, opening in zip(found, openings, strict=True):
         directory = open_directory(
             one,
             opening,
-            identity=one.identity or new_identity(settings.cluster_id, settings.worker_name, uid),
-            disk=disk,
+            identity=one.identity or new_identity(settings, uid, env.machine.token(16)),
+            env=env,
             # Its own, so that a disk that hangs holds up no other one.
             threads=Threads(
-                ThreadPoolExecutor(settings.sync_threads, "holdfast-sync"),
-                ThreadPoolExecutor(1, "holdfast-lane"),
+                env.threads.pool(settings.sync_threads, "holdfast-sync"),
+                env.threads.pool(1, "holdfast-lane"),
                 owner,
             ),
             writers=writers,
@@ -100,15 +100,15 @@ def open_store(pending: Pending) -> Store:
             settings=settings,
             dfs=dfs,
         )
-        record_start(directory, disk, starts)
+        record_start(directory, env.files, starts)
         directories.append(directory)
-    away = settings.open_away(uid) if settings.open_away is not None else None
+    away = settings.open_away(uid, env) if settings.open_away is not None else None
     if away is not None:
         away.has_files, away.notes = any(directory.tables.away for directory in directories), dfs
         if dfs.used:
             away.touched(key for directory in directories for key in directory.shuffles())
-    notes = (*[note for one in found for note in one.notes], *settle(disk, directories), *_left(directories))
-    store = Store(settings, disk, directories, uid, starts, notes, owner, away)
+    notes = (*[note for one in found for note in one.notes], *settle(env.files, directories), *_left(directories))
+    store = Store(settings, env, directories, uid, starts, notes, owner, away)
     store.report += store.find_away(dfs)
     return store
 
@@ -127,7 +127,7 @@ class Store:
     def __init__(
         self,
         settings: StoreSettings,
-        disk: Disk,
+        env: Env,
         directories: list[StorageDirectory],
         worker_uid: bytes,
         starts: Starts,
@@ -140,24 +140,22 @@ class Store:
         self.boot_id = str(uuid.UUID(bytes=starts.boot_id))
         #: sentences about what recovery found, worth logging
         self.report = report
-        self._disk = disk
+        self._env = env
         self._owner = owner
         self._directories = directories
-        self._rooms = DirectoryStates(directories, disk, settings.reserve_bytes)
+        self._rooms = DirectoryStates(directories, env, settings.reserve_bytes)
         self._starts = starts
-        self._open_files = OpenFiles(settings.open_files_max)
+        self._open_files = OpenFiles(env, settings.open_files_max)
         #: REDUCE partitions, and those of them that are read by ranges of maps
         self.reduce = ReduceStore(directories, away)
         #: files on the DFS; None without one
         self.away = away
         self._search: AwaySearch | None = None
-        self.views = MapRangeIndexes(disk, self._directory_at)
-        self.mover = FileMover(disk, self._open_files, away, self.reduce.relocate, owner)
-        self._forgetting = Forgetting(
-            directories, owner, self.reduce.finish_jobs, self._folder_is_gone, self._forgotten
-        )
+        self.views = MapRangeIndexes(env, self._directory_at, owner)
+        self.mover = FileMover(env, directories, self._open_files, away, self.reduce.relocate, owner)
+        self._forgetting = Forgetting(directories, owner, self._folder_is_gone, self._forgotten)
         self.tiering = Tiering(
-            directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=random.random
+            directories, self.mover, self.reduce.places, settings.tiers, dfs=away is not None, draw=env.machine.chance
         )
         self.reduce.on_sealed, self.reduce.on_read = self.tiering.sealed, self.tiering.read
 
@@ -171,7 +169,7 @@ class Store:
             told = f"an index was lost, and what it had on the DFS {urls} cannot be looked for: set [dfs] url as it was"
             self.reduce.not_known_yet = lambda: told
             return (told,)
-        search = self._search = AwaySearch(self.away, self._directories, self._owner)
+        search = self._search = AwaySearch(self._env.threads, self.away, self._directories, self._owner)
         self.reduce.not_known_yet = lambda: "" if search.over else "it is being looked for on the DFS"
         return (search.start(START_SECONDS),)
 
@@ -191,8 +189,8 @@ class Store:
 
     def _record_start(self, directory: StorageDirectory, starts: Starts) -> None:
         try:
-            record_start(directory, self._disk, starts)
-        except (OSError, lmdb.Error) as error:
+            record_start(directory, self._env.files, starts)
+        except OSError as error:
             directory.condition.broke(error)
             raise
 
@@ -218,7 +216,7 @@ class Store:
 
     def monitor(self, interval_seconds: float) -> Monitor:
         """What checks the disks of this store, not started yet."""
-        return Monitor(self._directories, self._disk, interval_seconds)
+        return Monitor(self._env, self._directories, interval_seconds)
 
     def watch_away(self, interval_seconds: float) -> None:
         """Look at the DFS, if there is one, now and so often; waits for nothing."""
@@ -254,7 +252,7 @@ class Store:
     @property
     def syncs(self) -> int:
         """Syncs of files, folders and indexes so far."""
-        return self._disk.syncs
+        return self._env.files.syncs + self._env.indexes.syncs
 
     @property
     def files(self) -> int:
@@ -267,7 +265,7 @@ class Store:
 
     def folders(self) -> set[ShuffleKey]:
         """Every shuffle that has a folder since this start, perhaps an empty one."""
-        return {key for directory in self._directories for key in directory.folders()}
+        return {key for directory in self._directories for key in directory.empty_folders()}
 
     def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
         """Yield what each shuffle has sealed, and of MAP partitions open, in each directory."""
@@ -390,7 +388,7 @@ class Store:
 
         Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, or CorruptError; all name the file.
         """
-        plan = Plan(shuffle, begin, end, self._open_files)
+        plan = Plan(shuffle, begin, end, self._env.files, self._open_files)
         self.extend(plan, files)
         return plan
 
@@ -431,7 +429,7 @@ class Store:
 
     def forget(self, keys: Iterable[ShuffleKey]) -> Future[int]:
         """Delete shuffles; call it only for what a confirmed leader says it dropped. The future tells how many were
-        here, or fails with OSError, NoRoomError or lmdb.Error when all was tried; what is left is still among
+        here, or fails with OSError or NoRoomError when all was tried; what is left is still among
         `shuffles`. What hangs does not end, and holds up nothing else."""
         keys = list(keys)
         for key in keys:

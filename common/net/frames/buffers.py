@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import Self
 
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, KIB, MIB
-from holdfast.common.shares import Line, Shares
+from holdfast.common.shares import FairQueue, Shares
 
 #: Below this a buffer is a plain bytearray; the allocator handles those well.
 MAPPED_BYTES_MIN = 64 * KIB
@@ -89,14 +89,14 @@ class BufferPool:
     _used: bool = False
     #: handed out now, as capacities
     _shares: Shares = field(init=False)
-    _line: Line[Waiter] = field(init=False)
+    _line: FairQueue[Waiter] = field(init=False)
     _scratches: tuple[memoryview, memoryview] | None = None
 
     def __post_init__(self) -> None:
         if self.budget_bytes < FRAME_BODY_BYTES_MAX:
             raise ValueError(f"a pool of {self.budget_bytes} bytes cannot hold one body of {FRAME_BODY_BYTES_MAX}")
         self._shares = Shares(self.budget_bytes)
-        self._line = Line(self._shares)
+        self._line = FairQueue(self._shares)
 
     @property
     def used_bytes(self) -> int:

@@ -5,7 +5,7 @@ import random
 import pytest
 
 from holdfast.common.errors import RetryError
-from holdfast.common.shares import Line, Shares
+from holdfast.common.shares import FairQueue, Shares
 from holdfast.common.statuses import Status
 
 
@@ -92,7 +92,7 @@ def test_a_claim_is_refused_with_what_there_is_and_a_part_is_kept() -> None:
 def test_a_line_serves_owners_in_turns_and_passes_over_who_has_a_share() -> None:
     """Many that one user waits for keep nobody else waiting; who leaves is not served."""
     shares = Shares(100)
-    line: Line[str] = Line(shares)
+    line: FairQueue[str] = FairQueue(shares)
     for number in range(50):
         line.join(f"mine {number}", ("me", number % 3))
     line.join("gone", ("they", 1))
@@ -114,7 +114,7 @@ def test_a_line_serves_owners_in_turns_and_passes_over_who_has_a_share() -> None
 def test_who_has_nothing_gets_what_is_larger_than_a_share_and_is_not_overtaken() -> None:
     """What cannot be had in parts is had by one after the other."""
     shares = Shares(100)
-    line: Line[str] = Line(shares)
+    line: FairQueue[str] = FairQueue(shares)
     sizes = {"large": 100, "small": 1}
     shares.add("other", 10)
     line.join("large", "me")

@@ -27,7 +27,7 @@ from holdfast.worker.server.services.map_service import MapService
 from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 from tests.support.registered import EverythingRegistered
@@ -41,12 +41,11 @@ INDEX = RaftIndex(7)
 class DataWorld:
     """One worker that listens, number 1, as the masters left it."""
 
-    def __init__(self, root: Path, security: ServerSecurity | None = None, disk: Disk | None = None) -> None:
+    def __init__(self, root: Path, security: ServerSecurity | None = None, env: Env | None = None) -> None:
         settings = StoreSettings(
             cluster_id=CLUSTER, worker_name="w1", directories=(DirectorySettings(path=str(root / "data")),)
         )
-        pending = prepare(settings)
-        pending.disk = disk
+        pending = prepare(settings, env)
         self.store = open_store(pending)
         self.security = security
         self.standing = standing = WorkerIdentity(
@@ -94,10 +93,10 @@ class DataWorld:
 
 @contextlib.asynccontextmanager
 async def data_world(
-    root: Path, security: ServerSecurity | None = None, disk: Disk | None = None
+    root: Path, security: ServerSecurity | None = None, env: Env | None = None
 ) -> AsyncIterator[DataWorld]:
     """A worker that serves until the end of the block; `disk` is its door to the disk."""
-    world = DataWorld(root, security, disk)
+    world = DataWorld(root, security, env)
     world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
     world.server.accept(True)
     world.server.tick()

@@ -26,6 +26,7 @@ from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.map_files import ORPHAN_GRACE_NS
 from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.storage.env.system import system
 from tests.support.descriptors import no_descriptors
 from tests.support.frame_world import run as run_frames
 from tests.support.frame_world import world as frame_world
@@ -200,15 +201,15 @@ def test_a36_a_worker_without_descriptors_has_lost_nothing(tmp_path: Path) -> No
 async def read_only(root: Path) -> AsyncIterator[tuple[DataWorld, FrameClient]]:
     """A worker with an open map file, whose disk turned read-only since."""
     faults = Faults(error_rate=1.0, error=30, error_after=1 << 40)  # EROFS, from nowhere on
-    async with data_world(root, disk=faults.disk()) as world, world.client() as client:
+    async with data_world(root, env=faults.door(system())) as world, world.client() as client:
         yield world, client
         faults.error_rate = 0.0
 
 
 def turn_read_only(world: DataWorld) -> None:
     """Nothing can be changed on the disk any more."""
-    disk = world.store._disk
-    disk._faults.error_after = -1  # type: ignore[attr-defined]
+    files = world.store._env.files
+    files._faults.error_after = -1  # type: ignore[attr-defined]
 
 
 def test_a36_a_file_that_cannot_be_removed_ends_no_worker(tmp_path: Path) -> None:

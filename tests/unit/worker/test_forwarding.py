@@ -43,13 +43,13 @@ class Primary:
         self.forwarder = Forwarder(self.standing, EverythingRegistered(), peers_max)
         self._shuffles = 0
 
-    async def forward(self, size: int = 100, **named: Any) -> Sequence[int]:
+    async def forward(self, size: int = 100, of_user: bytes = b"", **named: Any) -> Sequence[int]:
         """Repeat a push of one batch, whose client named this of the replica; return what was not kept."""
         self._shuffles += 1
         writer = Writer(shuffle_of(self._shuffles))
         place = replace(self.world.place, **named)
         meta, body = writer.push([writer.batch(0, bytes(size))], 1, replica=place)
-        return await self.forwarder.forward(Push.decode(meta), [0], memoryview(body))
+        return await self.forwarder.forward(Push.decode(meta, of_user), [0], memoryview(body))
 
     @property
     def connections(self) -> list[int]:
@@ -72,6 +72,24 @@ def test_a_wrong_worker_number_costs_only_who_named_it(tmp_path: Path) -> None:
                 assert await right == []
                 assert primary.connections == [1]
             assert primary.forwarder.unreachable == 0
+            primary.forwarder.close()
+
+    run(story())
+
+
+def test_copies_count_for_the_user_whose_application_pushed(tmp_path: Path) -> None:
+    """A replica hears from the primary whose a push is, and counts the epochs that it opens for that user: all copies
+    on a worker, whichever worker sent them. Without a user they count for the application alone."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            primary, shares = Primary(world), world.server.pushes.reduce.shares
+            for _ in range(2):
+                assert await primary.forward(of_user=b"of whom.") == []
+            assert await primary.forward() == []
+            instance = shuffle_of().instance
+            assert (shares.held((b"of whom.",)), shares.held((b"of whom.", instance))) == (2, 2)
+            assert (shares.held((instance,)), shares.total) == (1, 3)
             primary.forwarder.close()
 
     run(story())

@@ -9,8 +9,9 @@ from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses
 from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.storage.disk import Disk
-from tests.support.waiting import wait_until
+from holdfast.worker.storage.env.interfaces import FileSystem, Name
+from tests.support.storage_env import Disk, env_of
+from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import DataWorld, data_world
 
 
@@ -21,10 +22,10 @@ class StuckDisk(Disk):
         self.stuck = False
         self.go_on = threading.Event()
 
-    def free_bytes(self, path: Path) -> tuple[int, int]:
+    def file_system(self, path: Name) -> FileSystem:
         if self.stuck:
             assert self.go_on.wait(60), "nobody let the disk go on"
-        return super().free_bytes(path)
+        return super().file_system(path)
 
 
 def registration_of(world: DataWorld) -> Registration:
@@ -42,13 +43,13 @@ def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:
     disk = StuckDisk()
 
     async def story() -> None:
-        async with data_world(tmp_path, disk=disk) as world:
+        async with data_world(tmp_path, env=env_of(disk)) as world:
             registration, store = registration_of(world), world.store
             (before,) = registration._heartbeat().directories
             monitor = store.monitor(3_600)
             monitor.start()
             condition = store._directories[0].condition
-            wait_until(lambda: condition.watched, "the first look at the disk")
+            await wait_until_async(lambda: condition.watched, "the first look at the disk")
             disk.stuck = True
 
             def beat() -> tuple[int, bool, str]:

@@ -29,7 +29,7 @@ from holdfast.worker.server.services import seal_service
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
@@ -37,6 +37,7 @@ from tests.support.changing import files_below
 from tests.support.logged import logged
 from tests.support.reduce_data import Made, Writer, shuffle_of
 from tests.support.registered import EverythingRegistered
+from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import INDEX, data_world
 
@@ -70,7 +71,7 @@ class World:
         settings = StoreSettings(
             cluster_id="c", worker_name="w", directories=(DirectorySettings(path=str(root), capacity_bytes=capacity),)
         )
-        self.store = open_store(prepare(settings, disk or self.faults.disk()))
+        self.store = open_store(prepare(settings, env_of(disk) if disk is not None else self.faults.door(env_of())))
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
         reduce = Reduce(standing.incarnation, self.store.tiering.choose)
         self.seals = SealService(self.store, Counters(), reduce)
@@ -297,13 +298,13 @@ class LateDisk(Disk):
         self._fails = fails
         self.entered, self.go_on = threading.Event(), threading.Event()
 
-    def sync_data(self, fd: int) -> None:
-        if self.late and os.readlink(f"/proc/self/fd/{fd}").endswith(self.late):
+    def sync(self, handle: Handle) -> None:
+        if self.late and os.readlink(f"/proc/self/fd/{handle.fd}").endswith(self.late):
             self.entered.set()
             assert self.go_on.wait(30)
             if self._fails:
                 raise OSError(errno.EIO, "asked for by the test")
-        super().sync_data(fd)
+        super().sync(handle)
 
 
 def test_a35_a_sync_that_fails_after_the_seal_is_answered(tmp_path: Path) -> None:
@@ -389,7 +390,7 @@ def test_a47_a_seal_on_a_disk_that_hangs_is_answered(
     async def story() -> None:
         disk = LateDisk(fails=False)
         async with (
-            data_world(tmp_path, disk=disk) as world,
+            data_world(tmp_path, env=env_of(disk)) as world,
             world.client() as client,
             world.client(Role.MASTER) as asker,
         ):

@@ -26,10 +26,10 @@ from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.map_range_index import MapRangeIndex
-from holdfast.worker.storage.moving import FileMove
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.read.map_range_index import MapRangeIndex
 from tests.support.reduce_data import Writer
+from tests.support.storage_env import carry_out
 from tests.support.waiting import wait_until, wait_until_async
 from tests.unit.worker.storage.reduce_world import SHUFFLE
 from tests.unit.worker.storage.reduce_world import World as StoreWorld
@@ -45,12 +45,12 @@ class World:
     has batches of the first map alone."""
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-        monkeypatch.setattr("holdfast.worker.storage.partition.CHUNK_BYTES", 64 * KIB)
+        monkeypatch.setattr("holdfast.worker.storage.engine.partition.CHUNK_BYTES", 64 * KIB)
         (root / "dfs").mkdir()
         section = DfsSection(url=str(root / "dfs"), retry_window=Duration(0))
         world = StoreWorld(root)
         world.settings = dataclasses.replace(
-            world.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+            world.settings, open_away=lambda uid, env: Away(env, lambda: DfsStore(section, "c"), "c", uid)
         )
         world.restart()
         writers = {number: Writer(SHUFFLE, map=number, attempt=number) for number in MAPS}
@@ -81,7 +81,7 @@ class World:
         (directory,) = self.store._directories
         with directory.index.reading() as reader:
             ((key, size),) = list(reader.data_files())
-        self.store.mover.carry_out(FileMove(key, size, directory, None, directory))
+        carry_out(self.store.mover, self.store.mover.move(key, size, directory, None, directory))
         assert self.place.away
 
     def open(self, maps: tuple[int, int], credit: int = 64 * MIB, first: int = 0) -> Connection:
@@ -116,7 +116,7 @@ def test_a46_a_file_that_moves_while_a_range_is_read(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, run_bytes: int
 ) -> None:
     """A stream reads by a view of a local file, and the file moves to the DFS: all that was wanted comes."""
-    monkeypatch.setattr("holdfast.worker.storage.map_range_index.RUN_BYTES_MIN", run_bytes)
+    monkeypatch.setattr("holdfast.worker.storage.read.map_range_index.RUN_BYTES_MIN", run_bytes)
 
     async def story() -> None:
         world = World(tmp_path, monkeypatch)

@@ -26,9 +26,9 @@ from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.stream_service import StreamService
-from holdfast.worker.storage.away import FETCH_THREADS, Away
-from holdfast.worker.storage.moving import FileMove
+from holdfast.worker.storage.dfs.away import FETCH_THREADS, Away
 from tests.support.reduce_data import Writer
+from tests.support.storage_env import carry_out
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.storage.reduce_world import SHUFFLE
 from tests.unit.worker.storage.reduce_world import World as StoreWorld
@@ -115,7 +115,7 @@ class World:
         section = DfsSection(url=str(root / "dfs"), retry_window=Duration(0))
         world = StoreWorld(root)
         world.settings = dataclasses.replace(
-            world.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+            world.settings, open_away=lambda uid, env: Away(env, lambda: DfsStore(section, "c"), "c", uid)
         )
         world.restart()
         self.data = {0: b"", 1: b""}
@@ -134,7 +134,7 @@ class World:
         with directory.index.reading() as reader:
             files = list(reader.data_files())
         for key, size in files:
-            world.store.mover.carry_out(FileMove(key, size, directory, None, directory))
+            carry_out(world.store.mover, world.store.mover.move(key, size, directory, None, directory))
         world.restart()  # so that no file there is open
         self.store = world.store
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
@@ -185,7 +185,7 @@ class World:
 @pytest.fixture(autouse=True)
 def room_for_one(monkeypatch: pytest.MonkeyPatch) -> None:
     """The large partition fits alone."""
-    monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", LARGE)
+    monkeypatch.setattr("holdfast.worker.storage.dfs.away.FETCHED_BYTES_MAX", LARGE)
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -335,7 +335,7 @@ def test_readers_of_a_dfs_that_hangs_do_not_wait_for_one_another(
 ) -> None:
     """Fetches that have begun wait for it; once a look has failed those that have not are DISK_FAILED at once, with a
     lease or without, however many there are. After a look that ended well all is read."""
-    monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", 2 * FETCH_THREADS * 2 * LARGE)
+    monkeypatch.setattr("holdfast.worker.storage.dfs.away.FETCHED_BYTES_MAX", 2 * FETCH_THREADS * 2 * LARGE)
 
     async def story() -> None:
         world, entered, go_on = World(tmp_path), threading.Semaphore(0), threading.Event()

@@ -34,7 +34,7 @@ def inspect(directory: Path, files: bool, as_json: bool) -> int:
     Exit 1 if identity, index, or a sealed file's footer is damaged or missing; `verify` reads every byte instead.
     """
     _need(directory)
-    from holdfast.worker.storage.inspect import inspect_directory
+    from holdfast.worker.storage.offline.inspect import inspect_directory
 
     document = _plain(inspect_directory(str(directory)))
     show(document, as_json, lambda screen: _draw_inspect(document, files, screen))
@@ -60,7 +60,7 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     config = _config(file) if file is not None else None
     from rich.progress import Progress
 
-    from holdfast.worker.storage.verify import verify_directory
+    from holdfast.worker.storage.offline.verify import verify_directory
 
     screen = console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 
-from holdfast.common.shares import Line, Shares
+from holdfast.common.shares import FairQueue, Shares
 
 #: However small they are, each counts as this part of the room: more would only wait for each other's fetches.
 LEASES_MAX = 64
@@ -68,14 +68,14 @@ class FetchLeases:
     #: nanoseconds that never go back
     clock: Callable[[], int]
     _active: dict[FetchLease, None] = field(default_factory=dict)
-    _waiting: Line[FetchLease] = field(init=False)
+    _waiting: FairQueue[FetchLease] = field(init=False)
     #: what those who hold a lease may fetch, by owner
     _shares: Shares = field(init=False)
     _look_ns: int = 0
 
     def __post_init__(self) -> None:
         self._shares = Shares(self.bytes_max)
-        self._waiting = Line(self._shares)
+        self._waiting = FairQueue(self._shares)
 
     @property
     def crowded(self) -> bool:

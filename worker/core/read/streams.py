@@ -24,7 +24,7 @@ from holdfast.common.statuses import Status
 STREAMS_PER_CONNECTION_MAX = 4_096
 STREAMS_MAX = 65_536
 #: Rows of the streams of one connection: epochs and chunks that they read, or parts of their plans. A row takes some
-#: 240 bytes. What all hold of epochs and chunks, which streams share, is bounded in storage/sealed_locations.py.
+#: 240 bytes. What all hold of epochs and chunks, which streams share, is bounded in storage/read/sealed_locations.py.
 ROWS_PER_CONNECTION_MAX = 262_144
 #: Rows of all plans over MAP files, which each stream has for itself.
 PLAN_ROWS_MAX = 524_288

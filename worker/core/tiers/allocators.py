@@ -5,7 +5,7 @@ media are filtered in every request; a directory that is named is not reviewed, 
 refused by the reviewer is never the answer, in the last tier either (ADR 0017, A1). Source: the allocators of Alluxio,
 without their defects.
 
-Pure but for the cursors of roundrobin. Called by storage/tiering.py.
+Pure but for the cursors of roundrobin. Called by storage/tiers/tiering.py.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ piece is made in one directory, the one for which the fewest bytes move, so no s
 go coldest first, to the nearest slower tier that has room; if no slower tier has any, room is made there first, the
 same way. A reserve is never used. What is pinned, locked or marked stays.
 
-Source: freeSpace of Alluxio, which deletes instead. Called by storage/tiering.py; its steps also by watermarks.py.
+Source: freeSpace of Alluxio, which deletes instead. Called by storage/tiers/tiering.py; some steps by watermarks.py.
 """
 
 from __future__ import annotations

@@ -21,7 +21,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
-from holdfast.common.shares import Line, Shares
+from holdfast.common.shares import FairQueue, Shares
 
 #: A window that is not used for so long lapses.
 CREDIT_LIFE_NS = 10 * 10**9
@@ -77,11 +77,11 @@ class Credits:
     _stands_bytes: int = 0
     _windows: dict[ConnectionId, _Window] = field(default_factory=dict)
     #: who waits for a larger window
-    _line: Line[ConnectionId] = field(init=False)
+    _line: FairQueue[ConnectionId] = field(init=False)
 
     def __post_init__(self) -> None:
         self._held = Shares(self.budget_bytes)
-        self._line = Line(self._held)
+        self._line = FairQueue(self._held)
         if self.window_bytes_max < FRAME_BODY_BYTES_MAX or self.budget_bytes < FRAME_BODY_BYTES_MAX:
             raise ValueError(f"credits of {self.budget_bytes} bytes cannot hold one body of {FRAME_BODY_BYTES_MAX}")
         if self.standing_bytes is not None:

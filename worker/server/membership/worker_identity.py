@@ -24,7 +24,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.store import Store
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
@@ -155,7 +155,7 @@ class KeptIdentity:
         """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
         for directory in directories:
             try:
-                Disk().replace(directory / STANDING, self.encode())
+                SystemFiles().replace(directory / STANDING, self.encode())
             except OSError as error:
                 log_event(LogEvent.IDENTITY_NOT_WRITTEN, path=directory / STANDING, reason=error.strerror)
 

@@ -22,7 +22,7 @@ from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.storage.identity import VERSION
-from holdfast.worker.storage.sealed_locations import ROWS_MAX
+from holdfast.worker.storage.read.sealed_locations import ROWS_MAX
 from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:

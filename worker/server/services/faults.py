@@ -12,13 +12,15 @@ import errno
 import os
 import random
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.config.faults import FaultsSection
 from holdfast.worker.storage import names
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Data, Env, FileSystem, Handle, Name
+from holdfast.worker.storage.env.system_files import SystemFiles
+from holdfast.worker.storage.env.system_index import SystemIndexes
 
 
 @dataclass(slots=True)
@@ -72,9 +74,11 @@ class Faults:
             problems.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after}{times})")
         return problems
 
-    def disk(self) -> Disk:
-        """The door to the disk that fails and delays as asked."""
-        return FaultyDisk(self) if self._of_disks() else Disk()
+    def door(self, env: Env) -> Env:
+        """The door with disks that fail and delay as asked."""
+        if not self._of_disks():
+            return env
+        return env._replace(files=FaultyFiles(self), indexes=FaultyIndexes(self))
 
     def wait_for(self, size: int) -> float:
         """Seconds until `size` bytes more have passed, behind all that came before them."""
@@ -97,6 +101,11 @@ class Faults:
             self._failed += 1
             raise OSError(self.error, f"{os.strerror(self.error)} (asked for by [faults])")
 
+    def change(self) -> None:
+        """Names and indexes change without room of their own, and not at all on a disk that is read-only."""
+        if self.error == errno.EROFS:
+            self.strike(1)
+
     @property
     def _healed(self) -> bool:
         return 0 < self.error_count <= self._failed
@@ -108,78 +117,80 @@ class Faults:
         return min(size, self.error_after), max(0, min(free, self.error_after - self._written))
 
 
-class FaultyDisk(Disk):
-    """A disk whose writes and syncs fail now and then, and whose syncs are slow."""
+class FaultyFiles(SystemFiles):
+    """Files whose writes and syncs fail now and then, and whose syncs are slow."""
 
     def __init__(self, faults: Faults) -> None:
         self._faults = faults
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Name) -> Handle:
         """Create, or fail."""
         self._faults.strike(1)
         return super().create(path)
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+    def write(self, handle: Handle, data: Data, offset: int) -> None:
         """Write, or fail."""
         self._faults.strike(len(data))
-        super().write(fd, data, offset)
+        super().write(handle, data, offset)
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+    def write_parts(self, handle: Handle, parts: Sequence[Data], size: int, offset: int) -> None:
         """Write, or fail."""
         self._faults.strike(size)
-        super().write_parts(fd, parts, size, offset)
+        super().write_parts(handle, parts, size, offset)
 
-    def sync_data(self, fd: int) -> None:
+    def sync(self, handle: Handle) -> None:
         """Sync late, or fail."""
         time.sleep(self._faults.delay_seconds)
         if self._faults.error != errno.ENOSPC:
             self._faults.strike(1)
-        super().sync_data(fd)
+        super().sync(handle)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path: Name) -> None:
         """Sync late, but for a storage directory itself: a worker whose disk hangs has to start to tell of it."""
-        if not (path / names.IDENTITY).exists():
+        if not self.exists(Path(path) / names.IDENTITY):
             time.sleep(self._faults.delay_seconds)
         super().sync_folder(path)
 
-    def make_folder(self, path: Path) -> bool:
+    def make_folder(self, path: Name) -> bool:
         """Make a folder, or fail."""
-        self._change()
+        self._faults.change()
         return super().make_folder(path)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Name, target: Name) -> None:
         """Rename, or fail."""
-        self._change()
+        self._faults.change()
         super().rename(source, target)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Name) -> None:
         """Remove, or fail."""
-        self._change()
+        self._faults.change()
         super().remove(path)
 
-    def truncate(self, path: Path, size: int) -> None:
+    def truncate(self, path: Name, size: int) -> None:
         """Truncate, or fail."""
-        self._change()
+        self._faults.change()
         super().truncate(path, size)
-
-    def commit(self, transaction: Callable[[], None]) -> None:
-        """Commit, or fail."""
-        self._change()
-        super().commit(transaction)
-
-    def _change(self) -> None:
-        """Names and indexes change without room of their own, and not at all on a disk that is read-only."""
-        if self._faults.error == errno.EROFS:
-            self._faults.strike(1)
 
     def replace(self, path: Path, data: bytes) -> None:
         """Replace without faults: a worker that cannot count its own starts would never start."""
-        Disk().replace(path, data)
+        SystemFiles().replace(path, data)
 
     def overwrite(self, path: Path, data: bytes) -> None:
         """The same."""
-        Disk().overwrite(path, data)
+        SystemFiles().overwrite(path, data)
 
-    def free_bytes(self, path: Path) -> tuple[int, int]:
+    def file_system(self, path: Name) -> FileSystem:
         """What is there, or what the settings leave of it."""
-        return self._faults.capacity_and_free(*super().free_bytes(path))
+        return FileSystem(*self._faults.capacity_and_free(*super().file_system(path)))
+
+
+class FaultyIndexes(SystemIndexes):
+    """Indexes that take no change on a disk that is read-only."""
+
+    def __init__(self, faults: Faults) -> None:
+        super().__init__()
+        self._faults = faults
+
+    def before_commit(self, path: Name) -> None:
+        """Fail."""
+        self._faults.change()

@@ -42,9 +42,9 @@ from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, PEERS_MAX, Forwarder
 from holdfast.worker.server.services.refusal import refusal
 from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.storage.push_log import is_full
-from holdfast.worker.storage.reduce_directory import Missing
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.engine.rounds import Missing
+from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.store import Store
 
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.

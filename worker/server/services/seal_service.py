@@ -26,7 +26,7 @@ from holdfast.common.system.waiting import said
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.storage.reduce_layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.store import Store
 
 #: How often a seal that waits for a disk looks whether that hangs.
@@ -120,7 +120,6 @@ class SealService:
         with said(f"a disk to seal {request.shuffle}"):
             while waiting:
                 _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
-                self._store.reduce.finish_jobs()
                 reason = self._store.reduce.hangs(request.shuffle) if waiting else ""
                 if reason:
                     raise RetryError(f"{request.shuffle}: {reason}", status=Status.BUSY)

@@ -30,9 +30,9 @@ from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.refusal import refusal
 from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource, FrameSource, MapSource, Sending
-from holdfast.worker.storage.answers import UnreadableError, unreadable
-from holdfast.worker.storage.reader import FILE_ROWS
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.engine.answers import UnreadableError, unreadable
+from holdfast.worker.storage.read.reader import FILE_ROWS
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.store import Plan, Store
 
 #: Files that are looked up for a new stream before the loop turns: about 3 ms.

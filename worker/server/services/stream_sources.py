@@ -25,15 +25,16 @@ from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
 from holdfast.worker.core.read.cut import Cutter
 from holdfast.worker.core.read.fetch_leases import FetchLease
-from holdfast.worker.storage.answers import unreadable
-from holdfast.worker.storage.handles import Handle, OpenFiles
-from holdfast.worker.storage.map_range_index import MapRangeIndexes, join, scan, select
-from holdfast.worker.storage.reduce_records import ChunkRow
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.engine.answers import unreadable
+from holdfast.worker.storage.env.interfaces import Handle
+from holdfast.worker.storage.index.reduce_records import ChunkRow
+from holdfast.worker.storage.read.handles import OpenFiles
+from holdfast.worker.storage.read.map_range_index import MapRangeIndexes, join, scan, select
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.store import Piece
 
 if TYPE_CHECKING:
-    from holdfast.worker.storage.away import Away, Fetched
+    from holdfast.worker.storage.dfs.away import Away, Fetched
 
 #: What is fetched of the next piece; within a piece the kernel reads ahead by itself.
 READ_AHEAD_BYTES = 256 * KIB

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 from typing import Any
 
-from holdfast.worker.storage import moving as moving_module
 from holdfast.worker.storage import store as store_module
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_note import DfsNotes
-from holdfast.worker.storage.away_search import AwaySearch
-from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.directory_room import DirectoryRoom
-from holdfast.worker.storage.moving import FileMover
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_note import DfsNotes
+from holdfast.worker.storage.dfs.away_search import AwaySearch
+from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.engine.directory_room import DirectoryRoom
+from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.names import MOVING_SUFFIX
-from holdfast.worker.storage.reconcile import Reconciler
-from holdfast.worker.storage.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.reduce_store import ReduceStore
-from holdfast.worker.storage.sealed_locations import SealedLocations
+from holdfast.worker.storage.read.sealed_locations import SealedLocations
+from holdfast.worker.storage.recovery.reconcile import Reconciler
+from holdfast.worker.storage.tiers import moving as moving_module
+from holdfast.worker.storage.tiers.moving import FileMover
 from tests.sim.swap import Mistakes, Swap
 
 BUGS = Mistakes()
@@ -49,9 +49,9 @@ def readers_are_not_told() -> list[Swap]:
 def source_goes_first() -> list[Swap]:
     """The record at the source is removed before there is one at the target."""
 
-    def copy(disk: Any, path: Any, move: Any, target: Any, record: Any) -> None:
+    def copy(env: Any, path: Any, move: Any, target: Any, record: Any) -> Any:
         move.source.index.remove_data(record.key, [key for key, _ in record.epochs])
-        original(disk, path, move, target, record)
+        yield from original(env, path, move, target, record)
 
     original = moving_module._copy
     return [(moving_module, "_copy", copy)]
@@ -90,9 +90,9 @@ def deletion_does_not_wait() -> list[Swap]:
 def packs_are_counted_by_directory() -> list[Swap]:
     """Two directories give two pack files one name."""
 
-    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any) -> Any:
+    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any, began: Any) -> Any:
         count[self.root] = count.get(self.root, 0) + 1
-        return original(self, shuffle, final, incarnation, count[self.root], keys)
+        return original(self, shuffle, final, incarnation, count[self.root], keys, began)
 
     count: dict[Any, int] = {}
     original = ReduceDirectory.seal

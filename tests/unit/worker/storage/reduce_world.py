@@ -14,13 +14,14 @@ from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.core.write.seen_batches import PushDecision
-from holdfast.worker.storage.answers import failed_copy
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.reduce_records import RECORDS_AT
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.engine.answers import failed_copy
+from holdfast.worker.storage.env.interfaces import Handle, Name
+from holdfast.worker.storage.index.reduce_records import RECORDS_AT
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.reduce_data import Made, Writer, shuffle_of
+from tests.support.storage_env import Disk, env_of
 
 SHUFFLE = shuffle_of()
 
@@ -36,32 +37,32 @@ class FaultyDisk(Disk):
         self.commit_error = 0
         self.remove_error = 0
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+    def write_parts(self, handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.write_error:
             if self.torn:
-                super().write(fd, b"".join(parts)[: size // 2], offset)
+                super().write(handle, b"".join(parts)[: size // 2], offset)
             raise OSError(self.write_error, os.strerror(self.write_error))
-        super().write_parts(fd, parts, size, offset)
+        super().write_parts(handle, parts, size, offset)
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+    def write(self, handle: Handle, data: bytes | memoryview, offset: int) -> None:
         if self.write_error:
             raise OSError(self.write_error, os.strerror(self.write_error))
-        super().write(fd, data, offset)
+        super().write(handle, data, offset)
 
     def commit(self, transaction: Callable[[], None]) -> None:
         if self.commit_error:
             raise OSError(self.commit_error, os.strerror(self.commit_error))
         super().commit(transaction)
 
-    def remove(self, path: Path) -> None:
-        if self.remove_error and path.suffix == ".push":
+    def remove(self, path: Name) -> None:
+        if self.remove_error and Path(path).suffix == ".push":
             raise OSError(self.remove_error, os.strerror(self.remove_error))
         super().remove(path)
 
-    def sync_data(self, fd: int) -> None:
+    def sync(self, handle: Handle) -> None:
         if self.sync_error:
             raise OSError(self.sync_error, os.strerror(self.sync_error))
-        super().sync_data(fd)
+        super().sync(handle)
 
 
 class World:
@@ -94,7 +95,7 @@ class World:
 
     def start(self) -> None:
         """Open the directories."""
-        self.store = open_store(prepare(self.settings, self._other_disk or self.disk))
+        self.store = open_store(prepare(self.settings, env_of(self._other_disk or self.disk)))
         count = len(self.settings.directories)
         self.core = Reduce(self.store.incarnation, lambda hint, _: hint - 1, has_room=[True] * count)
         self.core.closed_because = ""
@@ -153,8 +154,6 @@ class World:
                 if state is not None:
                     self.core.not_sealed(state)
             raise
-        finally:
-            self.store.reduce.finish_jobs()
         for state in states:
             if state is not None:
                 self.core.sealed(state)

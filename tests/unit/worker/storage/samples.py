@@ -5,10 +5,9 @@ from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import Epoch, Incarnation, PartitionId
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.identity import Identity, Starts
-from holdfast.worker.storage.index import data_items, epoch_items, file_items, protect
-from holdfast.worker.storage.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
-from holdfast.worker.storage.reduce_layout import EpochKey, PackKey
-from holdfast.worker.storage.reduce_records import (
+from holdfast.worker.storage.index.index import data_items, epoch_items, file_items, protect
+from holdfast.worker.storage.index.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
+from holdfast.worker.storage.index.reduce_records import (
     ChunkRow,
     DataRecord,
     EpochRecord,
@@ -18,6 +17,7 @@ from holdfast.worker.storage.reduce_records import (
     SegmentNote,
     encode_data_footer,
 )
+from holdfast.worker.storage.layout import EpochKey, PackKey
 from tests.support.map_data import file_key, shuffle_key
 
 KEY = file_key(shuffle_key(bytes(range(16)), 3, 0xFEDC_BA98_7654_3210), map_id=5, attempt=0x0102030405060708, epoch=2)

@@ -19,15 +19,16 @@ from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import ConfigError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
-from holdfast.worker.storage import away_search
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_search import AwaySearch
-from holdfast.worker.storage.footers import read_data_footer
-from holdfast.worker.storage.moving import FileMove
-from holdfast.worker.storage.sealed_locations import SealedLocation
+from holdfast.worker.storage.dfs import away_search
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_search import AwaySearch
+from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.read.sealed_locations import SealedLocation
+from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.changing import files_below
 from tests.support.logged import logged
 from tests.support.reduce_data import Writer
+from tests.support.storage_env import carry_out, env_of
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
 
@@ -51,7 +52,7 @@ class DfsWorld(World):
         self.url.mkdir(exist_ok=True)
         section = DfsSection(url=str(self.url), retry_window=Duration(0))
         self.settings = dataclasses.replace(
-            self.settings, open_away=lambda uid: Away(lambda: DfsStore(section, "c"), "c", uid)
+            self.settings, open_away=lambda uid, env: Away(env, lambda: DfsStore(section, "c"), "c", uid)
         )
         self.restart()
 
@@ -66,12 +67,12 @@ class DfsWorld(World):
         directory = self.store._directories[0]
         with directory.index.reading() as reader:
             files = sorted(reader.data_files(), key=str)
-        return [FileMove(key, size, directory, None, directory) for key, size in files]
+        return [self.store.mover.move(key, size, directory, None, directory) for key, size in files]
 
     def move_all(self) -> None:
         """Carry them out, in this thread."""
         for move in self.moves():
-            self.store.mover.carry_out(move)
+            carry_out(self.store.mover, move)
 
     def file_of(self, place: SealedLocation) -> Path:
         """There, if it was moved."""
@@ -183,7 +184,7 @@ def test_an_error_that_nobody_thought_of_costs_one_move(
             raise errors.pop()
         return read_data_footer(*args)
 
-    monkeypatch.setattr("holdfast.worker.storage.moving.read_data_footer", read_once)
+    monkeypatch.setattr("holdfast.worker.storage.tiers.moving.read_data_footer", read_once)
     first, second = world.moves()
     with caplog.at_level(logging.ERROR):
         assert world.store.mover.start(first)
@@ -209,7 +210,7 @@ def test_a_search_goes_on_after_an_error_that_nobody_thought_of(
         return files(away)
 
     monkeypatch.setattr(Away, "files", once)
-    search = AwaySearch(world.away, world.store._directories, lambda act: act())
+    search = AwaySearch(env_of().threads, world.away, world.store._directories, lambda act: act())
     search.start(20.0)
     assert (search.over, search.problem) == (True, "ValueError: planted")
     search.close()
@@ -265,14 +266,14 @@ def test_another_dfs_is_refused_while_files_are_on_the_first(tmp_path: Path) -> 
     """Even if it is marked as this cluster's: that it has not got them means nothing, and nothing new goes there."""
     world = DfsWorld(tmp_path)
     (moved, left) = world.moves()
-    world.store.mover.carry_out(moved)
+    carry_out(world.store.mover, moved)
     (tmp_path / "other" / "c").mkdir(parents=True)
     for path in (tmp_path / "dfs" / "c").glob(f"{names.MARKER}*"):
         (tmp_path / "other" / "c" / path.name).write_bytes(path.read_bytes())
     world.use("other")
     (left,) = world.moves()
     with pytest.raises(ConfigError, match="set it as it was") as refused:
-        world.store.mover.carry_out(left)
+        carry_out(world.store.mover, left)
     assert f"file://{tmp_path}/dfs" in str(refused.value)
     assert world.on_dfs() == []
     assert world.away.notes.urls == {f"file://{tmp_path}/dfs"}
@@ -315,7 +316,7 @@ def test_a_record_that_says_that_it_failed_costs_no_file(
     for move in world.moves():
         record_fails(world, monkeypatch, after=after)
         with pytest.raises(OSError, match="planted"):
-            world.store.mover.carry_out(move)
+            carry_out(world.store.mover, move)
     assert world.everything() == content
     world.restart()
     (directory,) = world.store._directories
@@ -333,7 +334,7 @@ def test_a_file_whose_record_failed_is_stored_once(tmp_path: Path, monkeypatch: 
     for move in (first, second):
         record_fails(world, monkeypatch, after=False)
         with pytest.raises(OSError, match="planted"):
-            world.store.mover.carry_out(move)
+            carry_out(world.store.mover, move)
     before = world.on_dfs()
     next(path for path in before if path.name.endswith(second.token.hex())).unlink()
     world.move_all()
@@ -355,8 +356,8 @@ def test_a_move_to_a_disk_takes_back_a_record_that_said_that_it_failed(
     for move in world.moves():
         record_fails(world, monkeypatch, after=True)
         with pytest.raises(OSError, match="planted"):
-            world.store.mover.carry_out(move)
-        world.store.mover.carry_out(FileMove(move.key, move.size_bytes, here, there, there))
+            carry_out(world.store.mover, move)
+        carry_out(world.store.mover, world.store.mover.move(move.key, move.size_bytes, here, there, there))
     world.restart()
     assert [bool(one.away_files(SHUFFLE)) for one in world.store._directories] == [False, False]
     assert world.everything() == content

@@ -16,11 +16,11 @@ from holdfast.common.errors import DfsError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.log_events import LogEvent
-from holdfast.worker.storage.away import Away
-from holdfast.worker.storage.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
-from holdfast.worker.storage.away_note import DfsNote, DfsNotes, read_note
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.dfs.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
+from holdfast.worker.storage.dfs.away_note import DfsNote, DfsNotes, read_note
 from tests.support.logged import logged
+from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until
 
 CLUSTER, UID = "c", bytes(16)
@@ -30,10 +30,15 @@ SHUFFLE = ShuffleKey(Instance(bytes(16)), ShuffleId(7), Generation(0))
 class Clock:
     """Time as the test tells it."""
 
-    now = 1_000.0
+    seconds = 1_000.0
 
-    def __call__(self) -> float:
-        return self.now
+    def now(self) -> float:
+        """Seconds."""
+        return self.seconds
+
+    def now_ns(self) -> int:
+        """Nanoseconds."""
+        return int(self.seconds * 1e9)
 
 
 @pytest.fixture
@@ -43,13 +48,13 @@ def clock() -> Clock:
 
 @pytest.fixture
 def health(clock: Clock) -> DfsHealth:
-    return DfsHealth("s3://b/p", clock=clock)
+    return DfsHealth(env_of()._replace(clock=clock), "s3://b/p")
 
 
 def away(folder: Path) -> Away:
     """Files on a folder, by a worker that has nothing there yet."""
     section = DfsSection(url=str(folder), retry_window=Duration(0))
-    return Away(lambda: DfsStore(section, CLUSTER), CLUSTER, UID, url=f"file://{folder}")
+    return Away(env_of(), lambda: DfsStore(section, CLUSTER), CLUSTER, UID, url=f"file://{folder}")
 
 
 def test_people_are_told_once_a_minute_and_when_it_is_over(
@@ -57,16 +62,16 @@ def test_people_are_told_once_a_minute_and_when_it_is_over(
 ) -> None:
     """A DFS that cannot be used is a warning at once, and again each minute, however many files meet it."""
     caplog.set_level(logging.INFO)
-    health.looked("", clock.now)
+    health.looked("", clock.seconds)
     for second in range(150):
         health.put_failed(f"no answer {second}")
-        health.looked("no answer", clock.now)
-        clock.now += 1
+        health.looked("no answer", clock.seconds)
+        clock.seconds += 1
     assert len(logged(caplog, LogEvent.DFS_FAILING)) == 3
     status = health.status(5, 2)
     assert (status.state, status.problem, status.problem_ms) == (FAILING, "no answer", 150_000)
     assert not health.answers
-    health.looked("", clock.now)
+    health.looked("", clock.seconds)
     assert [each["seconds"] for each in logged(caplog, LogEvent.DFS_RECOVERED)] == [150]
     assert health.status(5, 2)[:6] == ("s3://b/p", WELL, "", 0, 5, 2)
     health.put_failed("again")
@@ -77,13 +82,13 @@ def test_what_a_file_met_stays_until_one_is_stored_or_nobody_tries(health: DfsHe
     """A store that answers and takes nothing (no right, no room) is not called well because it answers."""
     assert health.state == UNCHECKED
     health.put_failed("no right to write")
-    health.looked("", clock.now)
+    health.looked("", clock.seconds)
     assert (health.problem, health.answers) == ("no right to write", True)
     health.stored(2_000_000)
     assert (health.problem, health.status(0, 0).put_us) == ("", 2_000)
     health.put_failed("no right to write")
-    clock.now += QUIET_SECONDS
-    health.looked("", clock.now)
+    clock.seconds += QUIET_SECONDS
+    health.looked("", clock.seconds)
     assert health.state == WELL
 
 
@@ -209,7 +214,7 @@ def test_a_note_of_before_stores_had_ids_takes_the_one_that_it_finds(tmp_path: P
     assert "is not the store of this cluster" in one.look()
     assert away(folder).look() == ""
     assert one.look() == ""
-    assert read_note(directory) == DfsNote(f"file://{folder}", True, True, ids(folder)[0])
+    assert read_note(env_of().files, directory) == DfsNote(f"file://{folder}", True, True, ids(folder)[0])
     one.close()
 
 
@@ -252,7 +257,7 @@ def test_a_client_that_cannot_be_opened_is_a_problem_too(tmp_path: Path) -> None
     def broken() -> DfsStore:
         raise RuntimeError("no client for this")
 
-    one = Away(broken, CLUSTER, UID, url="s3://b")
+    one = Away(env_of(), broken, CLUSTER, UID, url="s3://b")
     one.watch(0.05)
     wait_until(lambda: "no client for this" in one.health.problem, "the problem")
     one.close()

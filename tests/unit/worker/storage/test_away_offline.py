@@ -8,8 +8,9 @@ from click.testing import CliRunner, Result
 from holdfast.common.config import config
 from holdfast.common.errors import ConfigError, DfsError
 from holdfast.tools.cli.commands.offline import verify
-from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.offline.inspect import inspect_directory
+from holdfast.worker.storage.offline.verify import verify_directory
+from tests.support.storage_env import carry_out
 from tests.unit.worker.storage.test_away import PARTITIONS, DfsWorld
 
 
@@ -120,7 +121,7 @@ def test_inspect_tells_what_is_on_the_dfs(moved: DfsWorld) -> None:
 def test_inspect_does_not_mark_what_is_here(tmp_path: Path) -> None:
     """As long as a file has not moved its path is one below the directory."""
     world = DfsWorld(tmp_path)
-    world.store.mover.carry_out(world.moves()[0])
+    carry_out(world.store.mover, world.moves()[0])
     world.store.close()
     (shuffle,) = inspect_directory(root(world)).shuffles
     (here,) = [one for one in shuffle.data_files if not one.dfs]

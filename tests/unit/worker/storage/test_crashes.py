@@ -7,14 +7,14 @@ import pytest
 
 from holdfast.common.errors import RerouteError
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.offline.verify import verify_directory
 from tests.support.forks import DiedError, forked
 from tests.support.map_data import file_key, make_content, shuffle_key
-from tests.support.storage_data import CheckHere, append_all, open_store, read, write
+from tests.support.storage_data import append_all, open_store, read, write
+from tests.support.storage_env import CheckHere, Disk
 
 KEY = file_key(shuffle_key())
-STEPS = ("create", "write", "sync_data", "sync_folder", "make_folder", "rename", "remove", "commit", "truncate")
+STEPS = ("create", "write", "sync", "sync_folder", "make_folder", "rename", "remove", "commit", "truncate")
 
 
 class Dying(Disk):
@@ -86,7 +86,7 @@ def is_whole(store, content):
 @pytest.mark.parametrize("arm_at", ["start", "seal", "forget"])
 def test_killed_between_any_two_steps(tmp_path, arm_at, monkeypatch):
     """Whatever step it dies at: it opens again, a file is sealed whole or was not answered, nothing is damaged."""
-    monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     steps = forked(lambda: run(tmp_path / "whole", Dying(), arm_at))
     assert steps > 3
     content, other = make_content(KEY), make_content(file_key(shuffle_key(bytes(16), 5)))

@@ -12,7 +12,7 @@ from holdfast.common.dfs.store import DfsStore
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.space import Space
-from holdfast.worker.storage.away import Away
+from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.settings import StoreSettings
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
@@ -83,7 +83,7 @@ class Tiered(World):
             worker_name="w",
             directories=self.settings.directories,
             tiers=sections.tiers,
-            open_away=(lambda uid: Away(store, "c", uid)) if self.dfs else None,
+            open_away=(lambda uid, env: Away(env, store, "c", uid)) if self.dfs else None,
         )
         super().start()
         self.core.choose = self.store.tiering.choose

@@ -12,8 +12,8 @@ import pytest
 from holdfast.common.errors import ConfigError
 from holdfast.worker.storage import names
 from holdfast.worker.storage import store as stores
-from holdfast.worker.storage.directory_paths import doubts, doubts_of, file_system
-from holdfast.worker.storage.inspect import inspect_directory
+from holdfast.worker.storage.env.directory_paths import doubts, doubts_of, file_system
+from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.settings import DirectorySettings
 from holdfast.worker.storage.store import prepare
 from tests.support.reduce_data import Writer

@@ -10,8 +10,8 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.identity import Identity, Starts
-from holdfast.worker.storage.index import VALUE_BYTES_MAX, file_items, protect
-from holdfast.worker.storage.records import check_record, decode_footer, encode_footer
+from holdfast.worker.storage.index.index import VALUE_BYTES_MAX, file_items, protect
+from holdfast.worker.storage.index.records import check_record, decode_footer, encode_footer
 from tests.unit.worker.storage import samples
 
 GOLDEN = Path(__file__).parents[3] / "golden"

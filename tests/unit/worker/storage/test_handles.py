@@ -3,7 +3,8 @@
 import os
 from pathlib import Path
 
-from holdfast.worker.storage.handles import OpenFiles
+from holdfast.worker.storage.read.handles import OpenFiles
+from tests.support.storage_env import env_of
 
 
 def test_files_of_a_deleted_folder_are_closed_by_whoever_takes_them(tmp_path: Path) -> None:
@@ -12,7 +13,7 @@ def test_files_of_a_deleted_folder_are_closed_by_whoever_takes_them(tmp_path: Pa
     for name in ("1-0", "1-01"):
         (tmp_path / name).mkdir()
         (tmp_path / name / "p-0").write_bytes(b"data")
-    files = OpenFiles(8)
+    files = OpenFiles(env_of(), 8)
     mine, other = (files.open(str(tmp_path / name / "p-0")).fd for name in ("1-0", "1-01"))
     taken = files.forget(str(tmp_path / "1-0"))
     assert [handle.fd for handle in taken] == [mine]

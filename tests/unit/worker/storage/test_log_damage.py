@@ -14,15 +14,15 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.log_recovery import find_all
-from holdfast.worker.storage.reduce_records import (
+from holdfast.worker.storage.index.reduce_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
     RECORDS_AT,
     SEGMENT_HEAD_BYTES,
     SegmentHead,
 )
-from holdfast.worker.storage.verify import Severity, verify_directory
+from holdfast.worker.storage.log.log_recovery import find_all
+from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
@@ -195,7 +195,7 @@ def test_after_a_reboot_the_note_means_nothing(tmp_path: Path, monkeypatch: pyte
     os.truncate(path, records(path.read_bytes())[-1])
     boot = tmp_path / "boot"
     boot.write_text("12345678-1234-1234-1234-123456789012\n")
-    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
+    monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", boot)
     world.start()
     assert statuses(world, EPOCHS) == [Status.OK] * 4
 
@@ -207,7 +207,7 @@ def reboot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], None
 
     def reboot() -> None:
         path.write_text("12345678-1234-1234-1234-123456789012\n")
-        monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", path)
+        monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", path)
 
     return reboot
 
@@ -282,7 +282,7 @@ def test_a37_a_segment_that_was_used_before_is_no_damage(tmp_path: Path, reboot:
 #: Memory that ends with a page behind which nothing may be read, and 200 searches in it, each one byte shorter.
 GUARDED = """
 import ctypes, mmap
-from holdfast.worker.storage.log_recovery import find_all
+from holdfast.worker.storage.log.log_recovery import find_all
 
 page = mmap.PAGESIZE
 memory = mmap.mmap(-1, 2 * page)

@@ -14,11 +14,12 @@ from holdfast.common.formats.batch import HEADER_BYTES, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
-from holdfast.worker.storage import loans
-from holdfast.worker.storage import map_range_index as map_view
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.loans import Loan, Loans
-from holdfast.worker.storage.map_range_index import (
+from holdfast.worker.storage.engine.owner import Owner
+from holdfast.worker.storage.index.reduce_records import ChunkRow
+from holdfast.worker.storage.read import loans
+from holdfast.worker.storage.read import map_range_index as map_view
+from holdfast.worker.storage.read.loans import Loan, Loans
+from holdfast.worker.storage.read.map_range_index import (
     MapRangeIndex,
     MapRangeIndexes,
     build,
@@ -28,8 +29,8 @@ from holdfast.worker.storage.map_range_index import (
     select,
     sort_runs,
 )
-from holdfast.worker.storage.reduce_records import ChunkRow
 from tests.support.reduce_data import Writer, shuffle_of
+from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import World
 
@@ -150,7 +151,7 @@ def test_a_chunk_that_is_not_of_whole_batches_is_named(cut: int) -> None:
 def test_the_second_reader_has_it_made_and_the_next_have_it(tmp_path: Path) -> None:
     """One slice alone pays its pass; a view is made when a second one comes, and goes with its shuffle."""
     epoch = make(tmp_path, 3_000)
-    views = MapRangeIndexes(Disk(), Purse)
+    views = MapRangeIndexes(env_of(), Purse, Owner(env_of()))
 
     def find() -> MapRangeIndex | None:
         return views.find(str(epoch.path), epoch.rows)
@@ -179,7 +180,7 @@ def test_where_no_view_can_be_made_the_file_is_read(
     monkeypatch.setattr(loans, "FREE_BYTES_MIN", 1 << 60)
     monkeypatch.setattr(loans, "FREE_SHARE_MIN", 1.1)
     harm(epoch.path)
-    views = MapRangeIndexes(Disk(), Purse)
+    views = MapRangeIndexes(env_of(), Purse, Owner(env_of()))
     for _ in range(3):
         assert views.find(str(epoch.path), epoch.rows) is None
         wait_until(lambda: not views._building, "the try")
@@ -234,7 +235,7 @@ def test_without_room_in_its_directory_no_copy_is_made(tmp_path: Path) -> None:
 def test_views_are_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound of copies the view used longest ago goes; one that nobody uses goes by itself."""
     monkeypatch.setattr(map_view, "COPIES_MAX", 2)
-    views = MapRangeIndexes(Disk(), Purse)
+    views = MapRangeIndexes(env_of(), Purse, Owner(env_of()))
     epochs = []
     for number in range(3):
         (tmp_path / str(number)).mkdir()

@@ -19,15 +19,16 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import DirectoryHealth, HealthLimits
 from holdfast.worker.storage import names
-from holdfast.worker.storage.directory import StorageDirectory
-from holdfast.worker.storage.disk import Disk
-from holdfast.worker.storage.monitor import Monitor
+from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.env.interfaces import FileSystem, Handle, Name
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.logged import logged
 from tests.support.map_data import file_key, shuffle_key
 from tests.support.reduce_data import Writer
 from tests.support.storage_data import free_of
+from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
 
@@ -47,22 +48,22 @@ class SickDisk(FaultyDisk):
         self.asked: list[Path] = []
         self.go_on = threading.Event()
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Name) -> Handle:
         if self.create_error:
             raise OSError(self.create_error, os.strerror(self.create_error))
         return super().create(path)
 
-    def sync_data(self, fd: int) -> None:
-        self._hang(os.readlink(f"/proc/self/fd/{fd}"))
-        super().sync_data(fd)
+    def sync(self, handle: Handle) -> None:
+        self._hang(os.readlink(f"/proc/self/fd/{handle.fd}"))
+        super().sync(handle)
 
-    def read_back(self, fd: int, size: int, offset: int) -> bytes:
-        data = super().read_back(fd, size, offset)
+    def read_back(self, handle: Handle, size: int, offset: int) -> bytes:
+        data = super().read_back(handle, size, offset)
         return bytes(size) if self.lies else data
 
-    def free_bytes(self, path: Path) -> tuple[int, int]:
-        self.asked.append(path)
-        return super().free_bytes(path)
+    def file_system(self, path: Name) -> FileSystem:
+        self.asked.append(Path(path))
+        return super().file_system(path)
 
     def _hang(self, path: str) -> None:
         if self.hangs_below and path.startswith(self.hangs_below):
@@ -329,7 +330,7 @@ def test_the_other_device_goes_on(two: Checked) -> None:
     begin_checks(two)(["hanging", "well"])
     more = [writer.batch(partition, b"y", epoch=1) for partition in range(8)]
     assert two.push(writer, more) == {}
-    assert {key.epoch for key in first.reduce.copies} == {0}
+    assert {key.epoch for key in (*first.reduce.copies, *first.reduce.sealing)} == {0}
     wait_until(lambda: any(future.done() for future in futures), "the seal on the other device")
     (sealed,) = [future.result() for future in futures if future.done()]
     assert not inside & {key.partition for key in sealed}
@@ -346,8 +347,8 @@ class Fixed(Disk):
 
     free = 664 * MIB
 
-    def free_bytes(self, path: Path) -> tuple[int, int]:
-        return 4_096 * MIB, self.free
+    def file_system(self, path: Name) -> FileSystem:
+        return FileSystem(4_096 * MIB, self.free)
 
 
 def opened(root: Path, *capacities: int) -> Store:
@@ -357,7 +358,7 @@ def opened(root: Path, *capacities: int) -> Store:
         for number, capacity in enumerate(capacities)
     ]
     settings = StoreSettings(cluster_id="c", worker_name="w", directories=tuple(directories))
-    return open_store(prepare(settings, Fixed()))
+    return open_store(prepare(settings, env_of(Fixed())))
 
 
 @pytest.mark.parametrize(

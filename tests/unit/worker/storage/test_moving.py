@@ -10,16 +10,16 @@ import pytest
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
-from holdfast.worker.storage import moving
-from holdfast.worker.storage.footers import read_data_footer
-from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.moving import FileMove
-from holdfast.worker.storage.reduce_layout import DataKey, sealed_path
-from holdfast.worker.storage.verify import verify_directory
+from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.layout import DataKey, sealed_path
+from holdfast.worker.storage.offline.inspect import inspect_directory
+from holdfast.worker.storage.offline.verify import verify_directory
+from holdfast.worker.storage.tiers import moving
+from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.reduce_data import Writer, names
-from tests.support.storage_data import CheckHere
+from tests.support.storage_env import CheckHere, carry_out, drive, env_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
-from tests.unit.worker.storage.test_reduce_crashes import KilledError, KillingDisk
+from tests.unit.worker.storage.test_reduce_crashes import KilledError, KillingDisk, disk_of
 
 PARTITIONS = 6
 EPOCHS = [(partition, 0) for partition in range(PARTITIONS)]
@@ -45,7 +45,7 @@ def files_in(world: World, number: int) -> list[tuple[DataKey, int]]:
 def move(world: World, key: DataKey, size: int, source: int = 0, target: int = 1) -> FileMove:
     """A move between two directories."""
     here, there = world.store._directories[source], world.store._directories[target]
-    return FileMove(key, size, here, there, there)
+    return world.store.mover.move(key, size, here, there, there)
 
 
 def everything(world: World) -> list[list[tuple[int, int, int]]]:
@@ -56,7 +56,7 @@ def everything(world: World) -> list[list[tuple[int, int, int]]]:
 def move_all(world: World, source: int = 0, target: int = 1) -> None:
     """FileMove every file, in this thread."""
     for key, size in files_in(world, source):
-        world.store.mover.carry_out(move(world, key, size, source, target))
+        carry_out(world.store.mover, move(world, key, size, source, target))
 
 
 def test_files_move_with_everything_that_is_known_of_them(tmp_path: Path) -> None:
@@ -131,7 +131,7 @@ def test_killed_at_any_step_a_file_is_in_one_place_whole(
 ) -> None:
     """A kill between any two steps of a move leaves the file readable, in one directory after the next start, the room
     of the other one free; moved again it arrives."""
-    monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     template = tmp_path / "template"
     world = tiered(template)
     source, target = (1, 0) if up else (0, 1)
@@ -144,14 +144,13 @@ def test_killed_at_any_step_a_file_is_in_one_place_whole(
         root = tmp_path / f"step-{step}"
         shutil.copytree(template, root, ignore=shutil.ignore_patterns("lock"))
         world = reopened(root)
-        world.store.mover._disk = disk = KillingDisk(step)
-        for directory in world.store._directories:
-            directory.index._disk = directory._folders._disk = disk
+        disk_of(world).left = step
         try:
-            world.store.mover.carry_out(move(world, key, size, source, target))
+            carry_out(world.store.mover, move(world, key, size, source, target))
             ended = True
         except KilledError:
             pass
+        disk_of(world).left = None
         world.store.close()
         world = reopened(root)
         where = [number for number in (0, 1) if key in dict(files_in(world, number))]
@@ -160,7 +159,7 @@ def test_killed_at_any_step_a_file_is_in_one_place_whole(
         assert everything(world) == EXPECTED, f"step {step}"
         assert not list(root.rglob("*.moving"))
         if where == [source]:
-            world.store.mover.carry_out(move(world, key, size, source, target))
+            carry_out(world.store.mover, move(world, key, size, source, target))
         world.restart()
         assert (everything(world), {one.status for one in world.seal(EPOCHS)}) == (EXPECTED, {Status.OK})
         world.store.close()
@@ -171,7 +170,7 @@ def test_killed_at_any_step_a_file_is_in_one_place_whole(
 
 def reopened(root: Path) -> World:
     """The directories of `tiered` again."""
-    return World(root, tiers=["MEMORY", "SSD"])
+    return World(root, tiers=["MEMORY", "SSD"], disk=KillingDisk())
 
 
 @pytest.mark.parametrize("damaged", [(), (1,), (2,), (1, 2), (0, 1, 2)])
@@ -187,8 +186,9 @@ def test_of_a_file_in_several_directories_a_start_keeps_the_last_that_is_whole(
     for target in (1, 2):
         for key, size in here:  # the worker ends before anything is removed where the files were
             path, directory = tmp_path / "0" / sealed_path(key), world.store._directories[target]
-            record = read_data_footer(path, key)
-            moving._copy(world.disk, path, move(world, key, size, 0, target), directory, record)
+            record = read_data_footer(world.disk, path, key)
+            one = move(world, key, size, 0, target)
+            drive(moving._copy(env_of(world.disk), path, one, directory, record))
     world.store.close()
     for number in damaged:
         for key, size in here:

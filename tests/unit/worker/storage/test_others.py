@@ -6,6 +6,7 @@ from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
 from pathlib import Path
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -15,7 +16,8 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.moving import FileMove
+from holdfast.worker.storage.engine.folders import remove_folders
+from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
@@ -47,18 +49,18 @@ class GatedDisk(FaultyDisk):
         #: what comes before the next syncs of data, one after another
         self.data: deque[Callable[[], object]] = deque()
 
-    def sync_data(self, fd: int) -> None:
+    def sync(self, handle: Handle) -> None:
         if self.data:
             self.data.popleft()()
-        super().sync_data(fd)
+        super().sync(handle)
 
-    def sync_folder(self, path: Path) -> None:
-        if self.folder is not None and self.folder[0](path):
+    def sync_folder(self, path: Name) -> None:
+        if self.folder is not None and self.folder[0](Path(path)):
             self.folder[1].pass_through()
         super().sync_folder(path)
 
-    def remove(self, path: Path) -> None:
-        if self.removal is not None and self.removal[0](path):
+    def remove(self, path: Name) -> None:
+        if self.removal is not None and self.removal[0](Path(path)):
             self.removal[1].pass_through()
         super().remove(path)
 
@@ -139,32 +141,30 @@ def test_a04_a_seal_syncs_no_folder_of_others(tmp_path: Path) -> None:
 
 
 def test_a04_a_folder_is_made_while_the_one_above_it_goes(tmp_path: Path) -> None:
-    """Shuffles of one application come and go in turns, in two threads: none finds its folder gone under its feet."""
+    """Shuffles of one application come on the loop, while a thread removes those that went: none finds its folder gone
+    under its feet."""
     world = World(tmp_path)
-    folders = world.store._directories[0]._folders
+    folders = world.store._directories[0].folders
     above = world.root / "0" / "data" / "app"
-    stop, errors = threading.Event(), []
+    going: SimpleQueue[Path | None] = SimpleQueue()
 
-    def come_and_go(name: str) -> None:
-        try:
-            for _ in range(2_000):
-                if stop.is_set():
-                    return
-                folders.make(above / name)
-                (above / name / "file").touch()
-                (above / name / "file").unlink()
-                if folders.remove(above / name):
-                    folders.remove(above)
-        except OSError as error:
-            errors.append(error)
-            stop.set()
+    def remove() -> None:
+        while (folder := going.get()) is not None:
+            remove_folders(world.disk, folder)
 
-    threads = [threading.Thread(target=come_and_go, args=(name,)) for name in ("0-0", "1-0")]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join(60)
-    assert errors == []
+    thread = threading.Thread(target=remove)
+    thread.start()
+    for turn in range(2_000):
+        folder = above / f"{turn}-0"
+        folders.make(folder)
+        (folder / "file").touch()
+        (folder / "file").unlink()
+        folders.leave(folder)
+        going.put(folder)
+    going.put(None)
+    thread.join(60)
+    assert not above.exists()
+    assert folders.known() <= {above}
     world.store.close()
 
 
@@ -242,7 +242,7 @@ def test_a36_nobody_is_sent_to_a_file_that_has_moved(tmp_path: Path) -> None:
         commit(transaction)
 
     world.disk.commit = gated  # type: ignore[method-assign]
-    move = FileMove(file, size, source, target, target)
+    move = world.store.mover.move(file, size, source, target, target)
     assert world.store.mover.start(move)
     wait_until(lambda: turns.turn(gate.entered.is_set), "the mover to be about to remove it")
 
@@ -284,9 +284,9 @@ def test_a07_a_map_file_whose_sync_failed_is_never_sealed(tmp_path: Path) -> Non
     if waiting.entered.is_set():  # two threads have the file at once: let the rename come before the mark
         rename = world.disk.rename
 
-        def renamed(source: Path, target: Path) -> None:
+        def renamed(source: Name, target: Name) -> None:
             rename(source, target)
-            if target.suffix == ".map":
+            if Path(target).suffix == ".map":
                 failing.open.set()
                 wait_until(pushed.done, "the mark")
 
@@ -386,4 +386,31 @@ def test_a04_what_goes_between_two_syncs_fails_no_seal(tmp_path: Path) -> None:
     append_all(world.store, next_one)
     assert world.store.seal(next_one.key, next_one.totals).result(30).totals == next_one.totals
     assert world.store._directories[0].problem == ""
+    world.store.close()
+
+
+def test_a_seal_of_a_dropped_shuffle_keeps_the_log_that_it_reads(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A shuffle is dropped while its seal runs, and the log of it goes before the seal has read it: the seal has what
+    it needs for itself, and ends without a mistake of ours."""
+    world, syncing = Gated(tmp_path), Gate()
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"x" * 60_000)]) == {}
+    assert world.push(writer, [writer.batch(1, b"in the log alone")]) == {}
+    world.disk.data.append(syncing.pass_through)  # of the file of the first; what is small comes behind it
+    world.core.seal(SHUFFLE, True, [(0, 0), (1, 0)])
+    world.store.reduce.seal(SHUFFLE, True, [(0, 0), (1, 0)])
+    assert syncing.entered.wait(30)
+    world.core.forget(SHUFFLE)
+    forgetting = world.store.forget([SHUFFLE])
+    reduce = world.store._directories[0].reduce
+    reduce.tick()
+    reduce.tick()
+    assert list(reduce.log.segments) == [2], "the first segment is not needed any more"
+    syncing.open.set()
+    assert forgetting.result(30) == 1
+    assert "SEAL_INTERNAL_ERROR" not in caplog.text
+    assert "seal.internal_error" not in caplog.text
+    assert not world.store.shuffles()
     world.store.close()

@@ -14,7 +14,7 @@ from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from tests.support.power_disk import PowerDisk
 from tests.support.reduce_data import Writer, shuffle_of
-from tests.support.storage_data import CheckHere
+from tests.support.storage_env import CheckHere
 from tests.support.storage_faults import Inline, KilledError
 from tests.unit.worker.storage.reduce_world import World
 
@@ -32,9 +32,9 @@ Name = tuple[int, int, int]
 def boot(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The file with the id of this boot; everything runs on one thread."""
     path = tmp_path / "boot"
-    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", path)
-    monkeypatch.setattr("holdfast.worker.storage.store.ThreadPoolExecutor", Inline)
-    monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
+    monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", path)
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemThreads.pool", lambda *_: Inline())
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     return path
 
 

@@ -6,7 +6,6 @@ import random
 import shutil
 from collections.abc import Callable
 from functools import partial
-from pathlib import Path
 
 import lmdb
 import pytest
@@ -17,13 +16,15 @@ from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Change, FileSystem, Handle, Name
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import VERSION
-from holdfast.worker.storage.index import Index
-from holdfast.worker.storage.records import encode_key
+from holdfast.worker.storage.index.index import Index
+from holdfast.worker.storage.index.records import encode_key
 from tests.support.forks import DiedError, forked
 from tests.support.map_data import file_key, make_content, shuffle_key
-from tests.support.storage_data import CheckHere, append_all, open_store, read, write
+from tests.support.storage_data import append_all, open_store, read, write
+from tests.support.storage_env import CheckHere, Disk, env_of
 
 SHUFFLE = shuffle_key()
 CONTENTS = [make_content(file_key(SHUFFLE, number), partitions=(3, 300)[number % 2]) for number in range(4)]
@@ -33,7 +34,7 @@ KEY = CONTENTS[0].key
 @pytest.fixture(autouse=True)
 def checks_here(monkeypatch):
     """The processes that check are tested in test_store.py."""
-    monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
 
 
 @pytest.fixture
@@ -110,7 +111,7 @@ def test_recorded_but_gone_is_lost_by_name(root):
 
 def test_sealed_but_not_recorded_is_taken_in(root):
     """Case E: the footer is the record."""
-    disk_index = Index(root / names.INDEX, Disk(), 1 << 30)
+    disk_index = Index(env_of(), root / names.INDEX, 1 << 30)
     disk_index.remove_file(KEY)
     disk_index.close()
     store, notes = reopened(root)
@@ -178,14 +179,14 @@ def test_folders_and_links_under_names_of_ours_do_not_stop_a_start(root):
 class FullDisk(Disk):
     """A file system that others have filled: no new file, no longer file, no new page."""
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Name) -> Handle:
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
 
     def commit(self, transaction: Callable[[], None]) -> None:
-        raise lmdb.DiskError("No space left on device")
+        raise OSError(errno.ENOSPC, "the index: No space left on device")
 
-    def free_bytes(self, path: Path) -> tuple[int, int]:
-        return super().free_bytes(path)[0], 0
+    def file_system(self, path: Name) -> FileSystem:
+        return FileSystem(super().file_system(path).size, 0)
 
 
 def test_a_start_on_a_full_disk_serves_what_is_sealed(root):
@@ -235,7 +236,7 @@ def test_row_37_a_damaged_index_is_rebuilt_from_footers(root, tmp_path_factory, 
     assert store.incarnation == 2
     assert list((root / names.QUARANTINE).iterdir())
     store.close()
-    check_file(str(index))
+    check_file(SystemFiles(), str(index))
 
 
 def test_a_damaged_identity_is_restored_from_the_index(root):
@@ -263,12 +264,13 @@ def test_a_record_that_rots_while_serving_is_read_from_the_footer(root):
     """A damaged or vanished index record of a running store is replaced by the footer, without a wrong answer."""
     store = open_store(root)
     directory = store._directories[0]
-    directory.index.write(lambda transaction: transaction.delete(b"F" + encode_key(KEY)))
+    directory.index.commit(Change(removes=[b"F" + encode_key(KEY)]))
     long_key = CONTENTS[1].key
-    with directory.index._env.begin() as transaction, transaction.cursor() as cursor:
-        assert cursor.set_range(b"R" + encode_key(long_key))
-        victim, value = cursor.item()
-    directory.index.write(lambda transaction: transaction.put(victim, value[:-1] + b"?"))
+    with directory.index._open.reading() as snapshot:
+        found = snapshot.first(b"R" + encode_key(long_key))
+    assert found is not None
+    victim, value = found
+    directory.index.commit(Change([(victim, value[:-1] + b"?")]))
     assert_all_readable(store)
     store.close()
 

@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 
-from holdfast.worker.storage.recovery import (
+from holdfast.worker.storage.recovery.recovery import (
     FILE_TABLE,
     Decision,
     DirectoryFacts,

@@ -4,16 +4,16 @@ import os
 import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.reduce_data import Writer, names
-from tests.support.storage_data import CheckHere
+from tests.support.storage_env import CheckHere, Disk
+from tests.support.storage_faults import Inline
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 EPOCHS = [(partition, 0) for partition in range(5)]
@@ -26,41 +26,44 @@ class KilledError(BaseException):
 class KillingDisk(Disk):
     """Ends everything at one step, or in the middle of a write."""
 
-    def __init__(self, step: int) -> None:
-        self.left = step
+    def __init__(self) -> None:
+        #: steps that are left; None: it is not armed
+        self.left: int | None = None
 
     def _step(self) -> None:
+        if self.left is None:
+            return
         self.left -= 1
         if self.left < 0:
             raise KilledError
 
-    def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+    def write_parts(self, handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.left == 0:
-            os.pwrite(fd, b"".join(parts)[: size // 2], offset)
+            os.pwrite(handle.fd, b"".join(parts)[: size // 2], offset)
         self._step()
-        super().write_parts(fd, parts, size, offset)
+        super().write_parts(handle, parts, size, offset)
 
-    def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
+    def write(self, handle: Handle, data: bytes | memoryview, offset: int) -> None:
         self._step()
-        super().write(fd, data, offset)
+        super().write(handle, data, offset)
 
-    def create(self, path: Path) -> int:
+    def create(self, path: Name) -> Handle:
         self._step()
         return super().create(path)
 
-    def sync_data(self, fd: int) -> None:
+    def sync(self, handle: Handle) -> None:
         self._step()
-        super().sync_data(fd)
+        super().sync(handle)
 
-    def sync_folder(self, path: Path) -> None:
+    def sync_folder(self, path: Name) -> None:
         self._step()
         super().sync_folder(path)
 
-    def rename(self, source: Path, target: Path) -> None:
+    def rename(self, source: Name, target: Name) -> None:
         self._step()
         super().rename(source, target)
 
-    def remove(self, path: Path) -> None:
+    def remove(self, path: Name) -> None:
         self._step()
         super().remove(path)
 
@@ -69,16 +72,16 @@ class KillingDisk(Disk):
         super().commit(transaction)
 
 
-class Inline:
-    """An executor that works at once, so that what ends a step ends the caller."""
-
-    def submit(self, work: Callable[..., object], *arguments: Any) -> None:
-        work(*arguments)
+def disk_of(world: World) -> KillingDisk:
+    """The disk of a world, which is one that kills."""
+    disk = world._other_disk
+    assert isinstance(disk, KillingDisk)
+    return disk
 
 
 def filled(root: Path) -> World:
     """Five epochs: two with files, one of them with batches in the log too, three in the log only."""
-    world = World(root)
+    world = World(root, disk=KillingDisk())
     writer = Writer(SHUFFLE)
     world.push(writer, [writer.batch(partition, os.urandom(900)) for partition in range(5)])
     world.push(writer, [writer.batch(0, os.urandom(40_000)), writer.batch(1, os.urandom(50_000))])
@@ -89,10 +92,8 @@ def filled(root: Path) -> World:
 def seal_killed(world: World, step: int) -> bool:
     """Seal with a kill at a step; False if there is no such step."""
     directory = world.store._directories[0]
-    disk = KillingDisk(step)
-    reduce = directory.reduce
-    reduce._pool = Inline()  # type: ignore[assignment]
-    reduce._disk = reduce._sealer._disk = directory.index._disk = directory._folders._disk = disk
+    directory.reduce._pool = Inline()  # type: ignore[assignment]
+    disk_of(world).left = step
     try:
         world.seal(EPOCHS)
     except KilledError:
@@ -106,8 +107,7 @@ def push_killed(world: World, step: int, told: dict[int, int]) -> bool:
     directory = world.store._directories[0]
     reduce = directory.reduce
     reduce._pool = Inline()  # type: ignore[assignment]
-    disk = KillingDisk(step)
-    reduce._disk = reduce._sealer._disk = reduce.log._disk = directory.index._disk = directory._folders._disk = disk
+    disk_of(world).left = step
     writer = Writer(SHUFFLE)
     try:
         for turn in range(9):
@@ -129,10 +129,10 @@ def test_a_log_that_is_killed_at_any_step_is_never_damaged(
 ) -> None:
     """Segments begin, fill, are used again and go: wherever a kill falls, the next start finds all that was
     acknowledged and takes nothing for damage. The default run tries every fourth step."""
-    monkeypatch.setattr("holdfast.worker.storage.prepare._check", CheckHere)
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere))
     step, killed = 0, True
     while killed:
-        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB)
+        world = World(tmp_path / f"{step}", segment_bytes=2 * KIB, disk=KillingDisk())
         told: dict[int, int] = {}
         killed = push_killed(world, step, told)
         after = tmp_path / f"{step}-after"

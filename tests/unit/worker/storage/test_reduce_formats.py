@@ -5,18 +5,8 @@ import pytest
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import Incarnation
 from holdfast.worker.storage import layout
-from holdfast.worker.storage.index import VALUE_BYTES_MAX, epoch_items, protect
-from holdfast.worker.storage.reduce_layout import (
-    PackKey,
-    failed_path,
-    open_path,
-    parse_name,
-    parse_reduce,
-    parse_segment,
-    sealed_path,
-    segment_path,
-)
-from holdfast.worker.storage.reduce_records import (
+from holdfast.worker.storage.index.index import VALUE_BYTES_MAX, epoch_items, protect
+from holdfast.worker.storage.index.reduce_records import (
     SEGMENT_HEAD_BYTES,
     DataRecord,
     SegmentNote,
@@ -31,6 +21,16 @@ from holdfast.worker.storage.reduce_records import (
     encode_data_footer,
     encode_data_key,
     encode_epoch_key,
+)
+from holdfast.worker.storage.layout import (
+    PackKey,
+    failed_path,
+    open_path,
+    parse_file,
+    parse_path,
+    parse_segment,
+    sealed_path,
+    segment_path,
 )
 from tests.unit.worker.storage import samples
 
@@ -83,13 +83,11 @@ def test_keys_and_names_come_back():
     assert decode_epoch_key(encode_epoch_key(samples.EPOCH)) == samples.EPOCH
     for key in (samples.EPOCH, PACK):
         assert decode_data_key(encode_data_key(key)) == key
-        found = parse_reduce(sealed_path(key))
-        assert found is not None
+        found = parse_path(sealed_path(key))
         assert (found.key, found.kind) == (key, layout.FileKind.SEALED)
     for path, kind in [(open_path, layout.FileKind.OPEN), (failed_path, layout.FileKind.FAILED)]:
-        found = parse_reduce(path(samples.EPOCH))
-        assert found is not None
+        found = parse_path(path(samples.EPOCH))
         assert (found.key, found.kind) == (samples.EPOCH, kind)
     assert parse_segment(segment_path(7, 3).rpartition("/")[2]) == (7, 3)
-    for name in ("p-1.part", "p-01-1.part", "k-1-1.part", "p-1-99999999999.part", "p-1-1.pack", "m-1-1-1.map"):
-        assert parse_name(samples.KEY.shuffle, name) is None
+    for name in ("p-1.part", "p-01-1.part", "k-1-1.part", "p-1-99999999999.part", "p-1-1.pack", "m-1-1.map"):
+        assert parse_file(samples.KEY.shuffle, name) is None

@@ -13,9 +13,9 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.inspect import inspect_directory
-from holdfast.worker.storage.reduce_records import RECORD_BYTES, RECORD_MAGIC
-from holdfast.worker.storage.verify import Severity, verify_directory
+from holdfast.worker.storage.index.reduce_records import RECORD_BYTES, RECORD_MAGIC
+from holdfast.worker.storage.offline.inspect import inspect_directory
+from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer, names, shuffle_of
 from tests.support.storage_data import free_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
@@ -231,7 +231,7 @@ def test_after_a_reboot_only_synced_epochs_stand(
     world.push(writer, [writer.batch(3, os.urandom(60_000))], ack)
     boot = tmp_path / "boot"
     boot.write_text("12345678-1234-1234-1234-123456789012\n")
-    monkeypatch.setattr("holdfast.worker.storage.store._BOOT_ID", boot)
+    monkeypatch.setattr("holdfast.worker.storage.env.system._BOOT_ID", boot)
     world.restart()
     answers = world.seal([(p, 0) for p in range(4)])
     assert {answer.status for answer in answers} == {status}

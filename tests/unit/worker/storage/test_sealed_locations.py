@@ -6,10 +6,10 @@ from holdfast.common.errors import RetryError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Epoch, Incarnation, PartitionId
 from holdfast.common.statuses import Status
-from holdfast.worker.storage import sealed_locations as module
-from holdfast.worker.storage.reduce_layout import EpochKey
-from holdfast.worker.storage.reduce_records import ChunkRow, EpochRecord
-from holdfast.worker.storage.sealed_locations import PLACE_ROWS, SealedLocations
+from holdfast.worker.storage.index.reduce_records import ChunkRow, EpochRecord
+from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.read import sealed_locations as module
+from holdfast.worker.storage.read.sealed_locations import PLACE_ROWS, SealedLocations
 from tests.support.reduce_data import shuffle_of
 
 

@@ -35,7 +35,6 @@ def seal_all(store: Store, keys: Sequence[ShuffleKey]) -> None:
         for _, answer in store.reduce.seal(key, True, [(partition, 0) for partition in range(PARTITIONS)]):
             assert isinstance(answer, Future)
             assert {one.status for one in answer.result(60).values()} == {Status.OK}
-        store.reduce.finish_jobs()
 
 
 def data_files(root: Path) -> list[Path]:

@@ -12,13 +12,14 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
-from holdfast.worker.storage.answers import SealedError
 from holdfast.worker.storage.check import check_file
-from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.engine.answers import SealedError
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import Starts
 from holdfast.worker.storage.store import prepare
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, settings, write
+from tests.support.storage_env import Disk
 
 SHUFFLE = shuffle_key()
 KEY = file_key(SHUFFLE)
@@ -97,8 +98,8 @@ def test_many_seals_share_transactions(tmp_path):
             self.commits += 1
             super().commit(transaction)
 
-        def sync_data(self, fd):
-            super().sync_data(fd)
+        def sync(self, handle):
+            super().sync(handle)
 
     disk = Counting()
     store = open_store(tmp_path, disk=disk, sync_threads=4)
@@ -173,7 +174,7 @@ def test_forgotten_shuffles_leave_nothing(tmp_path):
         assert status_of(read, store, [content.key], 0, 1) is Status.UNKNOWN_FILE
     store.close()
     assert len(paths(tmp_path, "")) == 1
-    assert check_file(str(tmp_path / names.INDEX_DATA)).pages.records == 2 + 1 + 2 * 5
+    assert check_file(SystemFiles(), str(tmp_path / names.INDEX_DATA)).pages.records == 2 + 1 + 2 * 5
 
 
 def test_a_stream_survives_the_end_of_its_shuffle(tmp_path):
@@ -238,7 +239,7 @@ def test_two_processes_never_share_a_directory(tmp_path):
 
 def test_the_index_grows_up_to_its_bound(tmp_path, monkeypatch):
     """A full map grows by itself; at its bound a seal fails by name, and what was sealed before is served."""
-    monkeypatch.setattr("holdfast.worker.storage.index.MAP_BYTES_FIRST", 1 << 17)
+    monkeypatch.setattr("holdfast.worker.storage.index.index.MAP_BYTES_FIRST", 1 << 17)
     store = open_store(tmp_path, index_bytes_max=1 << 20)
     sealed = []
 
@@ -265,7 +266,7 @@ def test_room_is_reserved(tmp_path, size_mib, free_mib, begins):
     """No file begins where no more than the reserve is free, which is a tenth of a small disk."""
 
     class SmallDisk(Disk):
-        def free_bytes(self, path):
+        def file_system(self, path):
             return size_mib << 20, free_mib << 20
 
     store = open_store(tmp_path, disk=SmallDisk(), reserve_bytes=64 << 20)
@@ -296,11 +297,11 @@ def test_a_file_that_is_being_sealed_is_busy(tmp_path):
     class Waiting(Disk):
         """Stops in the seal's sync until told."""
 
-        def sync_data(self, fd):
+        def sync(self, handle):
             if armed:
                 refusals.append(status_of(store.begin, KEY, 8, Ack.WRITTEN))
                 armed.clear()
-            super().sync_data(fd)
+            super().sync(handle)
 
     armed: list[bool] = []
     refusals: list[Status] = []

@@ -10,7 +10,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.space import Space
-from holdfast.worker.storage.reduce_layout import DataKey, EpochKey
+from holdfast.worker.storage.layout import DataKey, EpochKey
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 

@@ -8,9 +8,9 @@ import pytest
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
 from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.disk import Disk
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, write
+from tests.support.storage_env import Disk
 
 KEY = file_key(shuffle_key())
 
@@ -176,13 +176,13 @@ class Failing(Disk):
         if step in self.broken:
             raise OSError(self.error, "a failure made on purpose")
 
-    def write(self, fd, data, offset):
+    def write(self, handle, data, offset):
         self._strike("write")
-        super().write(fd, data, offset)
+        super().write(handle, data, offset)
 
-    def sync_data(self, fd):
-        self._strike("sync_data")
-        super().sync_data(fd)
+    def sync(self, handle):
+        self._strike("sync")
+        super().sync(handle)
 
     def commit(self, transaction):
         self._strike("commit")
@@ -190,7 +190,7 @@ class Failing(Disk):
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EIO])
-@pytest.mark.parametrize("step", ["write", "sync_data", "commit"])
+@pytest.mark.parametrize("step", ["write", "sync", "commit"])
 def test_a_failure_ends_the_copy_for_good(tmp_path, step, error):
     """A write, sync or commit that fails makes the copy FAILED, after a restart too; what else is there is served."""
     disk = Failing(error)
@@ -237,15 +237,15 @@ def refused_for_good(store, content, other):
 
 def test_big_files_start_write_back_early(tmp_path, monkeypatch):
     """The kernel is asked for every part of a big file once, in order; nothing is asked for a small one."""
-    monkeypatch.setattr("holdfast.worker.storage.writer.WRITE_BACK_BYTES", 10_000)
+    monkeypatch.setattr("holdfast.worker.storage.engine.writer.WRITE_BACK_BYTES", 10_000)
     asked = []
 
     class Watched(Disk):
         """Notes what is asked of the kernel."""
 
-        def start_write_back(self, fd, offset, length):
+        def start_write_back(self, handle, offset, length):
             asked.append((offset, length))
-            super().start_write_back(fd, offset, length)
+            super().start_write_back(handle, offset, length)
 
     store = open_store(tmp_path / "d", disk=Watched(), sync_threads=1)
     write(store, make_content(file_key(shuffle_key(), 1), partitions=1, regions=1, batch_bytes=100))

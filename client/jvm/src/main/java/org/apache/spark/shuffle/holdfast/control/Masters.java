@@ -4,6 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
+import java.util.regex.Pattern;
 import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
@@ -26,6 +27,9 @@ public final class Masters implements AutoCloseable {
     /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
     public static final int COMMIT_DEADLINE_MS = 180_000;
     private static final byte[] NO_HOLDER = {};
+    /** As common/addresses.py has it: a name in ASCII, IPv4, or IPv6 in brackets, and a port. */
+    private static final Pattern ADDRESS = Pattern.compile(
+            "(\\[[0-9A-Fa-f:.]+]|([A-Za-z0-9_-]{1,63}\\.)*[A-Za-z0-9_-]{1,63}\\.?):[1-9][0-9]{0,4}");
 
     private final String endpoints;
     private final int deadlineMs;
@@ -218,12 +222,10 @@ public final class Masters implements AutoCloseable {
         Set<String> found = new LinkedHashSet<>();
         for (String part : endpoints.split(",")) {
             String endpoint = part.trim();
-            int colon = endpoint.lastIndexOf(':');
             if (endpoint.isEmpty()) {
                 continue;
             }
-            if (colon < 1 || endpoint.contains("/") || !endpoint.substring(colon + 1).matches("[1-9][0-9]{0,4}")
-                    || Integer.parseInt(endpoint.substring(colon + 1)) > 65_535) {
+            if (!ADDRESS.matcher(endpoint).matches() || Integer.parseInt(endpoint.substring(endpoint.lastIndexOf(':') + 1)) > 65_535) {
                 throw new IllegalArgumentException("\"" + endpoint
                         + "\" is no endpoint; write the masters' HTTP addresses as \"host:port,host:port\"");
             }

@@ -1,0 +1,1 @@
+"""Whether a directory works, and the room in it."""

@@ -1,0 +1,1 @@
+"""What is written, from its first byte to its sealed name."""

@@ -1,0 +1,300 @@
+"""Makes REDUCE epochs final: one pack file for what is small, a footer for what has a file, one transaction for all.
+
+The order, each step only after the one before it has succeeded: what is pending goes from the log into the file, or
+all small epochs together into one pack file; footers; data synced; files renamed to their sealed names; the folder
+synced; one index transaction with data files, chunks and answers; the answer. Killed before the transaction the log
+and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for
+which it failed. Runs in the sync threads of a directory, with copies that are handed over to it. Called by
+reduce_directory.py.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
+from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.log_events import LogEvent
+from holdfast.common.statuses import Status
+from holdfast.common.system.log import log_event
+from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
+from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
+from holdfast.worker.storage.env.futures import Future
+from holdfast.worker.storage.env.interfaces import Env, Files
+from holdfast.worker.storage.index.index import FINAL_SPACE, Index, data_items, epoch_items
+from holdfast.worker.storage.index.records import encode_shuffle
+from holdfast.worker.storage.index.reduce_records import (
+    FILE_HEAD_BYTES,
+    ChunkRow,
+    DataRecord,
+    EpochRecord,
+    FileHead,
+    encode_data_footer,
+)
+from holdfast.worker.storage.layout import EpochKey, PackKey, failed_path, sealed_path
+from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_full
+from holdfast.worker.storage.names import MOVING_SUFFIX
+from holdfast.worker.storage.read.handles import OpenFiles
+from holdfast.worker.storage.recovery.reduce_recovery import Left, recover
+
+_CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
+
+
+@dataclass(slots=True, eq=False)
+class ReduceSealJob:
+    """Epochs of one shuffle that are sealed together in one directory, as the loop knows them."""
+
+    shuffle: ShuffleKey
+    keys: tuple[EpochKey, ...]
+    future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
+    #: the shuffle was forgotten meanwhile
+    dropped: bool = False
+
+
+@dataclass(slots=True)
+class SealWork:
+    """All that a seal needs, and all that it finds. It is handed to the thread and handed back: nobody else has it, nor
+    the copies in it, meanwhile."""
+
+    shuffle: ShuffleKey
+    final: bool
+    incarnation: Incarnation
+    #: number of the pack file, if one is needed
+    pack: int
+    copies: list[PartitionCopy]
+    left: list[Left]
+    #: epochs whose copy is given up already
+    failed: list[EpochKey]
+    #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
+    finished: dict[EpochKey, DataRecord]
+    #: what is synced with its folder
+    folders: Unsynced
+    #: copies that were given up, and why
+    broken: dict[EpochKey, Exception] = field(default_factory=dict)
+    #: what became of each
+    records: dict[EpochKey, EpochRecord] = field(default_factory=dict)
+    data: list[DataRecord] = field(default_factory=list)
+    #: why nothing was recorded; None if all was
+    error: Exception | None = None
+
+
+class ReduceSealer:
+    """Does the work of the seals of one directory, in its threads. It keeps nothing that changes."""
+
+    def __init__(self, env: Env, root: Path, index: Index, boot_id: bytes) -> None:
+        self._env = env
+        self._files = env.files
+        self._root = root
+        self._index = index
+        self._boot_id = boot_id
+
+    def run(self, job: SealWork) -> SealWork:
+        """Do the whole of it. A full disk is NoRoomError in the end: then ask again."""
+        try:
+            self._run(job)
+        except OSError as error:
+            full = NoRoomError(f"{job.shuffle}: {self._root} is full", status=Status.DISK_FULL)
+            job.error = full if is_full(error) else HoldfastError(f"{job.shuffle}: {error}")
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            job.error = error if isinstance(error, HoldfastError) else HoldfastError(f"{job.shuffle}: {error}")
+        return job
+
+    def _run(self, job: SealWork) -> None:
+        for key in job.failed:
+            self._give_up(job, key, None)
+        copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
+        writers = OpenFiles(self._env, 1, write=True)
+        small: list[PartitionCopy] = []
+        large: list[PartitionCopy] = []
+        for copy in copies:
+            finished = job.finished.get(copy.key)
+            if finished is not None:
+                job.data.append(finished)
+                job.records.update(finished.epochs)
+                continue
+            if not copy.file_bytes and not copy.pending:  # its first write failed: nothing was acknowledged
+                job.records[copy.key] = EpochRecord(
+                    status=Status.UNKNOWN_FILE, ack=copy.ack, incarnation=job.incarnation
+                )
+                continue
+            packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
+            (small if packed else large).append(copy)
+        self._start_write_back(writers, large)
+        for copy in large:
+            self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, writers, copy))  # type: ignore[misc]
+        if small:
+            self._attempt(job, [copy.key for copy in small], lambda: self._pack(job, small))
+        try:
+            self._record(job)
+        except OSError as error:
+            if is_full(error):
+                raise
+            # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
+            job.data.clear()
+            for key in job.records:
+                self._give_up(job, key, error)
+
+    def _start_write_back(self, writers: OpenFiles, copies: Sequence[PartitionCopy]) -> None:
+        """Have the kernel write what is left of all files while the first of them is synced."""
+        for copy in copies:
+            left = copy.file_bytes - copy.write_back_from
+            if left > 0:
+                with suppress(OSError):  # the sync tells, or the file begins with the flush that is still to come
+                    handle = writers.open(copy.path_text)
+                    self._files.start_write_back(handle, copy.write_back_from, left)
+
+    def _record(self, job: SealWork) -> None:
+        """Sync the names of the files, then put everything into the index. Raises OSError."""
+        if job.data:
+            sync_folders(self._files, job.folders)
+        items = [item for record in job.data for item in data_items(record)]
+        done = {key for record in job.data for key, _ in record.epochs}
+        items += [item for key, record in job.records.items() if key not in done for item in epoch_items(key, record)]
+        if job.final:
+            items.append((FINAL_SPACE + encode_shuffle(job.shuffle), b"\x01"))
+        self._index.put_items(items)
+
+    def _attempt(self, job: SealWork, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
+        """Write one file; an error that is not a full disk gives up the epochs in it."""
+        try:
+            record = act()
+        except OSError as error:
+            if is_full(error):
+                raise
+            for key in keys:
+                self._give_up(job, key, error)
+        except Exception as error:  # noqa: BLE001 - a mistake of ours with one file costs its epochs, and no others
+            log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=job.shuffle, trace=error)
+            for key in keys:
+                self._give_up(job, key, error)
+        else:
+            job.data.append(record)
+            job.records.update(record.epochs)
+
+    def _give_up(self, job: SealWork, key: EpochKey, error: Exception | None) -> None:
+        if error is not None:
+            job.broken[key] = error
+        job.finished.pop(key, None)
+        job.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=job.incarnation)
+
+    def _recover(self, job: SealWork, left: Left) -> PartitionCopy | None:
+        """What an earlier start left, as a copy that can be sealed; None if it is lost."""
+        lost = EpochRecord(status=Status.DATA_LOST, ack=left.ack, incarnation=job.incarnation)
+        if left.doubt(self._boot_id):
+            job.records[left.key] = lost
+            return None
+        if left.key in job.finished:
+            return PartitionCopy(self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {})
+        try:
+            found = recover(self._files, left, self._boot_id)
+        except CorruptError:
+            job.records[left.key] = lost
+            return None
+        views = dict(enumerate(found.extra))
+        copy = PartitionCopy(
+            self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
+        )
+        for number, view in views.items():
+            copy.pending.add(number << SEGMENT_SHIFT, len(view))
+        if found.sizes:
+            self._files.truncate(copy.path, found.file_bytes)
+            copy.take_in(found.sizes, found.maps)
+            copy.crc_sum = found.crc_sum & _CRC_SUM_MASK
+            return copy
+        if left.path is not None:  # no batch of it was written whole: what takes part is in the log only
+            self._files.remove(left.path)
+            left.path, left.file_bytes = None, 0
+        if not found.extra:
+            job.records[left.key] = EpochRecord(status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation)
+            return None
+        return copy
+
+    def _finish(self, job: SealWork, writers: OpenFiles, copy: PartitionCopy) -> DataRecord:
+        """Flush the rest of a partition file, append the footer, sync and rename it. Raises OSError."""
+        files, key = self._files, copy.key
+        copy.flush(files, writers)
+        assert copy.chunks, "an epoch that is sealed has a batch"
+        epoch = EpochRecord(
+            status=Status.OK,
+            ack=copy.ack,
+            incarnation=job.incarnation,
+            size_bytes=copy.size_bytes,
+            offset=FILE_HEAD_BYTES,
+            crc_sum=copy.crc_sum,
+            batches=copy.batches,
+            chunks=tuple(copy.chunks),
+        )
+        footer = encode_data_footer(DataRecord(key, 0, ((key, epoch),)))
+        record = DataRecord(key, copy.file_bytes + len(footer), ((key, epoch),))
+        handle = writers.open(copy.path_text)
+        files.write(handle, footer, copy.file_bytes)
+        if files.size(handle) > record.file_bytes:  # a write that failed halfway may have left more
+            files.truncate(copy.path, record.file_bytes)
+        try:
+            files.sync(handle)
+        except OSError as error:
+            raise _never_again(error) from error
+        files.rename(copy.path, self._root / sealed_path(key))
+        writers.close(copy.path_text)
+        job.finished[key] = record
+        return record
+
+    def _pack(self, job: SealWork, copies: Sequence[PartitionCopy]) -> DataRecord:
+        """Put small epochs together into one new file, and sync it. Raises OSError."""
+        key = PackKey(job.shuffle, job.incarnation, job.pack)
+        parts: list[bytes | memoryview] = []
+        epochs = []
+        at = 0
+        for copy in copies:
+            found = copy.gather()
+            parts += found.parts
+            row = ChunkRow(at, found.size_bytes, len(found.parts), min(found.maps), max(found.maps))
+            epoch = EpochRecord(
+                status=Status.OK,
+                ack=copy.ack,
+                incarnation=job.incarnation,
+                size_bytes=found.size_bytes,
+                offset=at,
+                crc_sum=found.crc_sum & _CRC_SUM_MASK,
+                batches=len(found.parts),
+                pack=job.pack,
+                chunks=(row,),
+            )
+            epochs.append((copy.key, epoch))
+            at += found.size_bytes
+        footer = encode_data_footer(DataRecord(key, 0, tuple(epochs)))
+        record = DataRecord(key, at + len(footer), tuple(epochs))
+        path = self._root / sealed_path(key)
+        new = path.with_name(path.name + MOVING_SUFFIX)  # the sealed name would be taken for its word after a power cut
+        self._files.remove(new)
+        handle = self._files.create(new)
+        try:
+            self._files.write_parts(handle, [*parts, footer], record.file_bytes, 0)
+            try:
+                self._files.sync(handle)
+            except OSError as error:
+                raise _never_again(error) from error
+            self._files.rename(new, path)
+        except OSError:
+            self._files.remove(new)
+            raise
+        return record
+
+
+def _never_again(error: OSError) -> OSError:
+    """Of a sync a full disk is a failure like any other: it cannot be tried again."""
+    return OSError(errno.EIO, f"cannot be synced: {error.strerror}")
+
+
+def mark_failed(files: Files, root: Path, key: EpochKey) -> None:
+    """Give a copy up for good, also after a restart. Raises OSError."""
+    mark = root / failed_path(key)
+    if not files.exists(mark):
+        files.create(mark)
+    files.sync_folder(mark.parent)

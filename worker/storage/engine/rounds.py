@@ -1,0 +1,108 @@
+"""Rounds of syncs of REDUCE data: what is synced together, and how; the loop says when. See reduce_directory.py."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
+from holdfast.worker.storage.engine.partition import PartitionCopy
+from holdfast.worker.storage.env.futures import Future
+from holdfast.worker.storage.env.interfaces import Files, Handle
+from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.log.push_log import Segment
+
+
+class Wanted(NamedTuple):
+    """What one synced acknowledgement waits for."""
+
+    #: copies that took something of it
+    copies: set[PartitionCopy]
+    #: what has to be synced for them
+    segments: set[Segment]
+    files: set[PartitionCopy]
+
+
+#: The epochs of what was wanted that are not on the disk: their copies are given up.
+Missing = frozenset[EpochKey]
+
+
+@dataclass(slots=True)
+class Round:
+    """Syncs that are done together, for all who wait."""
+
+    segments: set[Segment] = field(default_factory=set)
+    files: set[PartitionCopy] = field(default_factory=set)
+    waiting: list[tuple[set[PartitionCopy], Future[Missing]]] = field(default_factory=list)
+
+    def copies(self) -> set[PartitionCopy]:
+        """All copies of which something is synced."""
+        return self.files.union(*[copies for copies, _ in self.waiting])
+
+
+class SyncSegment(NamedTuple):
+    """What a thread needs to sync a segment."""
+
+    handle: Handle
+    failed: bool
+    #: where its name is not on the disk yet
+    folders: tuple[Path, ...]
+
+
+class SyncFile(NamedTuple):
+    """The same of the file of a copy, open or by its path, and its folder."""
+
+    file: Handle | str
+    folders: Unsynced
+
+
+class Synced(NamedTuple):
+    """What became of one of them."""
+
+    error: Exception | None = None
+    #: there is no such file
+    missing: Exception | None = None
+
+
+def sync_all(files: Files, segments: Sequence[SyncSegment], copies: Sequence[SyncFile]) -> list[Synced]:
+    """In a thread. Each that fails says so, and keeps no other from its sync."""
+    outcomes = [_sync_segment(files, one) for one in segments]
+    folders: dict[Path, Exception | None] = {}
+    for one in copies:
+        missing = None
+        try:
+            try:
+                files.sync(files.open(one.file, write=True) if isinstance(one.file, str) else one.file)
+            except FileNotFoundError as error:
+                missing = error  # dropped
+            outcomes.append(Synced(_sync_folder(files, one.folders, folders), missing))
+        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
+            outcomes.append(Synced(error))
+    return outcomes
+
+
+def _sync_segment(files: Files, one: SyncSegment) -> Synced:
+    try:
+        if one.failed:
+            raise OSError(errno.EIO, "an earlier sync failed")
+        files.sync(one.handle)
+        for folder in one.folders:
+            files.sync_folder(folder)
+    except Exception as error:  # noqa: BLE001 - the same
+        return Synced(error)
+    return Synced()
+
+
+def _sync_folder(files: Files, folders: Unsynced, done: dict[Path, Exception | None]) -> Exception | None:
+    """Once in a round; what was wrong with it is wrong for all that lies in it."""
+    folder = folders[0][0]
+    if folder not in done:
+        try:
+            sync_folders(files, folders)
+            done[folder] = None
+        except OSError as error:
+            done[folder] = error
+    return done[folder]

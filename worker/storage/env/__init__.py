@@ -1,0 +1,1 @@
+"""The one door of a worker's storage to the world."""

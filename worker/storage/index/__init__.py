@@ -1,0 +1,1 @@
+"""Records of the index and of footers."""

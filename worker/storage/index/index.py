@@ -1,0 +1,349 @@
+"""The LMDB environment of one storage directory. Key spaces and bytes in docs/disk_format.md, reasons in docs/adr/0006.
+
+    b"M"                                     whose directory this is: the bytes of the identity file
+    b"S"                                     starts: incarnation and boot id, as in the starts file
+    b"F" + file key                          a sealed map file: its head, and its chunks if they are short
+    b"R" + file key + region + last          a chunk, if they are long; `last` is its last partition, so that one
+                                             cursor step finds where a partition would be
+    b"P" + data file key                     a sealed partition or pack file: its length, and the CRC of its name
+    b"D" + data file key                     the same of a file on the DFS, and the token of its name there
+    b"E" + epoch key                         an epoch of a REDUCE partition: the answer to its seal, and its chunks
+    b"C" + epoch key + first chunk           chunks of an epoch, if they do not fit beside the answer
+    b"G" + shuffle key                       a generation that was sealed for good
+    b"L" + incarnation                       a push log that must be there: the boot that wrote it
+
+Every value ends in a CRC-32C over key and value. Values stay below half a page, so that none gets pages of its own.
+Readers are short, because the map may not grow under one. Nothing here decides; a damaged record is an
+LmdbDamagedError for the caller to handle.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from holdfast.common.errors import NoRoomError
+from holdfast.common.formats.checksum import crc32c
+from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.common.lmdb_pages import LmdbDamagedError
+from holdfast.worker.storage.env.interfaces import Change, Env, IndexFullError, Snapshot
+from holdfast.worker.storage.index.records import (
+    HEAD,
+    INLINE_BYTES_MAX,
+    KEY,
+    Chunk,
+    FileRecord,
+    Head,
+    decode_key,
+    encode_key,
+    encode_shuffle,
+    head_counts,
+)
+from holdfast.worker.storage.index.reduce_records import (
+    CHUNK_ROW,
+    DATA_FILE,
+    EPOCH,
+    ROWS_MAX,
+    DataRecord,
+    EpochRecord,
+    chunk_count,
+    decode_data_key,
+    decode_epoch,
+    decode_epoch_key,
+    encode_data_key,
+    encode_epoch_key,
+)
+from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_name
+
+META_KEY = b"M"
+STARTS_KEY = b"S"
+FILE_SPACE = b"F"
+REGION_SPACE = b"R"
+DATA_SPACE = b"P"
+AWAY_SPACE = b"D"
+EPOCH_SPACE = b"E"
+ROWS_SPACE = b"C"
+FINAL_SPACE = b"G"
+LOG_SPACE = b"L"
+_REGION = struct.Struct(">II")
+_FIRST_ROW = struct.Struct(">I")
+_LOG_KEY = struct.Struct(">cI")
+_CRC_BYTES = 4
+#: A value with its key fits twice into a page of 4 KiB, or LMDB gives it pages of its own.
+VALUE_BYTES_MAX = 1_900
+#: The name of a file on the DFS ends in so many random bytes, in hex.
+TOKEN_BYTES = 4
+MAP_BYTES_FIRST = 64 << 20
+
+assert INLINE_BYTES_MAX + _CRC_BYTES <= VALUE_BYTES_MAX, "an inline record stays in its page"
+assert EPOCH.size + ROWS_MAX * CHUNK_ROW.size <= INLINE_BYTES_MAX, "so does an epoch with its chunks"
+
+
+def protect(key: bytes, value: bytes) -> bytes:
+    """Return the value as stored, with its CRC."""
+    return value + crc32c(value, crc32c(key)).to_bytes(_CRC_BYTES, "little")
+
+
+def unprotect(key: bytes, stored: bytes) -> bytes:
+    """Return the value; raises LmdbDamagedError unless the CRC is right."""
+    value = stored[:-_CRC_BYTES]
+    if len(stored) < _CRC_BYTES or crc32c(value, crc32c(key)) != int.from_bytes(stored[-_CRC_BYTES:], "little"):
+        raise LmdbDamagedError(f"the index record {key[:1].decode(errors='replace')} {key[1:].hex()} is damaged")
+    return value
+
+
+def protected(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]:
+    """The same as they are stored."""
+    return [(key, protect(key, value)) for key, value in items]
+
+
+def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed file, without CRCs."""
+    key = encode_key(record.key)
+    head = record.head.encode()
+    if len(head) + sum(map(len, record.chunks)) <= INLINE_BYTES_MAX:
+        yield FILE_SPACE + key, b"".join([head, *record.chunks])
+        return
+    yield FILE_SPACE + key, head
+    for encoded in record.chunks:
+        chunk, _ = Chunk.decode(encoded)
+        yield REGION_SPACE + key + _REGION.pack(chunk.region, chunk.last), encoded
+
+
+def epoch_items(key: EpochKey, record: EpochRecord) -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for an epoch, without CRCs."""
+    encoded, head, rows = encode_epoch_key(key), record.encode_head(), record.encode_rows()
+    if len(record.chunks) <= ROWS_MAX:
+        yield EPOCH_SPACE + encoded, head + rows
+        return
+    yield EPOCH_SPACE + encoded, head
+    for first in range(0, len(record.chunks), ROWS_MAX):
+        part = rows[first * CHUNK_ROW.size : (first + ROWS_MAX) * CHUNK_ROW.size]
+        yield ROWS_SPACE + encoded + _FIRST_ROW.pack(first), part
+
+
+def data_items(record: DataRecord, token: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs; `token`: of a
+    file on the DFS."""
+    name_crc = crc32c(sealed_name(record.key).encode())
+    space = AWAY_SPACE if token else DATA_SPACE
+    value = DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs)) + token
+    yield space + encode_data_key(record.key), value
+    for key, epoch in record.epochs:
+        yield from epoch_items(key, epoch)
+
+
+class Found(NamedTuple):
+    """What the index, or a footer, has of a sealed file. Only what every lookup needs is decoded."""
+
+    #: HEAD
+    encoded_head: bytes
+    regions: int
+    #: the file's chunks back to back, where they were stored with its head
+    chunks: bytes | None
+
+    @property
+    def head(self) -> Head:
+        return Head.decode(self.encoded_head)
+
+
+class Index:
+    """One environment; one process, any thread."""
+
+    def __init__(self, env: Env, path: Path, map_bytes_max: int) -> None:
+        """Open, or create in an empty folder. Raises OSError; run the page check first."""
+        held = env.indexes.size(path)
+        self._map_bytes_max = map_bytes_max
+        self._map_bytes = min(max(MAP_BYTES_FIRST, 2 * held), max(map_bytes_max, held))
+        self._growing = env.threads.lock()
+        self._open = env.indexes.open(path, self._map_bytes)
+
+    @classmethod
+    def read_only(cls, env: Env, path: Path) -> Index:
+        """Open without a lock file or any change, where no other process has it open. Raises LmdbDamagedError."""
+        index = cls.__new__(cls)
+        index._open = env.indexes.open_read_only(path)
+        return index
+
+    def close(self) -> None:
+        self._open.close()
+
+    # writing
+
+    def commit(self, change: Change) -> None:
+        """Carry out one synced transaction; grows the map as needed.
+
+        Raises NoRoomError if the map may not grow further, OSError if the disk fails.
+        """
+        while True:
+            held = self._map_bytes
+            try:
+                self._open.commit(change)
+            except IndexFullError:
+                with self._growing:
+                    if self._map_bytes == held:
+                        self._grow()
+            else:
+                return
+
+    def _grow(self) -> None:
+        if self._map_bytes >= self._map_bytes_max:
+            raise NoRoomError(f"the index has reached its bound of {self._map_bytes_max} bytes")
+        wanted = min(2 * self._map_bytes, self._map_bytes_max)
+        self._open.enlarge(wanted)
+        self._map_bytes = wanted
+
+    def put_files(self, records: Iterable[FileRecord]) -> None:
+        """Record sealed files, all in one transaction."""
+        self.put_items([item for record in records for item in file_items(record)])
+
+    def put_items(self, items: Iterable[tuple[bytes, bytes]]) -> None:
+        """Store records, all in one transaction."""
+        self.commit(Change(protected(items)))
+
+    def put(self, key: bytes, value: bytes) -> None:
+        """Store a record of another space."""
+        self.put_items([(key, value)])
+
+    def put_log(self, incarnation: int, boot_id: bytes) -> None:
+        """From now on the push log of this incarnation must be there."""
+        self.put(_LOG_KEY.pack(LOG_SPACE, incarnation), boot_id)
+
+    def remove_logs(self, incarnations: Iterable[int]) -> None:
+        """The push logs of these may go."""
+        self.commit(Change(removes=[_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]))
+
+    def remove_file(self, key: MapFileKey) -> None:
+        encoded = encode_key(key)
+        self.commit(Change(removes_below=[space + encoded for space in (FILE_SPACE, REGION_SPACE)]))
+
+    def remove_data(self, key: DataKey, epochs: Iterable[EpochKey], *, away: bool = False) -> None:
+        """A sealed partition or pack file with these epochs was moved to another directory; `away`: what this one may
+        say of it on the DFS goes, too."""
+        encoded = [encode_epoch_key(epoch) for epoch in epochs]
+        starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
+        spaces = (DATA_SPACE, AWAY_SPACE) if away else (DATA_SPACE,)
+        self.commit(Change(removes_below=[*[space + encode_data_key(key) for space in spaces], *starts]))
+
+    def set_away(self, record: DataRecord, token: bytes) -> None:
+        """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""
+        gone = DATA_SPACE + encode_data_key(record.key)
+        self.commit(Change(protected(data_items(record, token)), removes=[gone]))
+
+    def remove_shuffle(self, key: ShuffleKey) -> None:
+        spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE, AWAY_SPACE)
+        self.commit(Change(removes_below=[space + encode_shuffle(key) for space in spaces]))
+
+    # reading
+
+    @contextmanager
+    def reading(self) -> Iterator[Reader]:
+        """A snapshot for a few lookups; keep it short, never wait inside. Errors of LMDB come as LmdbDamagedError."""
+        with self._open.reading() as snapshot:
+            yield Reader(snapshot)
+
+    def get(self, key: bytes) -> bytes | None:
+        """A record of another space; None if there is none."""
+        with self.reading() as reader:
+            return reader.get(key)
+
+    def files(self, shuffle: ShuffleKey) -> dict[MapFileKey, Head]:
+        """Every sealed file of a shuffle."""
+        with self.reading() as reader:
+            return dict(reader.files(encode_shuffle(shuffle)))
+
+    def data_files(self, shuffle: ShuffleKey) -> dict[DataKey, int]:
+        """Every sealed partition and pack file of a shuffle, with its length."""
+        with self.reading() as reader:
+            return dict(reader.data_files(encode_shuffle(shuffle)))
+
+
+class Reader:
+    """Lookups within one snapshot."""
+
+    def __init__(self, snapshot: Snapshot) -> None:
+        self._snapshot = snapshot
+
+    def get(self, key: bytes) -> bytes | None:
+        """A record's value; raises LmdbDamagedError."""
+        stored = self._snapshot.get(key)
+        return None if stored is None else unprotect(key, stored)
+
+    def file(self, key: bytes) -> Found | None:
+        """A sealed file by its encoded key."""
+        value = self.get(FILE_SPACE + key)
+        if value is None:
+            return None
+        regions, chunks = head_counts(value)
+        inline = len(value) > HEAD.size or not chunks
+        return Found(value[: HEAD.size], regions, value[HEAD.size :] if inline else None)
+
+    def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
+        """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
+        item = self._snapshot.first(REGION_SPACE + key + _REGION.pack(region, partition))
+        if item is None or not item[0].startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
+            return None
+        found, stored = item
+        return Chunk.decode(unprotect(found, stored))[0]
+
+    def chunks(self, key: bytes) -> Iterator[bytes]:
+        """Every stored chunk of a file, in order."""
+        for found, value in self._below(REGION_SPACE + key):
+            if len(found) == 1 + KEY.size + _REGION.size:
+                yield value
+
+    def files(self, prefix: bytes = b"") -> Iterator[tuple[MapFileKey, Head]]:
+        """Every sealed file whose encoded key starts with `prefix`."""
+        for found, value in self._below(FILE_SPACE + prefix):
+            yield decode_key(found[1:]), Head.decode(value)
+
+    def epoch(self, key: EpochKey) -> EpochRecord | None:
+        """What became of an epoch; None if it is not recorded. Raises CorruptError."""
+        encoded = encode_epoch_key(key)
+        value = self.get(EPOCH_SPACE + encoded)
+        if value is None:
+            return None
+        if chunk_count(value) <= ROWS_MAX:
+            return decode_epoch(value)
+        return decode_epoch(value, b"".join([rows for _, rows in self._below(ROWS_SPACE + encoded)]))
+
+    def has_epoch(self, key: EpochKey) -> bool:
+        """Whether the epoch is recorded at all."""
+        return self._snapshot.get(EPOCH_SPACE + encode_epoch_key(key)) is not None
+
+    def epochs(self, prefix: bytes = b"") -> Iterator[EpochKey]:
+        """Every recorded epoch whose encoded key starts with `prefix`."""
+        for found, _ in self._below(EPOCH_SPACE + prefix):
+            yield decode_epoch_key(found[1:])
+
+    def logs(self) -> dict[int, bytes | None]:
+        """The push logs that must be there, by incarnation, with their boot; None where the record is damaged."""
+        found: dict[int, bytes | None] = {}
+        for key, stored in self._snapshot.below(LOG_SPACE):
+            if len(key) == _LOG_KEY.size:
+                try:
+                    found[_LOG_KEY.unpack(key)[1]] = unprotect(key, stored)
+                except LmdbDamagedError:
+                    found[_LOG_KEY.unpack(key)[1]] = None
+        return found
+
+    def away_files(self) -> Iterator[tuple[DataKey, int, bytes]]:
+        """Every file on the DFS whose epochs are recorded here, with its length and token."""
+        for found, value in self._below(AWAY_SPACE):
+            if len(value) != DATA_FILE.size + TOKEN_BYTES:
+                raise LmdbDamagedError(f"the record of a file on the DFS has {len(value)} bytes")
+            yield decode_data_key(found[1:]), DATA_FILE.unpack_from(value)[0], value[DATA_FILE.size :]
+
+    def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
+        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
+        for found, value in self._below(DATA_SPACE + prefix):
+            if len(value) != DATA_FILE.size:
+                raise LmdbDamagedError(f"the record of a data file has {len(value)} bytes")
+            yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]
+
+    def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
+        for key, stored in self._snapshot.below(prefix):
+            yield key, unprotect(key, stored)

@@ -1,0 +1,1 @@
+"""Directories that no worker uses, looked at."""

@@ -1,0 +1,1 @@
+"""Which sealed file lies where."""
