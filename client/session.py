@@ -328,7 +328,7 @@ class Session:
         self,
         method: str,
         request: Any,
-        shown: Credentials | None,
+        credentials: Credentials | None,
         cluster_id: str = "",
         deadline_s: float | None = None,
     ) -> tuple[str, Any]:
@@ -337,7 +337,7 @@ class Session:
         from holdfast.common.net.control import ControlClient
 
         try:
-            async with ControlClient(self._endpoints, shown, cluster_id=cluster_id) as control:
+            async with ControlClient(self._endpoints, credentials, cluster_id=cluster_id) as control:
                 reply = await control.call(method, request, deadline_s=deadline_s or OPEN_SECONDS)
                 return control.cluster_id, reply
         except HoldfastError as error:
@@ -346,11 +346,11 @@ class Session:
     def _begun(self, cluster_id: str, instance: Instance, reply: Any) -> Ticket:
         """The ticket shows the application's token from now on, instead of the user's."""
         self._lease_ms = reply.lease_ms
-        shown = self._user_credentials
-        if shown is not None and reply.token:
-            shown = shown.with_token(reply.token)
+        credentials = self._user_credentials
+        if credentials is not None and reply.token:
+            credentials = credentials.with_token(reply.token)
         grace_ns = int(self._no_room_grace * 1e9)
-        return Ticket(self._endpoints, cluster_id, instance, self._holder, grace_ns, self._fetch, shown)
+        return Ticket(self._endpoints, cluster_id, instance, self._holder, grace_ns, self._fetch, credentials)
 
     def _next_number(self) -> int:
         if self._numbers is not None:
@@ -378,8 +378,8 @@ class Session:
         usual = max(self._lease_ms, 1_000) / 1e3 / _RENEWALS
         while True:
             # Leases may be longer than tokens live, and each renewal brings a new token.
-            shown = self._peers.shown
-            left = shown.half_life_left_s(time.time()) if shown is not None else usual
+            credentials = self._peers.credentials
+            left = credentials.half_life_left_s(time.time()) if credentials is not None else usual
             await asyncio.sleep(min(usual, max(left, _PAUSE_SECONDS)))
             try:
                 await self._renew_within(usual)
@@ -395,16 +395,16 @@ class Session:
     async def _renew_within(self, seconds: float) -> None:
         request = pb.RenewLeaseRequest(instance=self.instance, holder=self._holder)
         reply = await runtime().call(self._ticket, "Shuffles/RenewLease", request, seconds)
-        if self._peers.shown is not None:
-            self._peers.shown.renew(reply.token)
+        if self._peers.credentials is not None:
+            self._peers.credentials.renew(reply.token)
 
     async def _new_token(self, seconds: float) -> str:
         """Get another token for this application, for the same lease: this process slept past the end of the one that
         it had, or the cluster has another secret by now. The user's token, as its file has it now, brings it."""
         user = self._user_credentials
         request = pb.AttachRequest(instance=self.instance, holder=self._holder, lease_ms=self._lease_ms)
-        shown = None if user is None else user.read_again()
-        _, reply = await self._as_user("Shuffles/Attach", request, shown, self.cluster_id, seconds)
+        credentials = None if user is None else user.read_again()
+        _, reply = await self._as_user("Shuffles/Attach", request, credentials, self.cluster_id, seconds)
         log_event(LogEvent.TOKEN_REPLACED, instance=self.instance.hex())
         return str(reply.token)
 

@@ -49,12 +49,12 @@ class Shares:
 
     def full(self, owner: Hashable, size: int) -> Hashable | None:
         """The widest owner that this owner is, or is of, and that may not have so much more; None if all may."""
-        room = self.most - self.reserved - self.total
+        left = self.most - self.reserved - self.total
         for each in _levels(owner):
             held = self._of.get(each, 0)
-            if held + size > LEFT * (room - size) or (self.most_each and held + size > self.most_each):
+            if held + size > LEFT * (left - size) or (self.most_each and held + size > self.most_each):
                 return each
-            room = (LEFT * room - held) // (LEFT + 1)  # what it may still get
+            left = (LEFT * left - held) // (LEFT + 1)  # what it may still get
         return None
 
     def take(self, owner: Hashable, size: int) -> bool:
@@ -150,9 +150,9 @@ class FairQueue(Generic[T]):
                 continue
             one = next(iter(line))
             size = size_of(one)
-            why = self._shares.full(owner, size) if levels and self._shares.held(levels[0]) else None
-            if why is not None:
-                full.add(why)
+            over_level = self._shares.full(owner, size) if levels and self._shares.held(levels[0]) else None
+            if over_level is not None:
+                full.add(over_level)
             elif self._shares.total + size > self._shares.most - self._shares.reserved:
                 return None
             else:

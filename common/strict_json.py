@@ -19,14 +19,14 @@ _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 def read_json(data: bytes | bytearray) -> Any:
     """Return what the JSON holds. Raises ValueError."""
     try:
-        told = json.loads(data.decode("utf-8"), parse_float=_finite, parse_constant=_refuse)
+        document = json.loads(data.decode("utf-8"), parse_float=_finite, parse_constant=_refuse)
         if _ESCAPED_HALF.search(data):
-            json.dumps(told, ensure_ascii=False).encode("utf-8")
+            json.dumps(document, ensure_ascii=False).encode("utf-8")
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
     except UnicodeEncodeError:
         raise ValueError("it has half of a surrogate pair, which is no text: escape both halves, or none") from None
-    return told
+    return document
 
 
 def _finite(text: str) -> float:

@@ -176,8 +176,8 @@ def _gathered(array: pa.Array, kind: pa.DataType) -> tuple[Any, pa.Array]:
         return offsets, _empty(kind)
     used = sizes > 0
     first, past = int(begins[used].min()), int((begins + sizes)[used].max())
-    places = np.repeat(begins - first - offsets[:-1], sizes) + np.arange(offsets[-1])
-    return offsets, plain(array.values.slice(first, past - first), kind).take(pa.array(places))
+    positions = np.repeat(begins - first - offsets[:-1], sizes) + np.arange(offsets[-1])
+    return offsets, plain(array.values.slice(first, past - first), kind).take(pa.array(positions))
 
 
 def _union(array: pa.Array, kind: pa.DataType) -> pa.Array:
@@ -187,21 +187,21 @@ def _union(array: pa.Array, kind: pa.DataType) -> pa.Array:
     children = [array.field(index) for index in range(given.num_fields)]
     buffers = [None, pa.py_buffer(codes)]
     if given.mode == "dense":
-        places = np.frombuffer(array.buffers()[2], np.int32, count, array.offset * 4).copy()
+        positions = np.frombuffer(array.buffers()[2], np.int32, count, array.offset * 4).copy()
         for index, code in enumerate(given.type_codes):
             mine = codes == code
-            first, past = (places[mine].min(), places[mine].max() + 1) if mine.any() else (0, 0)
+            first, past = (positions[mine].min(), positions[mine].max() + 1) if mine.any() else (0, 0)
             children[index] = children[index].slice(first, past - first)
-            places[mine] -= first
-        buffers.append(pa.py_buffer(places))
+            positions[mine] -= first
+        buffers.append(pa.py_buffer(positions))
     children = [plain(child, kind.field(index).type) for index, child in enumerate(children)]
     return pa.Array.from_buffers(kind, count, buffers, children=children)
 
 
 def _runs(array: pa.Array) -> pa.Array:
     """Return for each value of a run-end-encoded array which of its runs it is in."""
-    places = np.arange(array.offset, array.offset + len(array))
-    return pa.array(np.searchsorted(array.run_ends.to_numpy(), places, side="right"))
+    positions = np.arange(array.offset, array.offset + len(array))
+    return pa.array(np.searchsorted(array.run_ends.to_numpy(), positions, side="right"))
 
 
 def _validity(array: pa.Array) -> pa.Buffer | None:

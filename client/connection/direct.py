@@ -27,12 +27,11 @@ Reply = TypeVar("Reply", bound=Message)
 class DirectConnection:
     """One way to one server, whose connection is kept open between questions. It takes no detours of drills."""
 
-    def __init__(self, address: str, seconds: float = 5.0, shown: CredentialsProvider | None = None) -> None:
-        """`address` is "host:port"; `seconds` bounds every single question; `shown` is what a secured cluster wants to
-        see."""
+    def __init__(self, address: str, seconds: float = 5.0, credentials: CredentialsProvider | None = None) -> None:
+        """`address` is "host:port"; `seconds` bounds every single question; `credentials`: of a secured cluster."""
         self.address = address
         self._seconds = seconds
-        self._client = HttpClient(shown, detours=False)
+        self._client = HttpClient(credentials, detours=False)
 
     def ask(self, method: str, request: Message, reply: type[Reply]) -> Reply:
         """Call `method` ("Service/Method") and return its answer.
@@ -69,19 +68,19 @@ def ask(
     request: Message,
     reply: type[Reply],
     seconds: float = 5.0,
-    shown: CredentialsProvider | None = None,
+    credentials: CredentialsProvider | None = None,
 ) -> Reply:
     """Ask once on a connection of its own; raises as DirectConnection.ask."""
-    connection = DirectConnection(address, seconds, shown)
+    connection = DirectConnection(address, seconds, credentials)
     try:
         return connection.ask(method, request, reply)
     finally:
         connection.close()
 
 
-def worker_status(address: str, seconds: float = 5.0, shown: CredentialsProvider | None = None) -> dict[str, Any]:
+def worker_status(address: str, seconds: float = 5.0, credentials: CredentialsProvider | None = None) -> dict[str, Any]:
     """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
-    connection = DirectConnection(address, seconds, shown)
+    connection = DirectConnection(address, seconds, credentials)
     try:
         said = read_json(connection.get("/status").encode())
         if not isinstance(said, dict):

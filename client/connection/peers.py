@@ -39,8 +39,12 @@ PeersKey = tuple[str, str, tuple[int, bytes, str]]
 
 def key_of(ticket: Ticket) -> PeersKey:
     """Who shares connections: the same over renewals of a token."""
-    shown = ticket.credentials
-    return ticket.endpoints, ticket.cluster_id, (0, b"", "") if shown is None else (*shown.bearer, shown.ca_pem)
+    credentials = ticket.credentials
+    return (
+        ticket.endpoints,
+        ticket.cluster_id,
+        (0, b"", "") if credentials is None else (*credentials.bearer, credentials.ca_pem),
+    )
 
 
 class Peers:
@@ -53,7 +57,7 @@ class Peers:
         self._links: dict[str, asyncio.Task[WorkerLink]] = {}
         self._turn = asyncio.Lock()
         #: the newest token that anybody here had; None without security
-        self.shown: Credentials | None = ticket.credentials
+        self.credentials: Credentials | None = ticket.credentials
         #: open sessions by their holder, with how each gets another token
         self.sessions: dict[bytes, Renewer] = {}
         #: whether a session of this application was open here
@@ -61,9 +65,9 @@ class Peers:
 
     def saw(self, credentials: Credentials | None) -> None:
         """Somebody came with these: both learn the newer token."""
-        if self.shown is not None and credentials is not None:
-            self.shown.renew(credentials.token)
-            credentials.renew(self.shown.token)
+        if self.credentials is not None and credentials is not None:
+            self.credentials.renew(credentials.token)
+            credentials.renew(self.credentials.token)
 
     @property
     def connecting(self) -> list[asyncio.Task[WorkerLink]]:
@@ -80,7 +84,7 @@ class Peers:
         from holdfast.common.net.control import ControlClient
 
         if self._control is None:
-            self._control = ControlClient(self._ticket.endpoints, self.shown, cluster_id=self._ticket.cluster_id)
+            self._control = ControlClient(self._ticket.endpoints, self.credentials, cluster_id=self._ticket.cluster_id)
         return self._control
 
     async def link(self, address: str) -> WorkerLink:
@@ -102,12 +106,17 @@ class Peers:
         if not port.isdecimal():
             raise ConfigError(f"not an address of a worker: {address!r}")
         hello = Hello(role=Role.CLIENT, cluster_id=self._ticket.cluster_id)
-        if self.shown is not None and self.shown.half_over(time.time()):
+        if self.credentials is not None and self.credentials.half_over(time.time()):
             with contextlib.suppress(TimeoutError):  # the old one is good still
                 async with asyncio.timeout(CONNECT_SECONDS):
-                    await self._renew(self.shown)
+                    await self._renew(self.credentials)
         link = await WorkerLink.connect(
-            host.strip("[]"), int(port), hello, self._buffers(), timeout_seconds=CONNECT_SECONDS, shown=self.shown
+            host.strip("[]"),
+            int(port),
+            hello,
+            self._buffers(),
+            timeout_seconds=CONNECT_SECONDS,
+            credentials=self.credentials,
         )
         if link.hello.worker == NO_WORKER:
             # It says once who it is: kept, this connection would be of no use for ever.
@@ -115,13 +124,13 @@ class Peers:
             raise RetryError(f"the worker at {address} has not registered yet")
         return link
 
-    async def _renew(self, shown: Credentials) -> None:
+    async def _renew(self, credentials: Credentials) -> None:
         """Get a newer token while the old one is good: a task may go on for longer than the token it began with."""
         request = pb.RenewLeaseRequest(instance=self._ticket.instance)
-        old = shown.token
+        old = credentials.token
         try:
             reply = await self.control().call("Shuffles/RenewLease", request, deadline_s=CONNECT_SECONDS)
-            shown.renew(reply.token)
+            credentials.renew(reply.token)
         except (TokenExpiredError, UnauthenticatedError):
             await self.show_anew(old, CONNECT_SECONDS)
         except HoldfastError as error:
@@ -130,16 +139,16 @@ class Peers:
     async def show_anew(self, refused: str, seconds: float) -> bool:
         """Have a session get another token than the one that was refused, within so many seconds for all of them;
         return whether there is one."""
-        if self.shown is None:
+        if self.credentials is None:
             return False
         with contextlib.suppress(TimeoutError), said("another token for this application"):
             async with asyncio.timeout(seconds), self._turn:
-                for renewer in list(self.sessions.values()) if self.shown.token == refused else ():
+                for renewer in list(self.sessions.values()) if self.credentials.token == refused else ():
                     try:
-                        self.shown.renew(await renewer(seconds))
+                        self.credentials.renew(await renewer(seconds))
                     except HoldfastError as error:
                         log_event(LogEvent.TOKEN_REPLACEMENT_FAILED, reason=error)
-        return self.shown.token != refused
+        return self.credentials.token != refused
 
     async def close_idle(self) -> None:
         """Close what nobody uses at the moment."""

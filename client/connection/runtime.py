@@ -147,7 +147,7 @@ class Runtime:
         A token that ended, since this process slept, is no reason to fail where a session here can get another one.
         """
         peers = self.peers(ticket)
-        shown = peers.shown.token if peers.shown is not None else ""
+        shown = peers.credentials.token if peers.credentials is not None else ""
         end = self.loop.time() + deadline_s
         try:
             return await peers.control().call(method, request, deadline_s, waiting)

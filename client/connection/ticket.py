@@ -34,10 +34,10 @@ class Ticket:
 
     def __reduce__(self) -> tuple[Any, ...]:
         """With the token sealed: what is pickled is kept, shown and copied by others."""
-        shown, carried = self.credentials, None
-        if shown is not None:
+        credentials, carried = self.credentials, None
+        if credentials is not None:
             share_with_active()
-            carried = shown.ca_pem, seal(shown.token)
+            carried = credentials.ca_pem, seal(credentials.token)
         plain = self.endpoints, self.cluster_id, self.instance, self.holder, self.no_room_grace_ns, self.fetch
         return _unpickled, (plain, carried)
 

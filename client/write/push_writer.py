@@ -427,7 +427,7 @@ class _Pusher:
             self._do(self._core.revive_failed(error))
             return
         self._addresses.learn(known_addresses(reply.workers))
-        places = [
+        locations = [
             (
                 PartitionId(row.partition),
                 Location(Epoch(row.epoch), WorkerId(row.primary), WorkerId(row.replica), row.hint),
@@ -435,7 +435,7 @@ class _Pusher:
             for row in reply.locations
         ]
         incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
-        self._do(self._core.revived(places, incarnations, reply.room))
+        self._do(self._core.revived(locations, incarnations, reply.room))
 
     def _settle_outcome(self, error: BaseException | None) -> None:
         for task in self._credit_tasks:

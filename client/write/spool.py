@@ -29,7 +29,7 @@ class Spool:
         self._in_memory = 0
         self._frames: list[MapPushFrame] = []
         #: pieces in memory, or the place (offset, size) in the file
-        self._places: list[list[Buffer] | tuple[int, int]] = []
+        self._locations: list[list[Buffer] | tuple[int, int]] = []
         self._file: IO[bytes] | None = None
         self._file_bytes = 0
         self._first_in_memory = 0
@@ -42,7 +42,7 @@ class Spool:
     def add(self, frame: MapPushFrame) -> None:
         """Keep a frame; older ones may move to the file. Raises OSError if that is not possible."""
         self._frames.append(frame)
-        self._places.append(frame.pieces)
+        self._locations.append(frame.pieces)
         self._in_memory += frame.size
         while self._in_memory > self._memory_bytes and self._first_in_memory < len(self._frames) - 1:
             self._move(self._first_in_memory)
@@ -54,7 +54,7 @@ class Spool:
 
     def pieces(self, index: int) -> list[Buffer]:
         """Return the body of a frame. Raises OSError if it cannot be read back."""
-        place = self._places[index]
+        place = self._locations[index]
         if isinstance(place, list):
             return place
         assert self._file is not None
@@ -72,7 +72,7 @@ class Spool:
         written = os.pwritev(self._file.fileno(), pieces, self._file_bytes)
         if written != frame.size:
             raise OSError(f"no room for the temporary copy of a map's output in {tempfile.gettempdir()}")
-        self._places[index] = (self._file_bytes, frame.size)
+        self._locations[index] = (self._file_bytes, frame.size)
         frame.pieces = []
         self._file_bytes += frame.size
         self._in_memory -= frame.size
@@ -80,7 +80,7 @@ class Spool:
     def close(self) -> None:
         """Drop everything."""
         self._frames.clear()
-        self._places.clear()
+        self._locations.clear()
         self._in_memory = 0
         if self._file is not None:
             self._file.close()

@@ -92,15 +92,15 @@ class ControlClient:
     def __init__(
         self,
         endpoints: str | Sequence[str],
-        shown: CredentialsProvider | None = None,
+        credentials: CredentialsProvider | None = None,
         *,
         cluster_id: str = "",
         transport: Literal["grpc", "http"] = "http",
     ) -> None:
-        """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas; `shown` is what a
-        secured cluster wants to see; `cluster_id` is the cluster that is meant, where it is known. Opens nothing."""
+        """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas; `credentials`:
+        of a secured cluster; `cluster_id` is the cluster that is meant, where it is known. Opens nothing."""
         self.endpoints = parse_endpoints(endpoints)
-        self._shown = shown
+        self._credentials = credentials
         #: the one that is meant, or that answered first; "" before
         self.cluster_id = cluster_id
         #: highest Raft index seen in any answer
@@ -112,8 +112,8 @@ class ControlClient:
     def _begin(self) -> None:
         """Start afresh in this process: nothing of the parent's connections can be used."""
         self._pid = os.getpid()
-        self._http = HttpClient(self._shown)
-        self._transport: ControlTransport = GrpcTransport(self._shown) if self._kind == "grpc" else self._http
+        self._http = HttpClient(self._credentials)
+        self._transport: ControlTransport = GrpcTransport(self._credentials) if self._kind == "grpc" else self._http
         self._leader = ""  # its HTTP address
         self._known = dict.fromkeys(self.endpoints, "")  # HTTP address -> gRPC address
         #: why each of them was not found to lead when it was asked last

@@ -52,9 +52,9 @@ class UnknownHostError(RetryError):
 class HttpClient:
     """Asks over kept connections; called from its loop's thread alone."""
 
-    def __init__(self, shown: CredentialsProvider | None = None, *, detours: bool = True) -> None:
-        """`shown`: what a secured cluster wants to see. `detours`: take those of a drill (detour.py)."""
-        self.shown = shown
+    def __init__(self, credentials: CredentialsProvider | None = None, *, detours: bool = True) -> None:
+        """`credentials`: of a secured cluster. `detours`: take those of a drill (detour.py)."""
+        self.credentials = credentials
         #: whose masters are meant; "" while any will do
         self.cluster_id = ""
         self._detours = detours
@@ -91,8 +91,8 @@ class HttpClient:
         timer = loop.call_later(timeout_s, _time_out, answered, address, timeout_s)
         answered.add_done_callback(lambda _: timer.cancel())
         head = f"{verb} {path} HTTP/1.1\r\nHost: {address}\r\nContent-Type: application/proto\r\n"
-        if self.shown is not None:
-            head += f"Authorization: Bearer {self.shown.token}\r\n"
+        if self.credentials is not None:
+            head += f"Authorization: Bearer {self.credentials.token}\r\n"
         asked = _Asked(f"{head}Content-Length: {len(body)}\r\n\r\n".encode("ascii") + body, answered, read)
         kept = self._idle.get(address)
         if kept:
@@ -117,9 +117,9 @@ class HttpClient:
     async def _open(self, address: str, asked: _Asked, timeout_s: float) -> None:
         host, _, port = address.rpartition(":")
         secure: dict[str, Any] = {}
-        if self.shown is not None:
+        if self.credentials is not None:
             secure = {
-                "ssl": self.shown.context,
+                "ssl": self.credentials.context,
                 "server_hostname": host.strip("[]"),
                 "ssl_handshake_timeout": timeout_s,
                 "ssl_shutdown_timeout": _SHUTDOWN_SECONDS,
@@ -192,7 +192,7 @@ class _Connection(asyncio.Protocol):
         """Hear from asyncio; an idle connection is forgotten, a request under way fails."""
         self._home.forget(self._address, self)
         if self._asked is not None:
-            reason = error or (_HUNG_UP_PLAIN if self._home.shown is None else _HUNG_UP)
+            reason = error or (_HUNG_UP_PLAIN if self._home.credentials is None else _HUNG_UP)
             fail(self._asked.answered, RetryError(f"{self._address}: {reason}"))
 
     def data_received(self, data: bytes) -> None:

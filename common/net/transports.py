@@ -58,10 +58,10 @@ class ControlTransport(Protocol):
 class GrpcTransport:
     """Calls over grpc.aio; one channel per address."""
 
-    def __init__(self, shown: CredentialsProvider | None = None) -> None:
-        """`shown`: what a secured cluster wants to see."""
+    def __init__(self, credentials: CredentialsProvider | None = None) -> None:
+        """`credentials`: of a secured cluster."""
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines about handshakes; errors are told by us
-        self._shown = shown
+        self._credentials = credentials
         self.cluster_id = ""
         self._calls: dict[tuple[str, str], Any] = {}
         self._channels: dict[str, Any] = {}
@@ -124,13 +124,13 @@ class GrpcTransport:
     def _channel(self, address: str) -> Any:
         from grpc import aio, ssl_channel_credentials
 
-        if self._shown is None:
+        if self._credentials is None:
             return aio.insecure_channel(address, options=_GRPC_OPTIONS)
-        credentials = ssl_channel_credentials(self._shown.ca_pem.encode())
+        credentials = ssl_channel_credentials(self._credentials.ca_pem.encode())
         return aio.secure_channel(address, credentials, options=_GRPC_OPTIONS)
 
     def _metadata(self) -> tuple[tuple[str, str], ...]:
-        return () if self._shown is None else (("authorization", f"Bearer {self._shown.token}"),)
+        return () if self._credentials is None else (("authorization", f"Bearer {self._credentials.token}"),)
 
 
 def _headers(metadata: Any) -> dict[str, str]:

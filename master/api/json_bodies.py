@@ -18,7 +18,7 @@ from holdfast.common.limits import KIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import Method
 from holdfast.common.statuses import Status
 from holdfast.common.strict_json import read_json
-from holdfast.master.leader.turns import Line
+from holdfast.master.leader.turns import UserTurns
 
 #: What opens or parts values, or is escaped, in one body. The longest Revive has four for each partition.
 MARKS_MAX = 6 * REVIVE_EPOCHS_MAX
@@ -32,14 +32,14 @@ class JsonBodies:
     """Reads bodies; one for each loop."""
 
     def __init__(self) -> None:
-        self._line = Line()
+        self._turns = UserTurns()
 
     async def read(self, method: Method, body: bytes | bytearray, user: Hashable) -> Message:
         """Return the request of a method that is in the body. Raises ProtocolError, and RetryError (BUSY) where many
         users have long ones."""
         if len(body) <= _AT_ONCE_BYTES_MAX:
             return _read(method, body)
-        async with self._line.turn(user, "other long bodies"):
+        async with self._turns.turn(user, "other long bodies"):
             return await asyncio.to_thread(_read, method, body)
 
 

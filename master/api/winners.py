@@ -20,7 +20,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
 from holdfast.master.core.commit import Seen
 from holdfast.master.core.state.records import KIND_MAP, Shuffle
-from holdfast.master.leader.turns import Line
+from holdfast.master.leader.turns import UserTurns
 
 #: Winners larger than this inflated are checked in a thread, so that other calls go on.
 _INLINE_BYTES = 64 * KIB
@@ -32,7 +32,7 @@ class WinnersCheck:
     behind all that one user has."""
 
     def __init__(self) -> None:
-        self._line = Line()
+        self._turns = UserTurns()
 
     async def see(self, shuffle: Shuffle, data: bytes, user: Hashable) -> Seen:
         """Return what the array of this shuffle's winners holds. Raises ProtocolError, ConflictError if it is of
@@ -54,7 +54,7 @@ class WinnersCheck:
             raise ProtocolError(f"winners_array: {error}", status=status) from error
 
     async def _in_turn(self, user: Hashable, look: Callable[[], Seen]) -> Seen:
-        async with self._line.turn(user, "other long winners"):
+        async with self._turns.turn(user, "other long winners"):
             return await asyncio.get_running_loop().run_in_executor(None, look)
 
 
@@ -83,6 +83,6 @@ def _see_reduce(data: bytes) -> Seen:
     digest.update(attempts)
     written = None
     if bitmaps or not maps:
-        bits = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in bitmaps), 0)
-        written = bits.to_bytes(bitmap_bytes(partitions), "little")
+        union = reduce(or_, (int.from_bytes(bitmap, "little") for bitmap in bitmaps), 0)
+        written = union.to_bytes(bitmap_bytes(partitions), "little")
     return Seen(maps, partitions, digest.digest(), written=written)

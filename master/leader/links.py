@@ -37,10 +37,10 @@ _Start = tuple[int, int, str]
 class Links:
     """Connections by worker number."""
 
-    def __init__(self, cluster_id: str, shown: CredentialsProvider | None = None) -> None:
-        """`shown` is what workers want to see; None without security."""
+    def __init__(self, cluster_id: str, credentials: CredentialsProvider | None = None) -> None:
+        """`credentials`: None without security."""
         self._cluster_id = cluster_id
-        self._shown = shown
+        self._credentials = credentials
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)  # answers have no bodies, so it stays empty
         self._links: OrderedDict[int, FrameClient] = OrderedDict()
         #: by worker, seals on its connection that nobody waits for any more
@@ -117,7 +117,7 @@ class Links:
         hello = Hello(role=Role.MASTER, raft_index=index, cluster_id=self._cluster_id)
         try:
             link = await FrameClient.connect(
-                host.strip("[]"), int(port), hello, self._pool, inflight_max=INFLIGHT_MAX, shown=self._shown
+                host.strip("[]"), int(port), hello, self._pool, inflight_max=INFLIGHT_MAX, credentials=self._credentials
             )
         except ValueError as error:
             raise ProtocolError(f'worker "{worker.name}" has no data address: {worker.data_address}') from error

@@ -32,7 +32,7 @@ async def turn(lock: asyncio.Lock | asyncio.Semaphore, what: str) -> AsyncIterat
         lock.release()
 
 
-class Line:
+class UserTurns:
     """One at a time, and one of each user in line: nobody stands behind all that one user has."""
 
     def __init__(self) -> None:

@@ -33,7 +33,7 @@ class Stabiliser:
     _here: set[int] = field(default_factory=set)
     _read_only: frozenset[int] = frozenset()
     #: those that left, with the time at which they are forgotten; a second leave does not extend it
-    _leaving: dict[int, int] = field(default_factory=dict)
+    _absent_until: dict[int, int] = field(default_factory=dict)
     #: when each was last put
     _present_ns: dict[int, int] = field(default_factory=dict)
 
@@ -43,18 +43,18 @@ class Stabiliser:
         joined, left = new - self._here, frozenset(self._here) - new
         for worker in joined:
             self._present_ns[worker] = now_ns
-            self._leaving.pop(worker, None)
+            self._absent_until.pop(worker, None)
         for worker in left:
-            self._leaving.setdefault(worker, now_ns + self.period_ns)
+            self._absent_until.setdefault(worker, now_ns + self.period_ns)
         self._here = set(new)
         self._read_only = frozenset(read_only)
         return Changed(joined, left, self.expired(now_ns))
 
     def expired(self, now_ns: int) -> frozenset[int]:
         """Those whose grace has ended by now: they are dead, unless they are read-only. Each is told once."""
-        over = {worker for worker, until in self._leaving.items() if now_ns >= until}
+        over = {worker for worker, until in self._absent_until.items() if now_ns >= until}
         for worker in over:
-            del self._leaving[worker]
+            del self._absent_until[worker]
             self._present_ns.pop(worker, None)
         return frozenset(over - self._read_only)
 
@@ -71,7 +71,7 @@ class Stabiliser:
     @property
     def reserve(self) -> frozenset[int]:
         """Those that left and may be back in a moment: for requests that nobody else can serve."""
-        return frozenset(self._leaving)
+        return frozenset(self._absent_until)
 
 
 @dataclass(slots=True)

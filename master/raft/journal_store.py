@@ -52,8 +52,8 @@ def writing(directory: Path) -> Iterator[None]:
         if isinstance(error, lmdb.Error) and type(error) not in _OF_THE_SYSTEM:
             raise
         try:
-            room = os.statvfs(directory)
-            free = f"{in_bytes(room.f_bavail * room.f_frsize)} and {room.f_favail} inodes are free there"
+            space = os.statvfs(directory)
+            free = f"{in_bytes(space.f_bavail * space.f_frsize)} and {space.f_favail} inodes are free there"
         except OSError as gone:
             free = f"nor looked at: {gone.strerror}"
         raise StorageFailed(f"{directory} cannot be written: {error}; {free}") from error

@@ -86,7 +86,7 @@ def test_row_08_small_disks_split_and_get_their_space_back(tmp_path: Path) -> No
                 map_id = len(data)
                 data[map_id] = records_of(map_id, 100, PARTITIONS, size_max=400_000)
                 statuses.append(push(shuffle, map_id, map_id, data[map_id]))
-                return any(place.epoch for place in shuffle.routes().locations.places)
+                return any(place.epoch for place in shuffle.routes().locations.current)
 
             wait_until(moved, "a split for want of room")
             moved()

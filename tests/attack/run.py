@@ -39,7 +39,7 @@ from holdfast.common.system.descriptors import raise_descriptor_limit
 from tests.attack.catalogue import ATTACKS
 from tests.attack.honest import Honest
 from tests.attack.quota import USER_BYTES, USER_FILES
-from tests.attack.target import cluster_of, facts_of, log_of, shown_by, target_of, used
+from tests.attack.target import cluster_of, credentials_of, facts_of, log_of, target_of, used
 from tests.support.tree import ROOT
 
 P99_FACTOR = 10.0
@@ -121,7 +121,9 @@ def attacked(
     }
     with (
         local_cluster(3, 2, dir=directory, settings=settings, secure=True) as cluster,
-        Session(cluster.endpoints, app="alice", credentials=shown_by(cluster, TokenKind.USER, b"alice")) as session,
+        Session(
+            cluster.endpoints, app="alice", credentials=credentials_of(cluster, TokenKind.USER, b"alice")
+        ) as session,
     ):
         honest = Honest(session)
         honest.rounds(_for(seconds / 4))  # caches and connections

@@ -64,7 +64,7 @@ class Target:
         host, _, port = server.address.rpartition(":")
         hello = Hello(cluster_id=self.cluster_id)
         pool = BufferPool(64 * MIB)
-        return await FrameClient.connect(host, int(port), hello, pool, shown=self.application)
+        return await FrameClient.connect(host, int(port), hello, pool, credentials=self.application)
 
     async def register(self, shuffle: int, *, kind: pb.PartitionKind, partitions: int, maps: int) -> pb.ShuffleKey:
         """Register a shuffle of the attacker's own; its key is what workers are shown."""
@@ -84,8 +84,8 @@ def facts_of(cluster: LocalCluster) -> dict[str, Any]:
         {"role": each.role, "name": each.name, "address": each.address, "http": each.http, "ports": dict(each.ports)}
         for each in cluster.servers
     ]
-    shown = {"ca": cluster.credentials.ca_pem, "token": cluster.credentials.token}
-    return {"directory": str(cluster.directory), "servers": servers, **shown}
+    credentials = {"ca": cluster.credentials.ca_pem, "token": cluster.credentials.token}
+    return {"directory": str(cluster.directory), "servers": servers, **credentials}
 
 
 def cluster_of(facts: dict[str, Any]) -> LocalCluster:
@@ -110,7 +110,7 @@ def cluster_of(facts: dict[str, Any]) -> LocalCluster:
     return LocalCluster(directory, masters, workers, credentials)
 
 
-def shown_by(cluster: LocalCluster, kind: TokenKind, subject: bytes) -> Credentials:
+def credentials_of(cluster: LocalCluster, kind: TokenKind, subject: bytes) -> Credentials:
     """What somebody of this kind shows to the cluster."""
     assert cluster.credentials is not None, "attacks are tried where security is on"
     keeper = Keeper((cluster.directory / "secret").read_bytes().strip(), (cluster.directory / "cluster").read_text())
@@ -120,12 +120,12 @@ def shown_by(cluster: LocalCluster, kind: TokenKind, subject: bytes) -> Credenti
 async def target_of(cluster: LocalCluster, name: str = "mallory") -> Target:
     """Register an application of the user `name`, and return what that user can attack the cluster with."""
     instance = Instance(os.urandom(16))
-    user = shown_by(cluster, TokenKind.USER, name.encode())
+    user = credentials_of(cluster, TokenKind.USER, name.encode())
     async with ControlClient(cluster.endpoints, user) as control:
         request = pb.RegisterApplicationRequest(instance=instance, name=name, user=name, holder=instance)
         reply = await control.call("Shuffles/RegisterApplication", request)
     application = user.with_token(reply.token)
-    viewer = shown_by(cluster, TokenKind.VIEWER, b"onlooker")
+    viewer = credentials_of(cluster, TokenKind.VIEWER, b"onlooker")
     cluster_id = (cluster.directory / "cluster").read_text()
     return Target(cluster, cluster_id, instance, application, user, viewer)
 

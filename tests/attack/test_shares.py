@@ -25,7 +25,7 @@ from holdfast.worker.core.write.reduce import EPOCHS_MAX
 from holdfast.worker.storage.read.reader import FILE_ROWS
 from tests.attack import sharing
 from tests.attack.beside import honest_job
-from tests.attack.target import Target, shown_by, target_of
+from tests.attack.target import Target, credentials_of, target_of
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.real_starts
@@ -53,7 +53,7 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
 Story = Callable[[list[Target], Target, AsyncExitStack], Awaitable[T]]
 
 
-def told(cluster: LocalCluster, story: Story[T], count: int) -> T:
+def outcome_of(cluster: LocalCluster, story: Story[T], count: int) -> T:
     """Tell a story of a user with so many applications, and of another user; then an honest job is exact."""
 
     async def tell() -> T:
@@ -89,7 +89,7 @@ def test_many_applications_of_a_user_have_one_share_of_a_worker(
         taken = sum([await taking(each, stack, bound) for each in mallory])
         return taken, await taking(alice, stack, others)
 
-    taken, left = told(cluster, story, 4)
+    taken, left = outcome_of(cluster, story, 4)
     assert taken <= bound * LEFT // (LEFT + 1)
     assert left == others
 
@@ -104,7 +104,7 @@ def test_many_applications_of_a_user_stand_in_one_line_for_windows(cluster: Loca
         assert granted >= 4 * MIB
         return sum(not each.done() for each in asked)
 
-    assert told(cluster, story, 4) > 12
+    assert outcome_of(cluster, story, 4) > 12
 
 
 def test_many_applications_of_a_user_have_one_share_of_long_polls(cluster: LocalCluster) -> None:
@@ -115,7 +115,7 @@ def test_many_applications_of_a_user_have_one_share_of_long_polls(cluster: Local
         taken = sum([await sharing.long_polls(each, stack, 1_500) for each in mallory])
         return taken, await sharing.long_polls(alice, stack, 100)
 
-    taken, others = told(cluster, story, 3)
+    taken, others = outcome_of(cluster, story, 3)
     assert taken <= 2_048
     assert others == 100
 
@@ -132,7 +132,7 @@ def test_applications_that_ended_have_no_share_of_their_own(cluster: LocalCluste
         assert not others.done()
         return [each.result() for each in begun if each.done()]
 
-    assert told(cluster, story, 6) == ["503"] * 5
+    assert outcome_of(cluster, story, 6) == ["503"] * 5
 
 
 def test_no_user_holds_all_of_a_masters_http_port(cluster: LocalCluster) -> None:
@@ -165,7 +165,7 @@ def test_no_user_holds_all_of_a_masters_http_port(cluster: LocalCluster) -> None
             assert await asyncio.to_thread(called, alice) is not None
         return len(kept)
 
-    assert told(cluster, story, 4) >= _HTTP_CONNECTIONS
+    assert outcome_of(cluster, story, 4) >= _HTTP_CONNECTIONS
 
 
 def test_what_ended_applications_hold_counts_in_their_users_quota(tmp_path: Path) -> None:
@@ -173,7 +173,7 @@ def test_what_ended_applications_hold_counts_in_their_users_quota(tmp_path: Path
     user gets a shuffle, and somebody else's does; then they do. Each had a quota of its own, as fast as they ended."""
     settings = {"quota": {"user_bytes": "4MiB"}, "lease": {"heartbeat": "200ms", "worker": "300s"}}
     with local_cluster(1, 1, dir=tmp_path / "cluster", secure=True, settings=settings) as cluster:
-        worker, user = cluster.workers[0], shown_by(cluster, TokenKind.USER, b"mallory")
+        worker, user = cluster.workers[0], credentials_of(cluster, TokenKind.USER, b"mallory")
         with Session(cluster.endpoints, app="first", credentials=user) as session:
             fill_shuffle(session, 5 * MIB)
             wait_until(lambda: refused(session), "the masters to hear of it", _SECONDS)

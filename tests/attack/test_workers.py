@@ -196,16 +196,16 @@ def test_a21_who_runs_a_worker_gets_in_beside_strangers(cluster: LocalCluster) -
     """Silent connections, and ones that ask what they may not, hold all places of a worker's HTTP port and come again:
     Prometheus keeps its connection, and an operator who comes is let in every time. With a tenant's token strangers
     kept their places, and nobody was let in."""
-    worker, shown = cluster.workers[0], cluster.credentials
-    assert shown is not None
+    worker, credentials = cluster.workers[0], cluster.credentials
+    assert credentials is not None
     host, _, port = worker.http.rpartition(":")
-    prometheus = http.client.HTTPSConnection(host, int(port), timeout=60, context=shown.context)
+    prometheus = http.client.HTTPSConnection(host, int(port), timeout=60, context=credentials.context)
     prometheus.connect()
     kept = prometheus.sock
     seen = []
 
     def scrape() -> None:
-        prometheus.request("GET", "/metrics", headers={"Authorization": f"Bearer {shown.token}"})
+        prometheus.request("GET", "/metrics", headers={"Authorization": f"Bearer {credentials.token}"})
         answer = prometheus.getresponse()
         assert (answer.status, b"holdfast_worker_http_connections " in answer.read(), prometheus.sock) == (
             200,
@@ -222,7 +222,7 @@ def test_a21_who_runs_a_worker_gets_in_beside_strangers(cluster: LocalCluster) -
             turn = next(tries, None)
             if turn is not None and turn % 40 == 0:
                 scrape()
-                seen.append(worker_status(worker.http, 60.0, shown))
+                seen.append(worker_status(worker.http, 60.0, credentials))
             return turn is None
 
         return over

@@ -44,13 +44,13 @@ async def refused(target: Target, until: Callable[[], bool]) -> Counter[str]:
     asked = cycle(("", "Authorization: Bearer x\r\n", f"Authorization: Bearer {target.application.token}\r\n", None))
     try:
         while not until():
-            shown = next(asked)
-            secure = None if shown is None else target.context
+            authorization = next(asked)
+            secure = None if authorization is None else target.context
             try:
                 async with asyncio.timeout(60.0):
                     reader, writer = await asyncio.open_connection(host, int(port), ssl=secure)
-                    if shown is not None:
-                        writer.write(f"GET /status HTTP/1.1\r\nHost: x\r\n{shown}\r\n".encode())
+                    if authorization is not None:
+                        writer.write(f"GET /status HTTP/1.1\r\nHost: x\r\n{authorization}\r\n".encode())
                         found[(await reader.readline()).decode().strip()] += 1
             except OSError:
                 found["closed"] += 1

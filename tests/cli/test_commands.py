@@ -131,7 +131,7 @@ def test_misuse_is_reported_in_a_sentence(words: list[str], sentence: str):
         assert sentence in document(run(*words, "--json"), 2)["error"]
 
 
-def test_a_file_that_cannot_be_is_told_in_a_sentence(tmp_path: Path):
+def test_a_file_that_cannot_be_is_reported_in_a_sentence(tmp_path: Path):
     """A name that is too long and a folder that is not there: one line with both, and no traceback."""
     for words in (["verify", "x" * 5_000], ["bench", "--dir", tmp_path / "none", "latency"]):
         done = run(*words)

@@ -170,5 +170,5 @@ def test_times_and_states_are_shown(tmp_path: Path) -> None:
         disk = disk_by_masters(cluster)
         assert disk["used_bytes"] > 16 * MIB
         assert min(disk["flush_us"], disk["device"]) > 0
-        shown = listed(cluster).stdout
-        assert all(word in shown for word in ("capacity", "SSD", "well", "write", "read"))
+        output = listed(cluster).stdout
+        assert all(word in output for word in ("capacity", "SSD", "well", "write", "read"))

@@ -106,9 +106,9 @@ def drill(capsys: pytest.CaptureFixture[str], *words: object) -> dict:
     """Run a drill to a good end; its report."""
     capsys.readouterr()
     status = run(["drill", *map(str, words), "--yes", "--json"])
-    shown = capsys.readouterr()
-    assert status == 0, shown.out + shown.err
-    report: dict = json.loads(shown.out)
+    output = capsys.readouterr()
+    assert status == 0, output.out + output.err
+    report: dict = json.loads(output.out)
     return report
 
 

@@ -150,14 +150,14 @@ def listed(cluster: LocalCluster) -> set[int]:
     return {each["shuffle"] for each in found["shuffles"]}
 
 
-def check_told(master: Server, begun: int) -> None:
+def check_reported(master: Server, begun: int) -> None:
     """It ended with the stated status, and its log since `begun` says in one line what is full and what to do."""
     assert master._status() == f"exit status {EXIT_DISK}"
     log = master.log.read_text()[begun:]
-    (told,) = (line for line in log.splitlines() if LogEvent.RAFT_DISK_FAILED.dotted in line)
-    assert "journal cannot be written" in told
-    assert "free there" in told
-    assert LogEvent.RAFT_DISK_FAILED.sentence in told
+    (line_of_failure,) = (line for line in log.splitlines() if LogEvent.RAFT_DISK_FAILED.dotted in line)
+    assert "journal cannot be written" in line_of_failure
+    assert "free there" in line_of_failure
+    assert LogEvent.RAFT_DISK_FAILED.sentence in line_of_failure
     assert "Traceback" not in log
 
 
@@ -174,7 +174,7 @@ def test_a_master_whose_disk_takes_no_more_says_so_and_loses_nothing(tmp_path: P
         acknowledged = filled(master)
         assert acknowledged
         wait_until(lambda: not master.running, "the master to end")
-        check_told(master, begun)
+        check_reported(master, begun)
         master.start()
         assert acknowledged <= listed(cluster)
         with Session(cluster.endpoints, app="after") as session:

@@ -167,9 +167,9 @@ def test_a_special_file_among_a_workers_files_is_refused_at_its_start(tmp_path: 
             for entry in entries:
                 with special(entry, tmp_path / "outside", make):
                     for refuses in (lambda: prepare(settings), lambda: open_offline(str(root))):
-                        with pytest.raises(ConfigError) as told:
+                        with pytest.raises(ConfigError) as caught:
                             refuses()
-                        assert f"{entry} is {called}" in str(told.value)
+                        assert f"{entry} is {called}" in str(caught.value)
         for entry in (root / "starts", data[0]):
             with special(entry, tmp_path / "outside"):
                 assert f"{entry} is a FIFO" in refused(worker)

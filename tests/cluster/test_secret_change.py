@@ -32,9 +32,9 @@ def user_of(cluster: LocalCluster, secret: str) -> Credentials:
     return cluster.credentials.with_token(keeper.mint(TokenKind.ADMIN, b"ops", int(time.time()), LIFE_S))
 
 
-async def alive(cluster: LocalCluster, shown: Credentials) -> int:
+async def alive(cluster: LocalCluster, credentials: Credentials) -> int:
     """How many workers are alive, for whom shows this."""
-    async with ControlClient(cluster.endpoints, shown) as client:
+    async with ControlClient(cluster.endpoints, credentials) as client:
         reply = await client.call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=30.0)
         return sum(each.state == "alive" for each in reply.workers)
 
@@ -49,14 +49,14 @@ def round_trip(session: Session, number: int) -> None:
     assert [bytes(each.payload) for each in shuffle.reader([0])] == [b"kept %d" % number]
 
 
-def restart_all(cluster: LocalCluster, session: Session, shown: Credentials, number: int) -> None:
+def restart_all(cluster: LocalCluster, session: Session, credentials: Credentials, number: int) -> None:
     """One server after the other; the session works after each."""
     for server in [*cluster.masters, *cluster.workers]:
         server.stop()
         server.start()
 
         def well() -> bool:
-            return asyncio.run(alive(cluster, shown)) == len(cluster.workers)
+            return asyncio.run(alive(cluster, credentials)) == len(cluster.workers)
 
         wait_until(well, f"the cluster to be well after {server.name}", 60.0)
         round_trip(session, number)

@@ -246,9 +246,9 @@ async def greeted(cluster: LocalCluster, token: str, role: Role, *frames: tuple[
     """Connect to a worker and send frames; raises what it answers."""
     assert cluster.credentials is not None
     hello = Hello(cluster_id=(cluster.directory / "cluster").read_text(), role=role)
-    shown = cluster.credentials.with_token(token)
+    credentials = cluster.credentials.with_token(token)
     host, _, port = cluster.workers[0].address.rpartition(":")
-    client = await FrameClient.connect(host, int(port), hello, BufferPool(1 << 26), shown=shown)
+    client = await FrameClient.connect(host, int(port), hello, BufferPool(1 << 26), credentials=credentials)
     try:
         for frame_type, meta in frames:
             await client.request(frame_type, meta)
@@ -317,18 +317,18 @@ def test_a10_a_user_forgets_what_is_that_users(cluster: LocalCluster, keeper: Ke
     alice, bob = (made(cluster, keeper, TokenKind.USER, name) for name in (b"alice", b"bob"))
     admin = made(cluster, keeper, TokenKind.ADMIN, b"operator")
 
-    def seen(shown: Credentials) -> set[bytes]:
-        reply = asyncio.run(called(cluster, shown, "Admin/ListApplications", pb.ListApplicationsRequest()))
+    def seen(credentials: Credentials) -> set[bytes]:
+        reply = asyncio.run(called(cluster, credentials, "Admin/ListApplications", pb.ListApplicationsRequest()))
         return {each.instance for each in reply.applications}
 
-    def forget(shown: Credentials, instance: bytes) -> None:
-        asyncio.run(called(cluster, shown, "Admin/Forget", pb.ForgetRequest(instance=instance)))
+    def forget(credentials: Credentials, instance: bytes) -> None:
+        asyncio.run(called(cluster, credentials, "Admin/Forget", pb.ForgetRequest(instance=instance)))
 
     instances = {}
-    for name, shown in (("alice", alice), ("bob", bob)):
+    for name, credentials in (("alice", alice), ("bob", bob)):
         instances[name] = secrets.token_bytes(16)
         request = pb.RegisterApplicationRequest(instance=instances[name], name="shell", user=name, holder=bytes(16))
-        asyncio.run(called(cluster, shown, "Shuffles/RegisterApplication", request))
+        asyncio.run(called(cluster, credentials, "Shuffles/RegisterApplication", request))
     assert seen(alice) == {instances["alice"]}
     assert seen(admin) >= set(instances.values())
     reported = set()
@@ -343,9 +343,9 @@ def test_a10_a_user_forgets_what_is_that_users(cluster: LocalCluster, keeper: Ke
     assert seen(bob) == set()
 
 
-async def called(cluster: LocalCluster, shown: Credentials | None, method: str, request: Message) -> Any:
+async def called(cluster: LocalCluster, credentials: Credentials | None, method: str, request: Message) -> Any:
     """One call; raises what it is refused with."""
-    async with ControlClient(cluster.endpoints, shown) as client:
+    async with ControlClient(cluster.endpoints, credentials) as client:
         return await client.call(method, request)
 
 
@@ -492,9 +492,9 @@ def test_who_trusts_another_ca_does_not_connect(cluster: LocalCluster, tmp_path:
         cluster.credentials.context.wrap_socket(plain, server_hostname="elsewhere")
 
 
-async def called_soon(endpoints: str, shown: Credentials, deadline_s: float = 2.0) -> object:
+async def called_soon(endpoints: str, credentials: Credentials, deadline_s: float = 2.0) -> object:
     """One call that does not wait long."""
-    async with ControlClient(endpoints, shown) as client:
+    async with ControlClient(endpoints, credentials) as client:
         return await client.call("Shuffles/Discover", pb.DiscoverRequest(), deadline_s=deadline_s)
 
 
@@ -509,10 +509,10 @@ def test_who_shows_a_wrong_token_hears_it_at_once(
     if silent:
         endpoints = f"127.0.0.1:1,{cluster.masters[0].address}"
     for what, token in wrong_tokens.items():
-        shown = cluster.credentials.with_token(token)
+        credentials = cluster.credentials.with_token(token)
         wanted: type[HoldfastError] = TokenExpiredError if what == "ended" else UnauthenticatedError
         with pytest.raises(wanted) as caught:
-            asyncio.run(called_soon(endpoints, shown, 600.0))
+            asyncio.run(called_soon(endpoints, credentials, 600.0))
         assert not token or token not in str(caught.value)
     ended = cluster.credentials.with_token(wrong_tokens["ended"])
     with pytest.raises(TokenExpiredError, match=r"get a new one$"):

@@ -99,9 +99,9 @@ def test_events_of_all_masters_are_reported_together(worked: LocalCluster) -> No
     last = json.loads(asked(worked, "events", "--limit", "2", "--json")[1])["events"]
     assert last == found["events"][-2:]
     assert not json.loads(asked(worked, "events", "--least", "error", "--json")[1])["events"]
-    shown = asked(worked, "events", "--limit", "3000")[1]
-    assert "worker.registered" in shown
-    assert "worker=w08 " in shown
+    output = asked(worked, "events", "--limit", "3000")[1]
+    assert "worker.registered" in output
+    assert "worker=w08 " in output
     assert any(facts_text({"application": EVIL}) in text for text in texts)
     with pytest.raises(ConfigError, match="choose one"):
         asked(worked, "events", "--follow", "--json")
@@ -118,9 +118,9 @@ def test_top_shows_the_busiest_first(worked: LocalCluster) -> None:
     assert (len(found["workers"]), len(found["shuffles"])) == (5, 5)
     assert {each["state"] for each in found["shuffles"]} == {"open"}, "what is open comes first"
     assert found["push_rate"] > max(each["push_rate"] for each in found["workers"])
-    status, shown = asked(worked, "top", "--once")
+    status, output = asked(worked, "top", "--once")
     assert status == 0
-    for events_of in (
+    for each in (
         "8 workers",
         "MiB/s",
         "w01",
@@ -130,7 +130,7 @@ def test_top_shows_the_busiest_first(worked: LocalCluster) -> None:
         "committed",
         "unless renewed",
     ):
-        assert events_of in shown, events_of
+        assert each in output, each
 
 
 def test_followers_show_themselves_and_link_to_the_leader(worked: LocalCluster) -> None:

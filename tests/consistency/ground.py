@@ -19,7 +19,7 @@ from pathlib import Path
 
 from holdfast.client.cluster.local import LocalCluster, Sections, Server
 from holdfast.tools.drills.support.network import CLIENT, ProxiedNetwork
-from tests.diskfull.test_file_systems import run, tmpfs, told_room
+from tests.diskfull.test_file_systems import reported_bytes, run, tmpfs
 
 MASTERS, WORKERS = 3, 3
 NAMES = [*(f"m{number}" for number in range(1, MASTERS + 1)), *(f"w{number}" for number in range(1, WORKERS + 1))]
@@ -150,7 +150,7 @@ class Namespaces:
         """A bystander takes all the room of its disk."""
         path = self._bystanders[worker]
         with path.open("wb", buffering=0) as file:
-            while told_room(path.parent):
+            while reported_bytes(path.parent):
                 try:
                     file.write(bytes(1 << 20))
                 except OSError:

@@ -8,7 +8,7 @@ import pytest
 
 from holdfast.client.cluster.local import local_cluster
 from holdfast.client.connection.direct import worker_status
-from tests.diskfull.test_file_systems import _why_not, ext4
+from tests.diskfull.test_file_systems import _skip_reason, ext4
 from tests.spark.test_plugin import job
 from tests.support.spark_conf import conf
 from tests.support.tiers import Tiers
@@ -18,7 +18,7 @@ pytestmark = [
     pytest.mark.spark,
     pytest.mark.long,
     pytest.mark.timeout(1800),
-    pytest.mark.skipif(bool(_why_not()), reason=_why_not()),
+    pytest.mark.skipif(bool(_skip_reason()), reason=_skip_reason()),
 ]
 MODULE = "plugin_memory_job"
 

@@ -18,14 +18,14 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.cluster.server import wait_until
 from holdfast.client.connection.direct import worker_status
 from holdfast.common.limits import MIB
-from tests.cluster.test_masters_journal import check_told, hashes, listed
+from tests.cluster.test_masters_journal import check_reported, hashes, listed
 from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, wanted
 from tests.support.tiers import watched
 
 SECONDS_MAX = 60.0
 
 
-def _why_not() -> str:
+def _skip_reason() -> str:
     if os.geteuid() != 0:
         return "mounting needs root: run `tox -e diskfull` as root"
     if not os.environ.get("HOLDFAST_OWN_MOUNTS"):
@@ -33,7 +33,7 @@ def _why_not() -> str:
     return ""
 
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(_why_not()), reason=_why_not())]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(_skip_reason()), reason=_skip_reason())]
 
 
 def run(*command: str) -> str:
@@ -84,7 +84,7 @@ def reported(cluster: LocalCluster) -> dict[str, Any]:
     return dict(directory)
 
 
-def told_room(path: Path) -> int:
+def reported_bytes(path: Path) -> int:
     """Free bytes of a file system."""
     return os.statvfs(path).f_bavail
 
@@ -122,7 +122,7 @@ def test_a_disk_that_somebody_else_fills(tmp_path: Path) -> None:
 
         def fill() -> None:
             with other.open("wb", buffering=0) as file:
-                while told_room(root / "w1"):
+                while reported_bytes(root / "w1"):
                     file.write(bytes(1 << 20))
 
         def make_room() -> None:
@@ -202,11 +202,11 @@ def test_a_master_on_a_file_system_that_is_full(tmp_path: Path) -> None:
         with Session(cluster.endpoints, app="full") as session:
             kept = [session.register_reduce_shuffle(500).key.shuffle for _ in range(400)]
             wait_until(lambda: not master.running, SECONDS_MAX)
-            check_told(master, begun)
+            check_reported(master, begun)
             begun = len(master.log.read_text())
             master.start(wait=False)
             wait_until(lambda: not master.running, SECONDS_MAX)
-            check_told(master, begun)
+            check_reported(master, begun)
             other.unlink()
             master.start()
             wait_until(lambda: len(hashes(cluster)) == 1, SECONDS_MAX)

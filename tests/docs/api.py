@@ -70,7 +70,7 @@ def _function(name: str, value: Any, level: str) -> Iterator[str]:
     signature = inspect.signature(value)
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
     shown = signature.replace(
-        parameters=[_shown(each) for each in parameters], return_annotation=_plain(signature.return_annotation)
+        parameters=[_credentials(each) for each in parameters], return_annotation=_plain(signature.return_annotation)
     )
     text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
     yield from ("", f"{level} {name}", "", "```text", f"{name}{_wrapped(shown)}", "```", "", *text)
@@ -105,7 +105,7 @@ class _Plain:
         return self._text
 
 
-def _shown(parameter: inspect.Parameter) -> inspect.Parameter:
+def _credentials(parameter: inspect.Parameter) -> inspect.Parameter:
     default = parameter.default
     if isinstance(default, enum.Enum):
         default = _Plain(f"{type(default).__name__}.{default.name}")

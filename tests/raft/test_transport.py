@@ -80,7 +80,7 @@ class Pair:
 def contexts(folder: Path, host: str = "127.0.0.1", signer: Authority | None = None) -> TlsContexts:
     """What a master of that name and authority has."""
     signer = signer or authority()
-    return TlsContexts(signer.issue(host).context(folder), signer.shown().context)
+    return TlsContexts(signer.issue(host).context(folder), signer.credentials().context)
 
 
 @pytest.fixture(params=["plain", "tls"])
@@ -352,7 +352,7 @@ def test_half_handshakes_end_and_cost_little(pair: Pair, monkeypatch: pytest.Mon
         feed(link, data, scratch)
 
     monkeypatch.setattr(Link, "feed", counted)
-    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe = TlsPipe(authority().credentials().context, "127.0.0.1")
     pipe.shake()
     hello, chance = pipe.take(), random.Random(4)
     (port, other) = free_ports(2)

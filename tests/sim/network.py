@@ -430,7 +430,7 @@ class Dialer:
         *,
         timeout_seconds: float = 5.0,
         inflight_max: int = 64,
-        shown: None = None,
+        credentials: None = None,
     ) -> Link:
         """Connect to a host. Raises RetryError if it cannot be reached."""
         network, source = cls.network, here.get()

@@ -26,7 +26,7 @@ from holdfast.client import PushStatus, ReduceShuffle, Session
 from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
 from tests.soak.proxy import SHOWN, Proxy
 from tests.soak.records import Shape, Totals, expected
-from tests.soak.tasks import DiedError, Fate, push, read, run_in_child
+from tests.soak.tasks import DiedError, Outcome, push, read, run_in_child
 
 WORKERS = 3
 PARTITIONS = 64
@@ -37,7 +37,7 @@ _RECORDS_PER_MAP_MAX = 1_000_000
 #: Tasks that run at once.
 _TASKS = 3
 #: How often an attempt is no winner, and what it is then.
-_FATES = [(0.08, Fate.DIES), (0.16, Fate.ABORTS), (0.24, Fate.LOSES)]
+_OUTCOMES = [(0.08, Outcome.DIES), (0.16, Outcome.ABORTS), (0.24, Outcome.LOSES)]
 _ATTEMPTS_PER_MAP = 16
 #: The longest that a killed worker stays away.
 _AWAY_SECONDS = 2.0
@@ -164,25 +164,25 @@ class _Soak:
         self._judge(shape, {partition: held for group, _ in found for partition, held in group.items()})
         shuffle.unregister()
 
-    def _plan(self) -> list[Fate]:
+    def _plan(self) -> list[Outcome]:
         """The attempts of a map, in order; the last one wins."""
-        plan: list[Fate] = []
+        plan: list[Outcome] = []
         while len(plan) < _ATTEMPTS_PER_MAP - 1:
             drawn = self._chance.random()
-            fate = next((fate for below, fate in _FATES if drawn < below), None)
-            if fate is None:
+            outcome = next((outcome for below, outcome in _OUTCOMES if drawn < below), None)
+            if outcome is None:
                 break
-            plan.append(fate)
-        return [*plan, Fate.WINS]
+            plan.append(outcome)
+        return [*plan, Outcome.WINS]
 
-    def _map(self, shuffle: ReduceShuffle, shape: Shape, map_id: int, plan: list[Fate]) -> PushStatus:
+    def _map(self, shuffle: ReduceShuffle, shape: Shape, map_id: int, plan: list[Outcome]) -> PushStatus:
         """Run a map's attempts; returns the winner's status. Raises DiedError if it dies unasked."""
-        for number, fate in enumerate(plan):
-            self._report.counts[f"attempts: {fate.value}"] += 1
+        for number, outcome in enumerate(plan):
+            self._report.counts[f"attempts: {outcome.value}"] += 1
             try:
-                status = run_in_child(push, shuffle, shape, map_id, map_id * _ATTEMPTS_PER_MAP + number, fate)
+                status = run_in_child(push, shuffle, shape, map_id, map_id * _ATTEMPTS_PER_MAP + number, outcome)
             except DiedError:
-                if fate is not Fate.DIES:
+                if outcome is not Outcome.DIES:
                     raise
             else:
                 if status is not None:

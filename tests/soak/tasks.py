@@ -27,7 +27,7 @@ _SUM_AT_ONCE = 20_000
 _CONTEXT = multiprocessing.get_context("forkserver")
 
 
-class Fate(Enum):
+class Outcome(Enum):
     """What an attempt is for."""
 
     #: it pushes everything and reports
@@ -73,18 +73,18 @@ def _child(answers: Connection, function: Callable[..., object], values: Sequenc
         answers.send((False, traceback.format_exc()))
 
 
-def push(shuffle: ReduceShuffle, shape: Shape, map_id: int, attempt: int, fate: Fate) -> PushStatus | None:
+def push(shuffle: ReduceShuffle, shape: Shape, map_id: int, attempt: int, outcome: Outcome) -> PushStatus | None:
     """Push a map's records, all or some of them; returns the status of an attempt that wins."""
     ends_at = random.Random(f"{shape.seed}/{attempt}").randrange(shape.per_map // 20 + 1)
     with shuffle.writer(map_id, attempt, buffer_bytes=_BUFFER_BYTES) as writer:
         for index, (partition, payload) in enumerate(payloads(shape, map_id)):
             writer.write(partition, payload)
-            if index == ends_at and fate is Fate.DIES:
+            if index == ends_at and outcome is Outcome.DIES:
                 os._exit(1)
-            if index == ends_at and fate is Fate.ABORTS:
+            if index == ends_at and outcome is Outcome.ABORTS:
                 return None
         status = writer.close()
-    return status if fate is Fate.WINS else None
+    return status if outcome is Outcome.WINS else None
 
 
 def read(shuffle: ReduceShuffle, partitions: Sequence[int]) -> tuple[dict[int, Totals], int]:

@@ -4,7 +4,7 @@ import pytest
 
 from tests.soak.records import RECORD_BYTES, BadRecordError, Shape, expected, payloads, totals
 from tests.soak.run import shapes, soak
-from tests.soak.tasks import Fate
+from tests.soak.tasks import Outcome
 
 SMALL = Shape(seed=1, first=1_000, maps=3, per_map=2_000, partitions=4)
 
@@ -16,7 +16,7 @@ def test_count_and_sums_are_exact_whatever_is_killed_or_lost(tmp_path):
     assert report.good, str(report)
     assert report.found.records == 1_000_000
     assert report.counts["kills"] >= 1
-    assert all(report.counts[f"attempts: {fate.value}"] for fate in Fate)
+    assert all(report.counts[f"attempts: {outcome.value}"] for outcome in Outcome)
     assert sum(report.faults.values()) > report.faults["passed"] > 0
 
 

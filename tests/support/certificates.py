@@ -65,7 +65,7 @@ class Authority:
         encoding, form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8
         return Certificate(certificate, key.private_bytes(encoding, form, serialization.NoEncryption()))
 
-    def shown(self, token: str = "token") -> Credentials:
+    def credentials(self, token: str = "token") -> Credentials:
         """What a client of such servers shows."""
         return Credentials(self.pem, token)
 

@@ -131,13 +131,15 @@ class World:
     async def client(self, cluster: str = "mine", inflight_max: int = 64) -> FrameClient:
         """A connected client with a pool of its own."""
         hello = Hello(cluster_id=cluster)
-        shown = authority().shown() if self.server.tls is not None else None
+        credentials = authority().credentials() if self.server.tls is not None else None
         pool = BufferPool(64 * MIB)
-        return await FrameClient.connect(*self.server.address, hello, pool, inflight_max=inflight_max, shown=shown)
+        return await FrameClient.connect(
+            *self.server.address, hello, pool, inflight_max=inflight_max, credentials=credentials
+        )
 
     async def raw(self) -> tuple[asyncio.StreamReader, asyncio.StreamWriter]:
         """A bare connection; under TLS asyncio's own."""
-        context = authority().shown().context if self.server.tls is not None else None
+        context = authority().credentials().context if self.server.tls is not None else None
         return await asyncio.open_connection(*self.server.address, ssl=context)
 
 

@@ -58,6 +58,6 @@ def read(store: Store, keys: list[MapFileKey], begin: int, end: int) -> Pieces:
     return dict(found)
 
 
-def rooms_of(store: Store, share: float, reserve_bytes: int) -> list[int]:
+def free_of(store: Store, share: float, reserve_bytes: int) -> list[int]:
     """What REDUCE partitions may grow in each directory, in bytes."""
     return [space.room_bytes if space is not None else 0 for space in store.look(share, reserve_bytes)]

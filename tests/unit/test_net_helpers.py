@@ -190,9 +190,9 @@ def test_log_of_a_failed_test_is_shown_and_kept(processes, tmp_path):
     assert processes.start("inner", command, keep).wait(60) == 1
     kept = tmp_path / "kept" / "test_inner.py_test_inner" / "worker.log"
     assert kept.read_text("utf-8") == "last words"
-    shown = processes.log("inner").read_text("utf-8")
-    assert f"end of {kept}" in shown
-    assert "last words" in shown
+    output = processes.log("inner").read_text("utf-8")
+    assert f"end of {kept}" in output
+    assert "last words" in output
 
 
 def test_what_nobody_catches_is_a_json_line_too(processes):

@@ -45,7 +45,7 @@ class _Greeting:
     """How workers are met."""
 
     cluster_id: str
-    shown: CredentialsProvider | None
+    credentials: CredentialsProvider | None
     #: whether their /status may be seen
     status: bool
 
@@ -59,7 +59,7 @@ class _Unnamed:
     context: ssl.SSLContext
 
 
-def shown_by(config: Config | None) -> CredentialsProvider | None:
+def credentials_of(config: Config | None) -> CredentialsProvider | None:
     """What the environment says, else what the server of this file has itself; None without security, or where the
     files are not as they should be, which others say."""
     try:
@@ -74,17 +74,17 @@ def shown_by(config: Config | None) -> CredentialsProvider | None:
 def whose_http(role: str, host: str, port: int, config: Config) -> tuple[str, str] | None:
     """Cluster and name of the server of that role whose HTTP port this is; None if it is none."""
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
-    shown = shown_by(config)
-    if shown is not None:
-        context = calling_context(shown.ca_pem)
+    credentials = credentials_of(config)
+    if credentials is not None:
+        context = calling_context(credentials.ca_pem)
         context.check_hostname = False
-        shown = _Unnamed(shown.token, shown.ca_pem, context)
+        credentials = _Unnamed(credentials.token, credentials.ca_pem, context)
     try:
         if role == "master":
-            reply = ask(address, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply, _SECONDS, shown)
+            reply = ask(address, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply, _SECONDS, credentials)
             return reply.cluster_id, reply.name
-        told = worker_status(address, _SECONDS, shown)
-        return str(told["cluster_id"]), str(told["name"])
+        listed = worker_status(address, _SECONDS, credentials)
+        return str(listed["cluster_id"]), str(listed["name"])
     except (HoldfastError, ValueError, KeyError, TypeError):
         return None
 
@@ -94,15 +94,15 @@ def gather_cluster(
 ) -> Cluster:
     """What answers at the masters' HTTP addresses, at those of the masters that these name, and at the workers'; `job`
     is shown where there is nothing else to show."""
-    return runtime().run(_gather(list(dict.fromkeys(endpoints)), config, expected, shown_by(config) or job))
+    return runtime().run(_gather(list(dict.fromkeys(endpoints)), config, expected, credentials_of(config) or job))
 
 
 async def _gather(
-    endpoints: list[str], config: Config | None, expected: bool, shown: CredentialsProvider | None
+    endpoints: list[str], config: Config | None, expected: bool, credentials: CredentialsProvider | None
 ) -> Cluster:
     raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
-    seen_as = _seen_as(shown)
-    async with ControlClient(endpoints, shown) as client:
+    seen_as = _seen_as(credentials)
+    async with ControlClient(endpoints, credentials) as client:
 
         async def each_of(addresses: Iterable[str]) -> list[MasterFact]:
             return list(
@@ -113,7 +113,7 @@ async def _gather(
         named = {http for each in masters for _, http in each.peers} - set(endpoints)
         masters += [replace(each, only_named=True) for each in await each_of(sorted(named))]
         there = [each for each in masters if not each.error]
-        secured = any(each.speaks_tls for each in masters) or (shown is not None and bool(there))
+        secured = any(each.speaks_tls for each in masters) or (credentials is not None and bool(there))
         found = Cluster(masters=tuple(masters), expected=expected, secured=secured, seen_as=seen_as)
         if not any(each.leads for each in there):
             return found
@@ -122,7 +122,7 @@ async def _gather(
         except HoldfastError as error:
             return replace(found, workers_error=str(error))
         turn = asyncio.Semaphore(_AT_ONCE)
-        greet = _Greeting(there[0].cluster_id, shown, status=not seen_as)
+        greet = _Greeting(there[0].cluster_id, credentials, status=not seen_as)
         workers = await asyncio.gather(*(_worker(turn, each, greet) for each in reply.workers))
     return replace(found, workers=tuple(workers))
 
@@ -132,9 +132,9 @@ def try_job(endpoints: Iterable[str], job: Credentials, found: JobFact) -> JobFa
     return replace(found, welcomes=tuple(runtime().run(_welcomes(list(dict.fromkeys(endpoints)), job))))
 
 
-def _seen_as(shown: CredentialsProvider | None) -> str:
+def _seen_as(credentials: CredentialsProvider | None) -> str:
     """The kind of a token that does not let see all; "" for others."""
-    kind = bearer_of(shown.token)[0] if shown is not None else 0
+    kind = bearer_of(credentials.token)[0] if credentials is not None else 0
     return TokenKind(kind).name.lower() if kind in (TokenKind.USER, TokenKind.APPLICATION) else ""
 
 
@@ -142,15 +142,15 @@ def gather_welcomes(config: Config) -> list[WelcomeFact]:
     """How the masters of a file take what its server shows: its own secret and CA, whatever the environment has."""
     named = [str(each) for each in config.worker.masters] or [str(peer.http) for peer in config.master.peers]
     try:
-        shown = ServerSecurity.of(config, "doctor")
+        credentials = ServerSecurity.of(config, "doctor")
     except ConfigError:
         return []  # found with the settings
-    return runtime().run(_welcomes(list(dict.fromkeys(named)), shown))
+    return runtime().run(_welcomes(list(dict.fromkeys(named)), credentials))
 
 
-async def _welcomes(endpoints: list[str], shown: CredentialsProvider | None) -> list[WelcomeFact]:
-    async with ControlClient(endpoints, shown) as client:
-        return list(await asyncio.gather(*(_welcome(client, each, shown is not None) for each in endpoints)))
+async def _welcomes(endpoints: list[str], credentials: CredentialsProvider | None) -> list[WelcomeFact]:
+    async with ControlClient(endpoints, credentials) as client:
+        return list(await asyncio.gather(*(_welcome(client, each, credentials is not None) for each in endpoints)))
 
 
 async def _welcome(client: ControlClient, address: str, secured: bool) -> WelcomeFact:
@@ -215,12 +215,12 @@ async def _master(client: ControlClient, address: str, raft: str, partly: bool) 
     )
 
 
-async def _data_port(address: str, cluster_id: str, shown: CredentialsProvider | None) -> None:
+async def _data_port(address: str, cluster_id: str, credentials: CredentialsProvider | None) -> None:
     """Greet the worker there; with security, where only applications and servers may, look at its certificate. Raises
     what is wrong."""
     host, _, port = address.rpartition(":")
     host = host.strip("[]")
-    if shown is None:
+    if credentials is None:
         hello = Hello(role=Role.CLIENT, cluster_id=cluster_id)
         pool = BufferPool(_POOL_BYTES)
         client = await FrameClient.connect(host, int(port), hello, pool, timeout_seconds=_SECONDS)
@@ -228,7 +228,7 @@ async def _data_port(address: str, cluster_id: str, shown: CredentialsProvider |
         return
     try:
         async with asyncio.timeout(_SECONDS):
-            _, writer = await asyncio.open_connection(host, int(port), ssl=shown.context)
+            _, writer = await asyncio.open_connection(host, int(port), ssl=credentials.context)
     except TimeoutError:
         raise RetryError(f"{address} does not answer within {_SECONDS:g} s") from None
     except ssl.SSLCertVerificationError as error:
@@ -256,40 +256,40 @@ async def _no_status() -> dict[str, Any]:
     return {}
 
 
-async def _worker(turn: asyncio.Semaphore, told: pb.WorkerInfo, greet: _Greeting) -> WorkerFact:
+async def _worker(turn: asyncio.Semaphore, listed: pb.WorkerInfo, greet: _Greeting) -> WorkerFact:
     silent: list[SilentPort] = []
     refused = ""
     status: dict[str, Any] = {}
     clock = None
-    if told.state not in AWAY:
+    if listed.state not in AWAY:
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(
-                _data_port(told.data_address, greet.cluster_id, greet.shown),
-                asyncio.to_thread(worker_status, told.http_address, _SECONDS, greet.shown)
+                _data_port(listed.data_address, greet.cluster_id, greet.credentials),
+                asyncio.to_thread(worker_status, listed.http_address, _SECONDS, greet.credentials)
                 if greet.status
                 else _no_status(),
                 return_exceptions=True,
             )
             got = time.time()
-        if greet.shown is not None and isinstance(data, UnauthenticatedError):
+        if greet.credentials is not None and isinstance(data, UnauthenticatedError):
             refused = str(data)  # for both ports, which have one certificate
         elif isinstance(data, BaseException):
-            silent.append(await _unanswered("data port", told.data_address, str(data)))
+            silent.append(await _unanswered("data port", listed.data_address, str(data)))
         if isinstance(http, BaseException):
-            silent += [] if refused else [await _unanswered("HTTP port", told.http_address, str(http))]
+            silent += [] if refused else [await _unanswered("HTTP port", listed.http_address, str(http))]
         else:
             status, clock = http, _clock(sent, got, int(http.get("clock_ms", 0)))
     versions = status.get("versions", {})
     faults = status.get("faults", [])
     return WorkerFact(
-        name=told.name,
-        host=told.host,
-        data_address=told.data_address,
-        http_address=told.http_address,
-        state=told.state,
-        version=told.version,
-        dfs_url=told.dfs.url if told.HasField("dfs") else "",
+        name=listed.name,
+        host=listed.host,
+        data_address=listed.data_address,
+        http_address=listed.http_address,
+        state=listed.state,
+        version=listed.version,
+        dfs_url=listed.dfs.url if listed.HasField("dfs") else "",
         versions=versions if isinstance(versions, dict) else {},
         clock=clock,
         faults=tuple(map(str, faults if isinstance(faults, list) else [faults] if faults else [])),

@@ -151,8 +151,8 @@ async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, 
 
 async def _stop_and_ask(old: Server, report: Report, rng: random.Random, commands: Commands) -> None:
     # With security some questions are an admin's, and some the owner's.
-    shown = (old.credentials, commands.owner)
-    waiting = [DirectConnection(old.address, 10.0, shown[number % 2]) for number in range(3)]
+    credentials = (old.credentials, commands.owner)
+    waiting = [DirectConnection(old.address, 10.0, credentials[number % 2]) for number in range(3)]
     for connection in waiting:  # opened while it still answers, so that questions can lie in its queue
         await asyncio.to_thread(connection.ask, "Shuffles/Discover", pb.DiscoverRequest(), pb.DiscoverReply)
     old.kill(signal.SIGSTOP)
@@ -172,7 +172,7 @@ async def _stop_and_ask(old: Server, report: Report, rng: random.Random, command
     with report.until("the stopped master does not answer after it was continued"):
         async with asyncio.timeout(20.0):
             await asyncio.gather(*questions)
-            fresh = DirectConnection(old.address, shown=old.credentials)
+            fresh = DirectConnection(old.address, credentials=old.credentials)
             await ask_for_new(fresh, new, commands, report)
     for connection in (*waiting, fresh):
         connection.close()

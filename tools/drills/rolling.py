@@ -179,11 +179,11 @@ async def drain(control: ControlClient, worker: Server, report: Report) -> None:
     waits = ""
     while time.monotonic() - began < _END_SECONDS_MAX:
         listed: pb.ListWorkersReply = await control.call("Admin/ListWorkers", pb.ListWorkersRequest())
-        told = next(each.drain for each in listed.workers if each.name == worker.name)
-        if told.restart:
+        drain = next(each.drain for each in listed.workers if each.name == worker.name)
+        if drain.restart:
             report.time("drain, until a restart is safe", time.monotonic() - began)
             return
-        waits = told.waits
+        waits = drain.waits
         await asyncio.sleep(_LOOK_SECONDS)
     raise DrillError(f"{worker.name} is not drained after {_END_SECONDS_MAX:.0f} s: {waits}")
 
@@ -196,8 +196,8 @@ async def restart(worker: Server, report: Report) -> None:
     report.event(f"ended {worker.name} in order")
     if status is not None:  # of one elsewhere nobody knows
         report.check("workers end by themselves", status == 0, f"{worker.name} ended with {status}")
-    if told := worker.log_tail():
-        reason = _end_reason(told)
+    if drain := worker.log_tail():
+        reason = _end_reason(drain)
         report.check("workers end when that is safe", _SAFE in reason, f"{worker.name} ended otherwise: {reason}")
     began = time.monotonic()
     await servers.start([worker])

@@ -55,7 +55,7 @@ _FILES_PER_READ = 4
 _REFUSALS = {Status.UNKNOWN_FILE, Status.NOT_SEALED}
 
 
-class Fate(Enum):
+class SealState(Enum):
     """What the drill knows of a file."""
 
     UNSEALED = "never sealed"
@@ -67,14 +67,14 @@ class _Drill:
     """The tasks, the files of the current shuffle, and what is known of them."""
 
     def __init__(
-        self, worker: Server, cluster_id: str, shown: Credentials | None, report: Report, rng: random.Random
+        self, worker: Server, cluster_id: str, credentials: Credentials | None, report: Report, rng: random.Random
     ) -> None:
         self.report = report
-        self.files: dict[MapFile, Fate] = {}
+        self.files: dict[MapFile, SealState] = {}
         self.shuffle: ShuffleKey
         self._worker = worker
         self._hello = Hello(cluster_id=cluster_id)
-        self._shown = shown
+        self._credentials = credentials
         self._rng = rng
         self._pool = BufferPool(64 * MIB)
         self._maps = 0
@@ -83,7 +83,9 @@ class _Drill:
     async def connect(self, seconds: float = 5.0) -> FrameClient:
         host, _, port = self._worker.address.rpartition(":")
         hello, pool = self._hello, self._pool
-        return await FrameClient.connect(host, int(port), hello, pool, timeout_seconds=seconds, shown=self._shown)
+        return await FrameClient.connect(
+            host, int(port), hello, pool, timeout_seconds=seconds, credentials=self._credentials
+        )
 
     async def run_until_cut(self) -> None:
         """Write, seal and read on connections of their own until each is cut by the kill."""
@@ -112,18 +114,18 @@ class _Drill:
     async def _write_one(self, client: FrameClient) -> None:
         self._maps += 1
         file = MapFile(MapFileKey(self.shuffle, MapId(self._maps), AttemptId(self._maps), Epoch(0)), self.report.seed)
-        self.files[file] = Fate.UNSEALED
+        self.files[file] = SealState.UNSEALED
         totals = await map_files.write(client, file)
         if self._rng.random() < 0.15:
             return  # an attempt that died: its file must never be served
-        self.files[file] = Fate.ASKED
+        self.files[file] = SealState.ASKED
         self.seal_sent.set()
         await map_files.seal(client, file, totals)
-        self.files[file] = Fate.SEALED
+        self.files[file] = SealState.SEALED
         self.report.counts["seals acknowledged"] += 1
 
     async def _read_some(self, client: FrameClient) -> None:
-        sealed = [file for file, fate in self.files.items() if fate is Fate.SEALED]
+        sealed = [file for file, seal_state in self.files.items() if seal_state is SealState.SEALED]
         if not sealed:
             await asyncio.sleep(0.01)
             return
@@ -139,19 +141,19 @@ class _Drill:
         client = await self.connect()
         try:
             async with asyncio.timeout(_ANSWER_SECONDS_MAX + 0.05 * len(self.files)):
-                for file, fate in list(self.files.items()):
-                    if fate is Fate.ASKED:
+                for file, seal_state in list(self.files.items()):
+                    if seal_state is SealState.ASKED:
                         self.files[file] = await self._ask_again(client, file)
-                    elif fate is Fate.UNSEALED:
+                    elif seal_state is SealState.UNSEALED:
                         await self._check_refused(client, file)
-                for file in [file for file, fate in self.files.items() if fate is Fate.SEALED]:
+                for file in [file for file, seal_state in self.files.items() if seal_state is SealState.SEALED]:
                     await self._check_equal(client, file)
         finally:
             client.abort()
         # What is known to be refused for good need not be asked about in every round.
-        self.files = {file: fate for file, fate in self.files.items() if fate is Fate.SEALED}
+        self.files = {file: seal_state for file, seal_state in self.files.items() if seal_state is SealState.SEALED}
 
-    async def _ask_again(self, client: FrameClient, file: MapFile) -> Fate:
+    async def _ask_again(self, client: FrameClient, file: MapFile) -> SealState:
         _, totals = file.make()
         try:
             sealed = await map_files.seal(client, file, totals)
@@ -160,11 +162,11 @@ class _Drill:
             wrong = f"{file.key}: asked again, its seal says {error.status.name}: {error}"
             self.report.check("unacknowledged seals whole or refused", refused, wrong)
             await self._check_refused(client, file)
-            return Fate.UNSEALED
+            return SealState.UNSEALED
         wrong = f"{file.key} is sealed with other totals"
         self.report.check("unacknowledged seals whole or refused", sealed.totals == totals, wrong)
         self.report.counts["unanswered seals that were done"] += 1
-        return Fate.SEALED
+        return SealState.SEALED
 
     async def _check_refused(self, client: FrameClient, file: MapFile) -> None:
         try:
@@ -193,9 +195,9 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
     request = pb.RegisterApplicationRequest(instance=instance, name="drill", holder=instance)
     async with ControlClient(cluster.endpoints, cluster.credentials) as admin:
         reply = await admin.call("Shuffles/RegisterApplication", request)
-    shown = servers.owner(cluster, reply)
-    async with ControlClient(cluster.endpoints, shown) as control:
-        state = _Drill(worker, reply.cluster_id, shown, report, rng)
+    credentials = servers.owner(cluster, reply)
+    async with ControlClient(cluster.endpoints, credentials) as control:
+        state = _Drill(worker, reply.cluster_id, credentials, report, rng)
         for number in range(report.rounds):
             if number % _ROUNDS_PER_SHUFFLE == 0:
                 await _next_shuffle(control, state, instance, number // _ROUNDS_PER_SHUFFLE)

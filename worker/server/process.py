@@ -145,7 +145,7 @@ class WorkerProcess:
         descriptors = WorkerDescriptors.here()
         asking.learn(store.shuffles())
         standing = WorkerIdentity(
-            config.cluster.id, config.worker.name, store.incarnation, uid=store.worker_uid, shown=self._security
+            config.cluster.id, config.worker.name, store.incarnation, uid=store.worker_uid, credentials=self._security
         )
         maps = MapService(store, standing, counters, faults, asking, descriptors.written)
         kept = KeptIdentity.read(directory_paths(store))

@@ -25,7 +25,7 @@ class Destination(NamedTuple):
     replica_incarnation: Incarnation
 
 
-class Place(NamedTuple):
+class CurrentEpoch(NamedTuple):
     """The newest epoch of a partition, where it is, and the directory the masters advise."""
 
     epoch: Epoch
@@ -38,16 +38,16 @@ class PartitionLocations:
 
     def __init__(self, partitions: Sequence[Location], incarnations: Mapping[WorkerId, Incarnation]) -> None:
         self._destinations: dict[Destination, Destination] = {}
-        self.places = [self._place(location, incarnations) for location in partitions]
+        self.current = [self._current(location, incarnations) for location in partitions]
 
     def learn(self, partition: PartitionId, location: Location, incarnations: Mapping[WorkerId, Incarnation]) -> bool:
         """Take note of a new location; returns whether it is newer than the one known."""
-        if location.epoch <= self.places[partition].epoch:
+        if location.epoch <= self.current[partition].epoch:
             return False
-        self.places[partition] = self._place(location, incarnations)
+        self.current[partition] = self._current(location, incarnations)
         return True
 
-    def _place(self, location: Location, incarnations: Mapping[WorkerId, Incarnation]) -> Place:
+    def _current(self, location: Location, incarnations: Mapping[WorkerId, Incarnation]) -> CurrentEpoch:
         replica = location.replica
         found = Destination(
             location.primary,
@@ -56,4 +56,4 @@ class PartitionLocations:
             incarnations.get(replica, Incarnation(0)) if replica != NO_WORKER else Incarnation(0),
         )
         # One object for each, whatever number of partitions is there: a million places take little memory.
-        return Place(location.epoch, self._destinations.setdefault(found, found), location.hint)
+        return CurrentEpoch(location.epoch, self._destinations.setdefault(found, found), location.hint)

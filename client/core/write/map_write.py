@@ -13,7 +13,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from enum import IntEnum
 
-from holdfast.client.core.write.route import FULL, pause_ns, places
+from holdfast.client.core.write.route import FULL, locations, pause_ns
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import FileTotals
@@ -254,7 +254,7 @@ class MapWrite:
         return [*effects, WakeMap(pause, self.epoch)] if pause else [*effects, *self._open_all()]
 
     def _open_all(self) -> list[Effect]:
-        workers = places(self._assignment, self._map, self.epoch)
+        workers = locations(self._assignment, self._map, self.epoch)
         self._copies = [_Copy(worker) for worker in workers]
         return [Open(index, worker, self.epoch) for index, worker in enumerate(workers)]
 

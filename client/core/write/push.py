@@ -325,7 +325,7 @@ class PushSession:
         if parked is not None:
             parked.append(batch)
             return
-        destination = self._locations.places[partition].destination
+        destination = self._locations.current[partition].destination
         worker = self._workers.get(destination.primary)
         if worker is None:
             worker = self._workers[destination.primary] = _Worker()
@@ -373,14 +373,14 @@ class PushSession:
 
     def _compose(self, queue: _Queue, limits_met: int) -> Send | None:
         """Make the next frame of a queue; batches whose partition has another place by now are put in line there."""
-        places = self._locations.places
+        locations = self._locations.current
         entries: list[PushEntry] = []
         batches: list[int] = []
         size = 0
         while queue.batches and len(batches) < PUSH_BATCHES_MAX:
             batch = queue.batches[0]
             partition, number, length = self._batches[batch]
-            place = places[partition]
+            place = locations[partition]
             stays = place.destination is queue.destination and partition not in self._revivals.parked
             if stays and size + length > limits_met:
                 break
@@ -455,7 +455,7 @@ class PushSession:
             self._queued_bytes -= queue.size
             queue.size = 0
             for batch in waiting:
-                place = self._locations.places[self._batches[batch][0]]
+                place = self._locations.current[self._batches[batch][0]]
                 if place.destination is queue.destination:
                     self._refuse(batch, place.epoch, place.destination, Status.UNAVAILABLE)
                 else:

@@ -40,7 +40,7 @@ class Revivals:
     """The waiting partitions of one attempt."""
 
     def __init__(self, locations: PartitionLocations, revives_max: int, no_room_grace_ns: int) -> None:
-        self._places = locations.places
+        self._current = locations.current
         self._revives_max = revives_max
         self._grace_ns = no_room_grace_ns
         #: batches of partitions that wait for a new place
@@ -73,7 +73,7 @@ class Revivals:
 
     def refuse(self, partition: PartitionId, epoch: Epoch, destination: Destination, status: Status) -> None:
         """The epoch takes nothing: the partition waits, unless it has another place by now."""
-        if self._places[partition].epoch <= epoch and partition not in self.parked:
+        if self._current[partition].epoch <= epoch and partition not in self.parked:
             self.parked[partition] = deque()
             self._refused[partition] = (epoch, destination, status)
             if status in FULL:
@@ -95,13 +95,13 @@ class Revivals:
 
     def placed(self) -> list[int]:
         """Return the batches that need not wait any more: their partitions have a new place."""
-        places = self._places
+        current = self._current
         freed: list[int] = []
-        for partition in [each for each, (epoch, *_) in self._refused.items() if places[each].epoch > epoch]:
+        for partition in [each for each, (epoch, *_) in self._refused.items() if current[each].epoch > epoch]:
             del self._refused[partition]
             self._crowded.discard(partition)
             freed += self.parked.pop(partition)
-        for partition in [each for each, epoch in self._soft.items() if places[each].epoch > epoch]:
+        for partition in [each for each, epoch in self._soft.items() if current[each].epoch > epoch]:
             del self._soft[partition]
         return freed
 
@@ -165,7 +165,7 @@ class Revivals:
         self._starvations += self._hungry
         for partition in self._asking if limits_met else ():
             refused = self._refused.get(partition)
-            if refused is not None and self._places[partition].epoch <= refused[0]:
+            if refused is not None and self._current[partition].epoch <= refused[0]:
                 self._starve(partition)
 
     @property

@@ -17,7 +17,7 @@ PAUSE_NS_MAX = 2_000_000_000
 FULL = frozenset({Status.NO_ROOM, Status.DISK_FULL})
 
 
-def places(assignment: MapAssignment, map_id: MapId, epoch: Epoch) -> tuple[WorkerId, ...]:
+def locations(assignment: MapAssignment, map_id: MapId, epoch: Epoch) -> tuple[WorkerId, ...]:
     """Return the workers of an attempt's copies in `epoch`, the first copy first."""
     return tuple(assignment.worker_for(map_id, epoch + copy) for copy in range(assignment.copies))
 

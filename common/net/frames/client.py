@@ -104,18 +104,18 @@ class FrameClient(FrameConnection):
         *,
         timeout_seconds: float = 5.0,
         inflight_max: int = INFLIGHT_MAX,
-        shown: CredentialsProvider | None = None,
+        credentials: CredentialsProvider | None = None,
     ) -> Self:
-        """Connect and say HELLO. `shown`: of a secured cluster, where the connection is under TLS; its token is said.
+        """Connect and say HELLO. `credentials`: of a secured cluster; the connection is then under TLS.
 
         Raises RetryError if nobody answers in time, or one whose certificate is not that of `host`; ProtocolError or
         what its status stands for if we are refused.
         """
         client: Self | None = None
         pipe: TlsPipe | None = None
-        if shown is not None:
-            pipe = TlsPipe(shown.context, host)
-            hello = replace(hello, token=shown.token.encode())
+        if credentials is not None:
+            pipe = TlsPipe(credentials.context, host)
+            hello = replace(hello, token=credentials.token.encode())
         try:
             async with asyncio.timeout(timeout_seconds):
                 client = await connect(lambda: cls(pool, inflight_max, pipe), host, port)

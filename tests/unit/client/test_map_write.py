@@ -15,7 +15,7 @@ from holdfast.client.core.write.map_write import (
     WakeMap,
     Written,
 )
-from holdfast.client.core.write.route import pause_ns, places
+from holdfast.client.core.write.route import locations, pause_ns
 from holdfast.common.errors import ApplicationGoneError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import FileTotals
@@ -253,7 +253,7 @@ def test_every_status_has_a_move() -> None:
 
 def test_copies_stand_on_neighbours_of_the_ring() -> None:
     """Copy c of epoch e is at place e + c, which layouts.worker_for promises to readers and masters."""
-    assert places(ring(5, 6, 7, copies=2), MapId(2), Epoch(0)) == (WorkerId(7), WorkerId(5))
+    assert locations(ring(5, 6, 7, copies=2), MapId(2), Epoch(0)) == (WorkerId(7), WorkerId(5))
 
 
 @given(st.integers(1, 4), st.integers(1, 2), st.lists(st.tuples(st.integers(0, 5), st.integers(0, 1)), max_size=60))

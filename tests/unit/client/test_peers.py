@@ -60,8 +60,8 @@ def test_a40_another_token_is_not_waited_for_without_end() -> None:
             await asyncio.Event().wait()
             return ""
 
-        shown = Credentials(authority().pem, "old")
-        peers = Peers(Ticket("127.0.0.1:1", "mine", Instance(bytes(16)), b"", credentials=shown), lambda: pool)
+        credentials = Credentials(authority().pem, "old")
+        peers = Peers(Ticket("127.0.0.1:1", "mine", Instance(bytes(16)), b"", credentials=credentials), lambda: pool)
         peers.sessions = {b"one": never, b"other": never}
         asked = [asyncio.create_task(peers.show_anew("old", seconds)) for seconds in (30.0, 0.01)]
         assert await asyncio.wait_for(asked[1], 60) is False

@@ -432,7 +432,7 @@ class World:
 
     def _move(self, row: tuple[PartitionId, Epoch, Status]) -> tuple[PartitionId, Location]:
         partition, epoch, _ = row
-        now = self.shared.places[partition].epoch
+        now = self.shared.current[partition].epoch
         return partition, at(self.rng.randrange(4), max(now, epoch + 1))
 
 

@@ -121,7 +121,7 @@ def test_garbage_messages_give_typed_errors(name):
             continue
 
 
-def test_a_replica_is_told_whose_a_push_is():
+def test_a_replica_learns_whose_a_push_is():
     """Where a client says an index, a worker says of which user the application is; who reads a PUSH knows it, and
     takes no word for it. Without a user a worker says nothing, and an application stands alone."""
     data, instance = samples.REPLICATE.encode(), samples.SHUFFLE.instance

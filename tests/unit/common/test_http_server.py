@@ -144,7 +144,7 @@ def test_a21_strangers_make_room_for_who_comes(secure: bool, tmp_path: Path) -> 
         return web.Response(text="hello")
 
     async def story(port: int) -> None:
-        shown = authority().shown().context if secure else None
+        credentials = authority().credentials().context if secure else None
 
         nobody = [b"", b"GET / HT", get("nobody", "/healthz")]
         nobody += [get("nobody"), get("application")] if secure else []
@@ -152,7 +152,7 @@ def test_a21_strangers_make_room_for_who_comes(secure: bool, tmp_path: Path) -> 
         async def strangers() -> list[asyncio.StreamWriter]:
             found = []
             for sent in nobody * 4:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown if sent else None)
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=credentials if sent else None)
                 writer.write(sent)
                 if sent.endswith(b"\r\n\r\n"):
                     await reader.readuntil(b"\r\n\r\n")
@@ -160,11 +160,11 @@ def test_a21_strangers_make_room_for_who_comes(secure: bool, tmp_path: Path) -> 
             return found
 
         held = await strangers()
-        polling, poller = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+        polling, poller = await asyncio.open_connection("127.0.0.1", port, ssl=credentials)
         poller.write(get("viewer", "/poll"))
         await asked.wait()
         held += await strangers()
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=credentials)
         for _ in range(2):
             writer.write(GET)
             await reader.readuntil(b"hello")
@@ -192,8 +192,10 @@ def test_a21_of_strangers_the_oldest_makes_room(tmp_path: Path) -> None:
     """Whether it said nothing at all, shook hands, or was refused."""
 
     async def story(port: int) -> None:
-        shown = authority().shown().context
-        places = [await asyncio.open_connection("127.0.0.1", port, ssl=secure) for secure in (None, shown, shown)]
+        credentials = authority().credentials().context
+        places = [
+            await asyncio.open_connection("127.0.0.1", port, ssl=secure) for secure in (None, credentials, credentials)
+        ]
         places[-1][1].write(get("nobody"))
         assert (await places[-1][0].readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 401")
         for number in range(3):
@@ -210,11 +212,11 @@ def test_under_tls_requests_are_answered_and_bounds_hold(tmp_path: Path) -> None
     """A request is answered; a connection that never asks, or stops asking, is closed as without TLS."""
 
     async def story(port: int) -> None:
-        shown = authority().shown().context
-        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+        credentials = authority().credentials().context
+        reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=credentials)
         writer.write(GET)
         assert (await reader.readuntil(b"hello")).startswith(b"HTTP/1.1 200")
-        silent, other = await asyncio.open_connection("127.0.0.1", port, ssl=shown)
+        silent, other = await asyncio.open_connection("127.0.0.1", port, ssl=credentials)
         assert await silent.read() == b""
         assert await reader.read() == b""
         writer.close()
@@ -225,7 +227,7 @@ def test_under_tls_requests_are_answered_and_bounds_hold(tmp_path: Path) -> None
 
 def test_what_is_not_tls_is_hung_up_on(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A plain request, garbage, silence and half a handshake end soon, and without a word in the log."""
-    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe = TlsPipe(authority().credentials().context, "127.0.0.1")
     pipe.shake()
     half = pipe.take()[:100]
     complaints: list[dict[str, Any]] = []
@@ -256,7 +258,7 @@ def test_handshakes_under_way_count_as_connections(tmp_path: Path) -> None:
 
         async def served() -> bool:
             try:
-                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority().shown().context)
+                reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority().credentials().context)
             except OSError:
                 return False
             writer.write(GET)
@@ -277,7 +279,7 @@ def under_tls() -> int:
 
 async def ask(port: int) -> None:
     """One request under TLS."""
-    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority().shown().context)
+    reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=authority().credentials().context)
     writer.write(GET)
     await reader.readuntil(b"hello")
     writer.close()
@@ -287,7 +289,7 @@ async def ask(port: int) -> None:
 def test_a_connection_under_tls_leaves_nothing_behind(tmp_path: Path) -> None:
     """Whoever connects and goes, says garbage, half a handshake or nothing, asks and goes: the server has forgotten it
     when the connection has ended, though no collector runs."""
-    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe = TlsPipe(authority().credentials().context, "127.0.0.1")
     pipe.shake()
     hello = pipe.take()
 
@@ -323,8 +325,8 @@ def test_who_does_not_take_answers_is_dropped(tmp_path: Path, secure: bool) -> N
         security = secured(tmp_path) if secure else None
         server = HttpServer(much, viewers_only, security, limits=HttpLimits(keepalive_s=0.3, flush_s=0.3))
         port = await server.start(("127.0.0.1", 0))
-        shown = authority().shown().context if secure else None
-        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=shown, limit=1_024)
+        credentials = authority().credentials().context if secure else None
+        _, writer = await asyncio.open_connection("127.0.0.1", port, ssl=credentials, limit=1_024)
         writer.write(GET * 100)
         await wait_until_async(lambda: server.connections == 1, "the connection")
         await wait_until_async(lambda: server.connections == 0, "its end", 60.0)

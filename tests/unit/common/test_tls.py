@@ -51,10 +51,15 @@ async def serving(tmp_path: Path, certificate: Certificate | None) -> AsyncItera
     assert pool.used_bytes == 0
 
 
-async def connect(server: FrameServer, shown: CredentialsProvider | None, host: str = "127.0.0.1") -> FrameClient:
+async def connect(server: FrameServer, credentials: CredentialsProvider | None, host: str = "127.0.0.1") -> FrameClient:
     """A client that gives up late."""
     return await FrameClient.connect(
-        host, server.address[1], Hello(cluster_id="mine"), BufferPool(64 * MIB), timeout_seconds=60, shown=shown
+        host,
+        server.address[1],
+        Hello(cluster_id="mine"),
+        BufferPool(64 * MIB),
+        timeout_seconds=60,
+        credentials=credentials,
     )
 
 
@@ -77,7 +82,7 @@ def test_a_pipe_takes_bytes_as_they_come(tmp_path: Path) -> None:
     chance = random.Random(3)
     for step in (1, 7, 100_000):
         listening = authority().issue("host.example").context(tmp_path)
-        left, right = TlsPipe(listening), TlsPipe(authority().shown().context, "host.example")
+        left, right = TlsPipe(listening), TlsPipe(authority().credentials().context, "host.example")
         said = chance.randbytes(50_000)
 
         def carry(data: bytes, target: TlsPipe, step: int = step) -> bytes:
@@ -104,7 +109,7 @@ def test_a_pipe_takes_bytes_as_they_come(tmp_path: Path) -> None:
 def test_what_is_kept_is_read_later(tmp_path: Path) -> None:
     """A reader that stops in the middle finds the rest later, although the memory that it came in is used again."""
     left = TlsPipe(authority().issue("host.example").context(tmp_path))
-    right = TlsPipe(authority().shown().context, "host.example")
+    right = TlsPipe(authority().credentials().context, "host.example")
     right.shake()
     while not (left.shaken and right.shaken):
         left.receive(right.take())
@@ -129,7 +134,7 @@ def test_the_token_comes_with_hello(tmp_path: Path, caplog: pytest.LogCaptureFix
 
     async def story() -> None:
         async with serving(tmp_path, authority().issue("127.0.0.1")) as server:
-            client = await connect(server, authority().shown("my token"))
+            client = await connect(server, authority().credentials("my token"))
             assert isinstance(server.handler, Listener)
             assert server.handler.token == b"my token"
             body = bytes(5 * MIB)
@@ -157,7 +162,7 @@ def test_a_server_that_is_another_is_not_talked_to(
         signer = Authority("strangers") if stranger else authority()
         async with serving(tmp_path, signer.issue(*hosts, days=days)) as server:
             with pytest.raises(RetryError, match=words) as refused:
-                await connect(server, authority().shown("secret token"))
+                await connect(server, authority().credentials("secret token"))
             assert refused.value.status is Status.UNAVAILABLE
             assert isinstance(server.handler, Listener)
             assert server.handler.token == b""
@@ -183,7 +188,7 @@ def test_a_port_without_tls_is_distinguished_from_one_with(tmp_path: Path, caplo
     async def story() -> None:
         async with serving(tmp_path, None) as server:
             with pytest.raises(ProtocolError, match="is not TLS"):
-                await connect(server, authority().shown())
+                await connect(server, authority().credentials())
             assert (await (await connect(server, None)).request(FrameType.PING, b"x")).meta == b"x"
 
     quietly(story, caplog)
@@ -216,7 +221,7 @@ async def leaves(server: FrameServer, data: bytes) -> bytes:
 def test_what_is_no_handshake_ends_cleanly(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """Garbage, a web browser, cut and damaged handshakes: closed, without a complaint and without a trace."""
     chance = random.Random(8)
-    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe = TlsPipe(authority().credentials().context, "127.0.0.1")
     pipe.shake()
     hello = pipe.take()
 
@@ -236,7 +241,7 @@ def test_what_is_no_handshake_ends_cleanly(tmp_path: Path, caplog: pytest.LogCap
                     await reader.read()
                 writer.close()
             await wait_until_async(lambda: not server.connections, "all to be gone")
-            client = await connect(server, authority().shown())
+            client = await connect(server, authority().credentials())
             assert (await client.request(FrameType.PING, b"x")).meta == b"x"
             client.abort()
 
@@ -249,7 +254,7 @@ def test_a_handshake_that_does_not_come_ends(
     """Silence and half a handshake are counted as connections and closed after the time for HELLO, and so is a whole
     handshake without HELLO behind it."""
     monkeypatch.setattr(frame_server, "HELLO_SECONDS", 0.3)
-    pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+    pipe = TlsPipe(authority().credentials().context, "127.0.0.1")
     pipe.shake()
     hello = pipe.take()
 
@@ -263,7 +268,7 @@ def test_a_handshake_that_does_not_come_ends(
                 writer.close()
                 await wait_until_async(lambda: not server.connections, "it to be gone")
             monkeypatch.setattr(frame_server, "HELLO_SECONDS", 3_600)  # or a slow handshake would be the one that ends
-            context = authority().shown().context
+            context = authority().credentials().context
             reader, writer = await asyncio.open_connection(*server.address, ssl=context)
             (late,) = server.connections
             await wait_until_async(lambda: late._tls is not None and late._tls.shaken, "its handshake")
@@ -282,7 +287,7 @@ def test_damage_on_the_way_ends_the_connection(tmp_path: Path, caplog: pytest.Lo
     async def story() -> None:
         async with serving(tmp_path, authority().issue("127.0.0.1")) as server:
             reader, writer = await asyncio.open_connection(*server.address)
-            pipe = TlsPipe(authority().shown().context, "127.0.0.1")
+            pipe = TlsPipe(authority().credentials().context, "127.0.0.1")
             while not pipe.shake():
                 writer.write(pipe.take())
                 pipe.receive(await reader.read(10_000))
@@ -307,7 +312,7 @@ def test_errors_name_the_place(tmp_path: Path, caplog: pytest.LogCaptureFixture)
     async def story() -> None:
         async with serving(tmp_path, Authority("others").issue("127.0.0.1")) as server:
             with pytest.raises(HoldfastError) as refused:
-                await connect(server, authority().shown())
+                await connect(server, authority().credentials())
             assert str(refused.value).startswith(f"127.0.0.1:{server.address[1]}: ")
 
     quietly(story, caplog)

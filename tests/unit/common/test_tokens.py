@@ -148,15 +148,15 @@ def test_what_no_header_can_carry_is_no_token(token: str) -> None:
 def test_credentials_keep_the_newest_token_and_tell_none() -> None:
     """A newer token replaces an older one, never the other way round; repr and str have neither."""
     old, new = (KEEPER.mint(TokenKind.USER, b"etl", NOW, life) for life in (60, 120))
-    shown = Credentials("CA", old)
-    shown.renew(new)
-    shown.renew(old)
-    shown.renew("")
-    assert shown.token == new
-    assert shown.half_over(NOW + 61)
-    assert not shown.half_over(NOW + 59)
-    assert new not in repr(shown) + str(shown)
-    assert shown.with_token(old).token == old
+    credentials = Credentials("CA", old)
+    credentials.renew(new)
+    credentials.renew(old)
+    credentials.renew("")
+    assert credentials.token == new
+    assert credentials.half_over(NOW + 61)
+    assert not credentials.half_over(NOW + 59)
+    assert new not in repr(credentials) + str(credentials)
+    assert credentials.with_token(old).token == old
 
 
 def test_variables_go_together() -> None:

@@ -31,7 +31,7 @@ class Door:
     """What answers, and what it was shown."""
 
     def __init__(self) -> None:
-        self.shown: list[str] = []
+        self.credentials: list[str] = []
         self.budgets = Budgets()
 
     async def http(self, request: web.BaseRequest, _: object = None) -> web.Response:
@@ -52,7 +52,7 @@ class Door:
 
     def identify(self, token: str) -> None:
         """Take any token."""
-        self.shown.append(f"Bearer {token}")
+        self.credentials.append(f"Bearer {token}")
 
 
 def play(
@@ -99,12 +99,12 @@ def test_calls_show_the_token_of_the_moment(kind: type[GrpcTransport | HttpClien
     """Each call shows the token that its process has then, also on a connection that was kept."""
 
     async def story(address: str, door: Door) -> None:
-        shown = Credentials(authority().pem, "first")
-        transport = kind(shown)
+        credentials = Credentials(authority().pem, "first")
+        transport = kind(credentials)
         assert await transport.call(address, PATH, b"one", CALL_SECONDS) == b"answer of one"
-        shown._token = "second"
+        credentials._token = "second"
         assert await transport.call(address, PATH, b"two", CALL_SECONDS) == b"answer of two"
-        assert door.shown == ["Bearer first", "Bearer second"]
+        assert door.credentials == ["Bearer first", "Bearer second"]
         await transport.close()
 
     play(kind, authority().issue("127.0.0.1"), tmp_path, story)
@@ -116,9 +116,9 @@ def test_another_server_is_shown_nothing(kind: type[GrpcTransport | HttpClient],
     """A certificate of another CA, or for another name, ends the call before the token is shown."""
 
     async def story(address: str, door: Door) -> None:
-        error = await refused(kind(authority().shown("secret")), address)
+        error = await refused(kind(authority().credentials("secret")), address)
         assert "secret" not in str(error)
-        assert door.shown == []
+        assert door.credentials == []
         if kind is HttpClient:
             assert isinstance(error, NotMasterError)
             assert error.status is Status.UNAUTHENTICATED
@@ -151,7 +151,7 @@ def test_a_plain_port_is_distinguished_from_one_under_tls() -> None:
     async def story() -> None:
         server = HttpServer(Door().http, Door().admit)
         port = await server.start(("127.0.0.1", 0))
-        error = await refused(HttpClient(authority().shown()), f"127.0.0.1:{port}")
+        error = await refused(HttpClient(authority().credentials()), f"127.0.0.1:{port}")
         assert "is not TLS" in str(error)
         await server.stop()
 

@@ -48,7 +48,9 @@ class DataWorld:
         pending = prepare(settings, env)
         self.store = open_store(pending)
         self.security = security
-        self.standing = standing = WorkerIdentity(CLUSTER, "w1", self.store.incarnation, WorkerId(1), shown=security)
+        self.standing = standing = WorkerIdentity(
+            CLUSTER, "w1", self.store.incarnation, WorkerId(1), credentials=security
+        )
         standing.saw(INDEX)
         counters, faults = Counters(), Faults()
         asking = EverythingRegistered()
@@ -77,11 +79,11 @@ class DataWorld:
         *,
         index: int = 0,
         cluster: str = CLUSTER,
-        shown: CredentialsProvider | None = None,
+        credentials: CredentialsProvider | None = None,
     ) -> AsyncIterator[FrameClient]:
         """A connection that says this in its HELLO."""
         hello = Hello(role=role, cluster_id=cluster, raft_index=RaftIndex(index))
-        client = await FrameClient.connect(*self.frames.address, hello, BufferPool(64 * MIB), shown=shown)
+        client = await FrameClient.connect(*self.frames.address, hello, BufferPool(64 * MIB), credentials=credentials)
         try:
             yield client
         finally:

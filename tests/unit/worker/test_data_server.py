@@ -69,7 +69,7 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(tmp_path: Path) -> None:
     async def story() -> None:
         security = secured(tmp_path)
         token = security.keeper.mint(TokenKind.APPLICATION, bytes(16), int(time.time()), 600)
-        shown = Credentials(security.ca_pem, token)
+        credentials = Credentials(security.ca_pem, token)
         async with data_world(tmp_path, security) as world:
 
             def kept() -> list[ServerConnection]:
@@ -80,9 +80,9 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(tmp_path: Path) -> None:
             try:
                 for _ in range(5):
                     with pytest.raises(ProtocolError, match="belongs to cluster"):
-                        async with world.client(cluster="other", shown=shown):
+                        async with world.client(cluster="other", credentials=credentials):
                             pass
-                    async with world.client(shown=shown) as client:
+                    async with world.client(credentials=credentials) as client:
                         await client.request(FrameType.PING)
                         assert kept()
                 await wait_until_async(lambda: not kept(), "the worker to forget them")

@@ -39,7 +39,7 @@ class Primary:
 
     def __init__(self, world: DataWorld, security: ServerSecurity | None = None, peers_max: int = 256) -> None:
         self.world = world
-        self.standing = WorkerIdentity(CLUSTER, "w2", Incarnation(1), WorkerId(2), shown=security)
+        self.standing = WorkerIdentity(CLUSTER, "w2", Incarnation(1), WorkerId(2), credentials=security)
         self.forwarder = Forwarder(self.standing, EverythingRegistered(), peers_max)
         self._shuffles = 0
 
@@ -241,7 +241,7 @@ def test_what_is_shown_to_whomever_a_client_names_is_worth_nothing_elsewhere(tmp
                 await primary.forward(address=f"127.0.0.1:{trap.address[1]}", worker=WorkerId(77))
             for role in Role:
                 with pytest.raises(UnauthenticatedError, match="another server"):
-                    async with world.client(role, shown=Credentials(security.ca_pem, catcher.token)):
+                    async with world.client(role, credentials=Credentials(security.ca_pem, catcher.token)):
                         pass
             with pytest.raises(UnauthenticatedError, match="another server"):
                 security.identify(catcher.token)

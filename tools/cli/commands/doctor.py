@@ -233,7 +233,7 @@ class Patient:
         from holdfast.tools.doctor import asking, disks
         from holdfast.tools.doctor.core import cluster as judge
 
-        if self._job_useless and asking.shown_by(self._config) is None:
+        if self._job_useless and asking.credentials_of(self._config) is None:
             text = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
             self._skip(("masters", "workers", "versions"), text)
             return None

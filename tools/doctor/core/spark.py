@@ -168,8 +168,8 @@ def _keys(spark: SparkFact) -> Iterator[Symptom]:
 
 
 def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
-    told = spark.settings.get(f"{PREFIX}master.endpoints", "")
-    named = {each.strip() for each in told.split(",") if each.strip()}
+    text = spark.settings.get(f"{PREFIX}master.endpoints", "")
+    named = {each.strip() for each in text.split(",") if each.strip()}
     if not named:
         what = "master.endpoints is not set, which ends Spark's start"
         remedy = f"set {PREFIX}master.endpoints=host:port,host:port,host:port, the masters' HTTP addresses"
@@ -179,7 +179,7 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     if there and not named & (
         there | {each.address for each in cluster.masters if not each.error} if cluster else set()
     ):
-        what = f"{told} is none of the masters {', '.join(sorted(there))}"
+        what = f"{text} is none of the masters {', '.join(sorted(there))}"
         yield problem(
             "spark-endpoints", f"{spark.source} {PREFIX}master.endpoints", what, "name the masters' HTTP ports"
         )
@@ -214,12 +214,12 @@ def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]
     hosts = {each.host for each in cluster.workers if each.state == "alive"}
     if len(hosts) < 2 and any(not each.error for each in cluster.masters):
         strict = spark.settings.get(f"{PREFIX}replication.strict", "").lower() == "true"
-        told = f"there are workers on {len(hosts)} of the 2 hosts that two copies need"
+        text = f"there are workers on {len(hosts)} of the 2 hosts that two copies need"
         becomes = "shuffles wait and fail" if strict else "there is one copy only"
         remedy = (
             "start workers on a second host (two on one machine with different worker.host only pretend), or ask for 1"
         )
-        yield problem("spark-replication", f"{spark.source} {PREFIX}replication", f"{told}: {becomes}", remedy)
+        yield problem("spark-replication", f"{spark.source} {PREFIX}replication", f"{text}: {becomes}", remedy)
 
 
 def _jar(spark: SparkFact) -> Iterator[Symptom]:
@@ -242,14 +242,14 @@ def _jar(spark: SparkFact) -> Iterator[Symptom]:
 
 
 def _of_this_spark(spark: SparkFact, jar: JarFact, line: str, make: str) -> Iterator[Symptom]:
-    told = _JAR_NAME.search(jar.path)
+    text = _JAR_NAME.search(jar.path)
     where = f"{spark.source} {jar.setting}"
-    if told is None or not line:
+    if text is None or not line:
         return
-    if told[1] != line:
-        what = f"{jar.path} was compiled for Spark {told[1]}, and here is {spark.spark}"
+    if text[1] != line:
+        what = f"{jar.path} was compiled for Spark {text[1]}, and here is {spark.spark}"
         yield problem("spark-jar", where, what, make)
-    elif spark.jar_name and told[2] not in spark.jar_name:
+    elif spark.jar_name and text[2] not in spark.jar_name:
         what = f"{jar.path} was compiled from other sources than this Holdfast's ({spark.jar_name})"
         yield advice("spark-jar", where, what, make)
 

@@ -46,8 +46,8 @@ async def leader(cluster: LocalCluster) -> Server:
 async def status(master: Server) -> pb.StatusReply | None:
     """What one master says about itself; None if it does not answer."""
     try:
-        request, shown = pb.StatusRequest(), master.credentials
-        return await asyncio.to_thread(ask, master.address, "Admin/Status", request, pb.StatusReply, 2.0, shown)
+        request, credentials = pb.StatusRequest(), master.credentials
+        return await asyncio.to_thread(ask, master.address, "Admin/Status", request, pb.StatusReply, 2.0, credentials)
     except HoldfastError:
         return None
 

@@ -138,9 +138,9 @@ class _Client:
         self._call = pb.CallId()
         self._last: pb.UnregisterShuffleRequest | None = None
 
-    def connect(self, endpoints: str, shown: Credentials | None) -> None:
+    def connect(self, endpoints: str, credentials: Credentials | None) -> None:
         """Show this from now on; nothing is asked yet."""
-        self._control, self._rival = ControlClient(endpoints, shown), ControlClient(endpoints, shown)
+        self._control, self._rival = ControlClient(endpoints, credentials), ControlClient(endpoints, credentials)
 
     async def call(self, method: str, request: Message, _: type[Answer]) -> Answer:
         """Give one command, retried by the client library until it is answered."""

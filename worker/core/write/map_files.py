@@ -397,10 +397,10 @@ class MapFiles:
         if old is not None and old.life == FileLife.SEALING:
             return Refuse(ticket, Status.BUSY, f"{request.file} is being sealed; ask for its seal again")
         if old is None and not self._shares.fits(event.share, 1):
-            why = (
+            reason = (
                 f"{len(self._files)} of {self.most} files are being written, as many as may be or are left to this user"
             )
-            return Refuse(ticket, Status.BUSY, why)
+            return Refuse(ticket, Status.BUSY, reason)
         if len(self._handles.get(event.connection, ())) >= HANDLES_MAX:
             return Refuse(ticket, Status.BUSY, f"this connection writes {HANDLES_MAX} files")
         return None

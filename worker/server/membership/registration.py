@@ -348,4 +348,4 @@ async def _control_client(masters: str, standing: WorkerIdentity) -> ControlClie
 
         return ControlClient
 
-    return (await asyncio.to_thread(load))(masters, standing.shown, cluster_id=standing.cluster_id)
+    return (await asyncio.to_thread(load))(masters, standing.credentials, cluster_id=standing.cluster_id)

@@ -77,7 +77,7 @@ class WorkerIdentity:
     #: why the masters will not have this worker until somebody changes a configuration
     refusal: str = ""
     #: what this worker shows to masters and to others; None without security
-    shown: ServerSecurity | None = None
+    credentials: ServerSecurity | None = None
 
     def given(self, worker: WorkerId, state: StateId, index: RaftIndex) -> None:
         """Take a number that a state of the masters has given. What another state's log came to says nothing of its."""

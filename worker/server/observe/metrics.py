@@ -37,8 +37,8 @@ class Exposition(Collector):
         build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
         build.add_metric([status.addresses.version], 1)
         yield build
-        shown = status.standing.shown
-        ends = shown.certificate_ends_s if isinstance(shown, ServerSecurity) else 0
+        credentials = status.standing.credentials
+        ends = credentials.certificate_ends_s if isinstance(credentials, ServerSecurity) else 0
         process = {"certificate_expires_seconds": ends, "faults_enabled": bool(status.faults.active())}
         for name, value in process.items():
             yield GaugeMetricFamily(_PREFIX + name, PROCESS[name], value=value)

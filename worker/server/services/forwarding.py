@@ -224,11 +224,11 @@ class Forwarder:
         if not port.isdecimal():
             raise ProtocolError(f"{replica.address!r} is not an address of a replica")
         hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id)
-        security = self._standing.shown
-        shown = None if security is None else security.only_for(replica.address)
+        security = self._standing.credentials
+        credentials = None if security is None else security.only_for(replica.address)
         try:
             client = await FrameClient.connect(
-                host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=shown
+                host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, credentials=credentials
             )
         except HoldfastError:
             self._drop(replica.address)

@@ -294,7 +294,7 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
         steps(ring[number], SetDraining(not others or number == 0))
     for map_id in range(workers):
         for epoch in range(workers + copies + 1):
-            places = route.places(assignment, MapId(map_id), Epoch(epoch))
+            places = route.locations(assignment, MapId(map_id), Epoch(epoch))
             answers = [steps(ring[place], opening(key(map_id, epoch=epoch)))[0] for place in places]
             if all(isinstance(answer, Create) for answer in answers):
                 break

@@ -27,7 +27,7 @@ from holdfast.worker.storage.store import Store, open_store, prepare
 from tests.support.logged import logged
 from tests.support.map_data import file_key, shuffle_key
 from tests.support.reduce_data import Writer
-from tests.support.storage_data import rooms_of
+from tests.support.storage_data import free_of
 from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
@@ -98,9 +98,9 @@ class Checked(World):
 
     def look(self) -> None:
         """What the loop does once a second."""
-        self.core.set_has_room([room > 0 for room in rooms_of(self.store, 0.1, 0)])
+        self.core.set_has_room([room > 0 for room in free_of(self.store, 0.1, 0)])
         self.monitor.look()
-        self.core.set_has_room([room > 0 for room in rooms_of(self.store, 0.1, 0)])
+        self.core.set_has_room([room > 0 for room in free_of(self.store, 0.1, 0)])
 
     def states(self) -> list[str]:
         """As people see them."""
@@ -121,7 +121,7 @@ def test_row_33_a_disk_that_failed_returns_and_takes_new_epochs(world: Checked) 
     world.disk.write_error = errno.EIO
     assert world.push(writer, [writer.batch(0, b"b")]) == {0: Status.FAILED_COPY}
     assert world.states() == ["suspect"]
-    assert rooms_of(world.store, 0.1, 0) == [0]
+    assert free_of(world.store, 0.1, 0) == [0]
     with pytest.raises(RerouteError) as refused:
         world.store.begin(file_key(shuffle_key()), 4, Ack.WRITTEN)
     assert refused.value.status is Status.DISK_FAILED
@@ -305,7 +305,7 @@ def test_row_33_a_device_that_hangs_holds_up_nobody_and_returns(two: Checked) ->
     wait_for(["hanging", "hanging"])
     two.disk.asked.clear()
     assert all("hangs" in found.problem for found in two.store.directories())
-    assert rooms_of(two.store, 0.1, 0) == [0, 0]
+    assert free_of(two.store, 0.1, 0) == [0, 0]
     two.store.reduce.tick()
     assert two.store.hanging
     assert not two.disk.asked
@@ -380,7 +380,7 @@ def test_directories_of_one_device_share_its_room(
     found = store.directories()
     assert len({one.device for one in found}) == 1
     assert [one.free_bytes // MIB for one in found] == free
-    assert [room // MIB for room in rooms_of(store, 0.1, 8 * MIB)] == expected_mib
+    assert [room // MIB for room in free_of(store, 0.1, 8 * MIB)] == expected_mib
     store.close()
 
 
@@ -389,7 +389,7 @@ def test_a_directory_that_is_out_leaves_its_share(tmp_path: Path) -> None:
     store = opened(tmp_path, 0, 0)
     store._directories[0].condition.broke(OSError(errno.EIO, "asked for by the test"))
     assert [one.free_bytes // MIB for one in store.directories()] == [0, 600]
-    assert [room // MIB for room in rooms_of(store, 0.1, 8 * MIB)] == [0, 656]
+    assert [room // MIB for room in free_of(store, 0.1, 8 * MIB)] == [0, 656]
     store.close()
 
 

@@ -17,7 +17,7 @@ from holdfast.worker.storage.index.reduce_records import RECORD_BYTES, RECORD_MA
 from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer, names, shuffle_of
-from tests.support.storage_data import rooms_of
+from tests.support.storage_data import free_of
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
 
 
@@ -382,14 +382,14 @@ def test_a_directory_that_vanished_vouches_for_nothing(world: World, tmp_path: P
     no room, and its status says so."""
     writer = Writer(SHUFFLE)
     fill(world, writer)
-    assert rooms_of(world.store, 0.1, 0)[0] > 0
+    assert free_of(world.store, 0.1, 0)[0] > 0
     assert world.seal([(0, 0)], final=False)[0].status == Status.OK
     shutil.rmtree(world.root / "0")
     if emptied:
         (world.root / "0").mkdir()
     assert world.seal([(0, 0)], final=False)[0].status == Status.DATA_LOST
     assert world.seal([(1, 0)], final=False)[0].status == Status.FAILED_COPY
-    assert rooms_of(world.store, 0.1, 0) == [0]
+    assert free_of(world.store, 0.1, 0) == [0]
     (directory,) = world.store.directories()
     assert not directory.healthy
 

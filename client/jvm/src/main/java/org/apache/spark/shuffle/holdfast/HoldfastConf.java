@@ -51,7 +51,7 @@ public record HoldfastConf(
         Compression compression,
         PushLimits push,
         FetchLimits fetch,
-        ReadSettings reads,
+        ReadSettings readSettings,
         long leaseMs,
         int requestMs,
         int registerMs,
@@ -95,7 +95,7 @@ public record HoldfastConf(
                         (int) read.number("fetch.workers", 8, 1, 64),
                         read.time("fetch.returnGrace", "30s", 0, 3_600_000),
                         read.time("fetch.reachGrace", "2min", 1_000, 3_600_000)),
-                read.reads(),
+                read.readSettings(),
                 read.isSet("lease") ? read.time("lease", "", 1_000, 7 * 86_400_000L) : 0,
                 (int) read.time("request.timeout", "30s", 1_000, 600_000),
                 (int) read.time("register.timeout", "8s", 1_000, 600_000),
@@ -188,7 +188,7 @@ public record HoldfastConf(
             return found;
         }
 
-        ReadSettings reads() {
+        ReadSettings readSettings() {
             String order = word("fetch.order", "health", "given", "health", "region");
             return new ReadSettings(
                     ReadSettings.OrderBy.valueOf(order.toUpperCase(java.util.Locale.ROOT)),

@@ -110,14 +110,14 @@ public final class EdgesMain {
     }
 
     private static void reads(SparkConf good) {
-        check(HoldfastConf.of(good).reads().equals(ReadSettings.defaults()), "defaults: " + HoldfastConf.of(good).reads());
+        check(HoldfastConf.of(good).readSettings().equals(ReadSettings.defaults()), "defaults: " + HoldfastConf.of(good).readSettings());
         SparkConf chosen = good.clone().set("spark.holdfast.fetch.order", "region").set("spark.holdfast.fetch.region", "eu")
                 .set("spark.holdfast.fetch.pendingThreshold", "4").set("spark.holdfast.fetch.slowExpire", "5s")
                 .set("spark.holdfast.fetch.failureExpire", "2min").set("spark.holdfast.fetch.remoteInterleave", "every")
                 .set("spark.holdfast.fetch.speculative", "true").set("spark.holdfast.fetch.speculativeDelay", "300ms");
         ReadSettings wanted =
                 new ReadSettings(ReadSettings.OrderBy.REGION, 4, 5_000, 120_000, true, "eu", true, 300);
-        check(HoldfastConf.of(chosen).reads().equals(wanted), "reads: " + HoldfastConf.of(chosen).reads());
+        check(HoldfastConf.of(chosen).readSettings().equals(wanted), "reads: " + HoldfastConf.of(chosen).readSettings());
         refused(good, "fetch.order", "fastest", "given, health, region");
         refused(good, "fetch.pendingThreshold", "-1", "0 to 1000000");
         refused(good, "fetch.slowExpire", "soon", "is a time");

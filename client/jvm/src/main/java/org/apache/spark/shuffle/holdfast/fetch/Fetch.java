@@ -133,8 +133,8 @@ final class Fetch {
         if (state == null || over || state.came || state.rivalOf() >= 0 || !maySwitch(stream)) {
             return List.of();
         }
-        boolean room = streams.rivalOf(stream) < 0 && streams.rivals() < rivalsMax;
-        List<EpochFile> most = room ? elsewhere(stream, state) : List.of();
+        boolean free = streams.rivalOf(stream) < 0 && streams.rivals() < rivalsMax;
+        List<EpochFile> most = free ? elsewhere(stream, state) : List.of();
         return most.isEmpty() ? List.of() : List.of(open(other(most.get(0), state.worker), most, stream));
     }
 

@@ -354,7 +354,7 @@ public final class FetchReader implements BatchSource {
             long at = System.nanoTime() + ask.afterNs();
             askAtNs = askAtNs == 0 || at - askAtNs < 0 ? at : askAtNs;
         } else if (effect instanceof Effect.Failed failure) {
-            throw whyDropped(failure.error());
+            throw droppedError(failure.error());
         } else {
             complete = true;
         }
@@ -391,7 +391,7 @@ public final class FetchReader implements BatchSource {
     }
 
     /** Data that is nowhere was lost, or dropped on purpose: only the masters know. */
-    private HoldfastException whyDropped(HoldfastException error) {
+    private HoldfastException droppedError(HoldfastException error) {
         if (error.status() == Status.DATA_LOST) {
             try {
                 masters.getManifest(key, 0, false);

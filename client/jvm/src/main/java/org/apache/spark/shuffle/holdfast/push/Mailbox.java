@@ -32,7 +32,7 @@ final class Mailbox {
     private boolean finishing;
     /** How many batches were made for the frames that were handed over; known at the end. */
     private long batches;
-    private boolean toldOfTheEnd;
+    private boolean reportedTheEnd;
     private boolean aborted;
     private boolean started;
     /** Nothing more is taken from here. */
@@ -216,8 +216,8 @@ final class Mailbox {
         if (found == null) {
             found = answers.pollFirst();
         }
-        if (found == null && finishing && !toldOfTheEnd) {
-            toldOfTheEnd = true;
+        if (found == null && finishing && !reportedTheEnd) {
+            reportedTheEnd = true;
             found = FINISHED;
         }
         return found;
@@ -230,12 +230,12 @@ final class Mailbox {
 
     /** Whether `next` has something. */
     synchronized boolean hasNews() {
-        return aborted || !fresh.isEmpty() || !answers.isEmpty() || (finishing && !toldOfTheEnd);
+        return aborted || !fresh.isEmpty() || !answers.isEmpty() || (finishing && !reportedTheEnd);
     }
 
     /** Whether the task has told of the end, so that only the masters can bring news, or an abort. */
     synchronized boolean isFinished() {
-        return toldOfTheEnd;
+        return reportedTheEnd;
     }
 
     /** Where news wake the pusher from now on. */

@@ -46,11 +46,11 @@ public enum Codec {
         }
 
         @Override
-        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
+        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int bytesMax, int level) {
             if (dst.hasArray()) {
-                return Lz4.COMPRESSOR.compress(src, off, len, dst.array(), dst.arrayOffset() + at, room);
+                return Lz4.COMPRESSOR.compress(src, off, len, dst.array(), dst.arrayOffset() + at, bytesMax);
             }
-            return Lz4.COMPRESSOR.compress(ByteBuffer.wrap(src), off, len, dst, at, room);
+            return Lz4.COMPRESSOR.compress(ByteBuffer.wrap(src), off, len, dst, at, bytesMax);
         }
 
         @Override
@@ -82,8 +82,8 @@ public enum Codec {
         }
 
         @Override
-        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
-            return ZstdContexts.compress(src, off, len, dst, at, room, level);
+        int block(byte[] src, int off, int len, ByteBuffer dst, int at, int bytesMax, int level) {
+            return ZstdContexts.compress(src, off, len, dst, at, bytesMax, level);
         }
 
         @Override
@@ -182,7 +182,7 @@ public enum Codec {
     }
 
     /** One block or frame of compressed bytes, absolute; only for codecs that compress. */
-    int block(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
+    int block(byte[] src, int off, int len, ByteBuffer dst, int at, int bytesMax, int level) {
         throw new UnsupportedOperationException(name());
     }
 

@@ -30,12 +30,12 @@ final class ZstdContexts {
     }
 
     /** Compress into {@code dst} at an absolute offset; return how many bytes that took. */
-    static int compress(byte[] src, int off, int len, ByteBuffer dst, int at, int room, int level) {
+    static int compress(byte[] src, int off, int len, ByteBuffer dst, int at, int bytesMax, int level) {
         ZstdContexts mine = take();
         try {
             mine.level(level);
             if (dst.hasArray()) {
-                return mine.compressor.compressByteArray(dst.array(), dst.arrayOffset() + at, room, src, off, len);
+                return mine.compressor.compressByteArray(dst.array(), dst.arrayOffset() + at, bytesMax, src, off, len);
             }
             byte[] scratch = mine.scratch(bound(len));
             int written = mine.compressor.compressByteArray(scratch, 0, scratch.length, src, off, len);

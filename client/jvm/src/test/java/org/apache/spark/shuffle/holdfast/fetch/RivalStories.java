@@ -67,7 +67,7 @@ final class RivalStories {
         bounded();
         eitherMayFail();
         endsDecide();
-        failuresAreTold();
+        failuresAreReported();
         credit();
     }
 
@@ -202,7 +202,7 @@ final class RivalStories {
         Check.equal(core.late(2), List.of());
     }
 
-    private static void failuresAreTold() {
+    private static void failuresAreReported() {
         for (int status : new int[] {Status.UNAVAILABLE, Status.BUSY, Status.DISK_FAILED, Status.CORRUPT}) {
             Reported reported = new Reported();
             Fetch core = fetch(reported, 8, file(0, 1, 2));
