@@ -173,7 +173,7 @@ class PowerDisk(Disk):
         self._step()
         path = Path(path)
         made = super().make_folder(path)
-        if made and path.name != names.INDEX:
+        if made:
             self._folder(path.parent).changes.append({path.name: _Folder()})
         return made
 
