@@ -21,7 +21,7 @@ import pytest
 
 from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.system.locks import HeldError
-from holdfast.worker.storage.env.interfaces import Change, Files, Handle, Indexes, IndexFullError, OpenIndex
+from holdfast.worker.storage.env.interfaces import Files, Handle, IndexChange, Indexes, IndexFullError, OpenIndex
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.env.system_index import SystemIndexes
 from tests.sim.clock import VirtualLoop
@@ -412,7 +412,7 @@ class Pages:
         rng = self.rng
         if rng.random() < 0.5:
             puts = [(self.key(), rng.randbytes(rng.choice((0, 4, 900)))) for _ in range(rng.randrange(6))]
-            change = Change(puts, [self.key() for _ in range(rng.randrange(2))], [self.key()][: rng.randrange(2)])
+            change = IndexChange(puts, [self.key() for _ in range(rng.randrange(2))], [self.key()][: rng.randrange(2)])
             self.index.commit(change)
             return None
         start = self.key()
@@ -475,10 +475,10 @@ def test_an_index_is_old_or_new_behind_a_crash_never_half() -> None:
     def story(world: World, *, how: str) -> object:
         world.files.make_folder("/d/i")
         index = world.indexes.open("/d/i", MAP_BYTES)
-        index.commit(Change([(b"a", b"1"), (b"b", b"1")]))
+        index.commit(IndexChange([(b"a", b"1"), (b"b", b"1")]))
         world.files.sync_folder("/d")
         world.files.sync_folder("/d/i")
-        change = Change([(b"a", b"2"), (b"b", b"2")])
+        change = IndexChange([(b"a", b"2"), (b"b", b"2")])
         if how == "dies":
             world.process.armed = 0
             with pytest.raises(KilledError):
@@ -508,16 +508,16 @@ def test_an_index_is_full_damaged_and_older() -> None:
     world.files.make_folder("/d/i")
     index = world.indexes.open("/d/i", 40_000)
     with pytest.raises(IndexFullError):
-        index.commit(Change([(b"big", bytes(20_000))]))
+        index.commit(IndexChange([(b"big", bytes(20_000))]))
     index.enlarge(MAP_BYTES)
-    index.commit(Change([(b"big", bytes(20_000))]))
-    index.commit(Change([(b"small", b"1")]))
+    index.commit(IndexChange([(b"big", bytes(20_000))]))
+    index.commit(IndexChange([(b"small", b"1")]))
     file = world.disks.find("/d/i/data.mdb")
     assert isinstance(file, File)
     assert file.index.go_back(world.rng)
     with index.reading() as found:
         assert found.get(b"small") is None
-    index.commit(Change([(b"small", b"1")]))
+    index.commit(IndexChange([(b"small", b"1")]))
     assert file.flip(world.rng)
     with pytest.raises(LmdbDamagedError), index.reading() as found:
         list(found.below(b""))

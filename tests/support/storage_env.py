@@ -8,11 +8,11 @@ from typing import Any
 
 from holdfast.worker.storage import check
 from holdfast.worker.storage.env.interfaces import (
-    Change,
     Checks,
     Env,
     Files,
     Handle,
+    IndexChange,
     Name,
     OpenIndex,
     Snapshot,
@@ -47,7 +47,7 @@ class _Index:
     def reading(self) -> AbstractContextManager[Snapshot]:
         return self._inner.reading()
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: IndexChange) -> None:
         self._disk.commit_at(self._path, lambda: self._inner.commit(change))
 
     def enlarge(self, map_bytes: int) -> None:

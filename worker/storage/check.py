@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck, PageCounts
 from holdfast.worker.storage import names
-from holdfast.worker.storage.env.interfaces import Entry, Files, Kind
+from holdfast.worker.storage.env.interfaces import Files, FolderEntry, Kind
 from holdfast.worker.storage.env.system_files import SystemFiles, end_at_once
 
 #: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
@@ -149,7 +149,7 @@ def list_data(files: Files, root: str) -> DataReport:
     return report
 
 
-def _is_sealed(entry: Entry) -> bool:
+def _is_sealed(entry: FolderEntry) -> bool:
     return entry.name.endswith(names.SEALED_SUFFIXES)
 
 

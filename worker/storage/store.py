@@ -31,7 +31,7 @@ from holdfast.worker.storage.disks.monitor import Monitor
 from holdfast.worker.storage.engine.answers import SealedError, failed_copy, not_sealed, unknown_file
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.forgetting import Forgetting
-from holdfast.worker.storage.engine.owner import Owner, Threads
+from holdfast.worker.storage.engine.owner import DirectoryThreads, Owner
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Executor, Future
@@ -90,7 +90,7 @@ def open_store(pending: Pending) -> Store:
             identity=one.identity or new_identity(settings, uid, env.machine.token(16)),
             env=env,
             # Its own, so that a disk that hangs holds up no other one.
-            threads=Threads(
+            threads=DirectoryThreads(
                 env.threads.pool(settings.sync_threads, "holdfast-sync"),
                 env.threads.pool(1, "holdfast-lane"),
                 owner,

@@ -12,9 +12,9 @@ from weakref import WeakValueDictionary
 from holdfast.common.system.locks import HeldError
 from holdfast.worker.storage.env.interfaces import (
     Data,
-    Entry,
     Files,
     FileSystem,
+    FolderEntry,
     Handle,
     Kind,
     Name,
@@ -358,13 +358,13 @@ class SimFiles(Files):
     def names(self, folder: Name) -> list[str]:
         return [entry.name for entry in self.entries(folder)]
 
-    def entries(self, folder: Name) -> list[Entry]:
+    def entries(self, folder: Name) -> list[FolderEntry]:
         found = self._disks.folder(str(folder))
         self._looks(found.device, str(folder))
         entries = self._disks.folder(str(folder)).entries
-        return [Entry(name, _kind(node)) for name, node in sorted(entries.items())]
+        return [FolderEntry(name, _kind(node)) for name, node in sorted(entries.items())]
 
-    def sizes(self, folder: Name, wanted: Callable[[Entry], bool]) -> list[tuple[Entry, int]]:
+    def sizes(self, folder: Name, wanted: Callable[[FolderEntry], bool]) -> list[tuple[FolderEntry, int]]:
         entries = self.entries(folder)
         nodes = self._disks.folder(str(folder)).entries
         return [(entry, _size(nodes[entry.name]) if wanted(entry) else 0) for entry in entries]

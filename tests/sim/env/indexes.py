@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.worker.storage.env.interfaces import Change, IndexFailedError, IndexFullError, Name, Snapshot
+from holdfast.worker.storage.env.interfaces import IndexChange, IndexFailedError, IndexFullError, Name, Snapshot
 from tests.sim.env.disks import Disks, File, Folder, error
 from tests.sim.env.process import Process
 
@@ -39,7 +39,7 @@ class Table:
             self._order = sorted(self.items)
         return self._order
 
-    def changed(self, change: Change) -> Table:
+    def changed(self, change: IndexChange) -> Table:
         """The state behind a transaction."""
         items = dict(self.items)
         for start in change.removes_below:
@@ -155,7 +155,7 @@ class SimIndex:
             raise LmdbDamagedError("the index cannot be read: Input/output error")
         yield SimSnapshot(self._contents)
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: IndexChange) -> None:
         while self._writing and self._process.threads is not None:
             self._process.threads.let_others()
         self._writing = True
@@ -164,7 +164,7 @@ class SimIndex:
         finally:
             self._writing = False
 
-    def _commit(self, change: Change) -> None:
+    def _commit(self, change: IndexChange) -> None:
         process, device, rng = self._process, self._file.device, self._process.rng
         dies = process.step(device)
         if self._broken:

@@ -40,7 +40,7 @@ class Measured(NamedTuple):
     used: int
 
 
-class Seen(NamedTuple):
+class DirectoryObservation(NamedTuple):
     """What a look at a directory found."""
 
     #: None if that could not be told
@@ -95,7 +95,7 @@ class Condition:
 
     # what is seen, in any thread, and taken in, on the loop
 
-    def see(self, used_bytes: int) -> Seen:
+    def see(self, used_bytes: int) -> DirectoryObservation:
         """See whether the directory is still there, how large its file system is and what is free. Blocks. So much our
         files took before that."""
         gone, why = None, ""
@@ -104,11 +104,13 @@ class Condition:
         except OSError as error:  # a file system that shut itself down, or lost its server
             why = f"cannot be read: {error}"
         try:
-            return Seen(gone, Measured(*self._files.file_system(self._root), used_bytes), why)
+            return DirectoryObservation(gone, Measured(*self._files.file_system(self._root), used_bytes), why)
         except OSError as error:
-            return Seen(gone, Measured(0, 0, used_bytes), why or ("" if gone else f"cannot be read: {error}"))
+            return DirectoryObservation(
+                gone, Measured(0, 0, used_bytes), why or ("" if gone else f"cannot be read: {error}")
+            )
 
-    def saw(self, seen: Seen) -> None:
+    def saw(self, seen: DirectoryObservation) -> None:
         """Take that in; what cannot be told isolates the directory, and what was known stands."""
         self._gone = self._gone if seen.gone is None else seen.gone
         self.measured = seen.measured

@@ -23,7 +23,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth, Outcome
 from holdfast.worker.storage import names
-from holdfast.worker.storage.disks.condition import GONE, Seen
+from holdfast.worker.storage.disks.condition import GONE, DirectoryObservation
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.futures import Executor, Future, wait
 from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
@@ -83,7 +83,7 @@ def _write_and_read(env: Env, path: Path) -> bool:
             files.remove(path)
 
 
-def _measure(directory: StorageDirectory, used_bytes: int) -> Seen | None:
+def _measure(directory: StorageDirectory, used_bytes: int) -> DirectoryObservation | None:
     try:
         return directory.condition.see(used_bytes)
     except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
@@ -91,7 +91,9 @@ def _measure(directory: StorageDirectory, used_bytes: int) -> Seen | None:
         return None
 
 
-def _probe(env: Env, directory: StorageDirectory, used_bytes: int, *, thorough: bool) -> tuple[Result, Seen | None]:
+def _probe(
+    env: Env, directory: StorageDirectory, used_bytes: int, *, thorough: bool
+) -> tuple[Result, DirectoryObservation | None]:
     began_ns = env.clock.now_ns()
     seen = None
     try:
@@ -115,7 +117,7 @@ class _Device:
         self._env = env
         self._interval_seconds = interval_seconds
         self._pool: Executor | None = None
-        self._running: Future[tuple[StorageDirectory, Result | None, Seen | None]] | None = None
+        self._running: Future[tuple[StorageDirectory, Result | None, DirectoryObservation | None]] | None = None
         #: those whose turn is still to come, and whether they are probed
         self._turns: deque[StorageDirectory] = deque()
         self._probes = False
@@ -152,7 +154,7 @@ class _Device:
 
     def _work(
         self, directory: StorageDirectory, used_bytes: int, *, probes: bool, thorough: bool
-    ) -> tuple[StorageDirectory, Result | None, Seen | None]:
+    ) -> tuple[StorageDirectory, Result | None, DirectoryObservation | None]:
         """In the thread."""
         if probes:
             return directory, *_probe(self._env, directory, used_bytes, thorough=thorough)
@@ -168,7 +170,7 @@ class _Device:
         if self._turns:
             self._next()
 
-    def _ended(self, directory: StorageDirectory, result: Result | None, seen: Seen | None) -> None:
+    def _ended(self, directory: StorageDirectory, result: Result | None, seen: DirectoryObservation | None) -> None:
         if seen is not None:
             directory.condition.saw(seen)
         if result is None:

@@ -23,7 +23,7 @@ from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.disks.condition import Condition
 from holdfast.worker.storage.engine.directory_room import DirectoryRoom
 from holdfast.worker.storage.engine.folders import Folders, remove_folders
-from holdfast.worker.storage.engine.owner import Threads
+from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob
 from holdfast.worker.storage.engine.sealing import Sealer, SealJob
@@ -99,7 +99,7 @@ class StorageDirectory:
         lock: object,
         env: Env,
         index: Index,
-        threads: Threads,
+        threads: DirectoryThreads,
         tables: Tables,
         writers: OpenFiles,
         starts: Starts,

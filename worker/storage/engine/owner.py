@@ -72,7 +72,7 @@ class Owner:
             self(act)
 
 
-class Threads(NamedTuple):
+class DirectoryThreads(NamedTuple):
     """Where the work of one directory runs."""
 
     #: syncs and seals

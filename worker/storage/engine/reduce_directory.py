@@ -23,7 +23,7 @@ from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.engine.directory_room import DirectoryRoom
 from holdfast.worker.storage.engine.folders import Folders, Unsynced
-from holdfast.worker.storage.engine.owner import Threads
+from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.reduce_seal import ReduceSealer, ReduceSealJob, SealWork, mark_failed
 from holdfast.worker.storage.engine.rounds import Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
@@ -53,7 +53,7 @@ class ReduceDirectory:
         env: Env,
         index: Index,
         folders: Folders,
-        threads: Threads,
+        threads: DirectoryThreads,
         writers: OpenFiles,
         incarnation: Incarnation,
         boot_id: bytes,

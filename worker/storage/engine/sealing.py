@@ -25,7 +25,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import MapSealed
 from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.folders import Folders, Unsynced, sync_folders
-from holdfast.worker.storage.engine.owner import Threads
+from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.writer import MapFileWriter, answer_of
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files, Handle
@@ -91,7 +91,7 @@ class Sealer:
         env: Env,
         folders: Folders,
         index: Index,
-        threads: Threads,
+        threads: DirectoryThreads,
         sealed: Callable[[SealJob], None],
         failed: Callable[[MapFileWriter, Exception, Callable[[], None]], None],
     ) -> None:

@@ -62,7 +62,7 @@ class Stat(NamedTuple):
     inode: int
 
 
-class Entry(NamedTuple):
+class FolderEntry(NamedTuple):
     """A name in a folder."""
 
     name: str
@@ -220,11 +220,11 @@ class Files(ABC):
         """The names in a folder, in any order. Raises FileNotFoundError, NotADirectoryError, OSError."""
 
     @abstractmethod
-    def entries(self, folder: Name) -> list[Entry]:
+    def entries(self, folder: Name) -> list[FolderEntry]:
         """The same with what they stand for."""
 
     @abstractmethod
-    def sizes(self, folder: Name, wanted: Callable[[Entry], bool]) -> list[tuple[Entry, int]]:
+    def sizes(self, folder: Name, wanted: Callable[[FolderEntry], bool]) -> list[tuple[FolderEntry, int]]:
         """The entries of a folder, which is no link, with the lengths of those that are wanted; 0 for others."""
 
     @abstractmethod
@@ -280,7 +280,7 @@ class Files(ABC):
         return self.open(path, write=True)
 
 
-class Change(NamedTuple):
+class IndexChange(NamedTuple):
     """One transaction of an index, as a value: first what goes, then what comes."""
 
     puts: Sequence[tuple[bytes, bytes]] = ()
@@ -309,7 +309,7 @@ class OpenIndex(Protocol):
     def reading(self) -> AbstractContextManager[Snapshot]:
         """A snapshot for a few lookups; keep it short, never wait inside. The map does not grow meanwhile."""
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: IndexChange) -> None:
         """Carry out a transaction, synced: all of it, or nothing. One at a time. Raises IndexFullError if the map is
         too small, OSError ENOSPC if the disk is full, IndexFailedError."""
 
@@ -340,7 +340,7 @@ class Lock(AbstractContextManager[object], Protocol):
     """Held by one thread at a time."""
 
 
-class Event(Protocol):
+class ThreadEvent(Protocol):
     """What threads wait for."""
 
     def set(self) -> None:
@@ -372,11 +372,11 @@ class Threads(Protocol):
     def lock(self) -> Lock:
         """For what threads share nevertheless."""
 
-    def event(self) -> Event:
+    def event(self) -> ThreadEvent:
         """One that has not come."""
 
 
-class Clock(Protocol):
+class ClockSource(Protocol):
     """Time that only goes on, from any beginning."""
 
     def now_ns(self) -> int:
@@ -419,6 +419,6 @@ class Env(NamedTuple):
     files: Files
     indexes: Indexes
     threads: Threads
-    clock: Clock
+    clock: ClockSource
     machine: Machine
     checks: Checks

@@ -14,7 +14,17 @@ from pathlib import Path
 from holdfast.common.system import links, locks
 from holdfast.common.system.links import NO_LINK
 from holdfast.common.system.modes import FILE_MODE, FOLDER_MODE
-from holdfast.worker.storage.env.interfaces import GATHER_MAX, Data, Entry, Files, FileSystem, Handle, Kind, Name, Stat
+from holdfast.worker.storage.env.interfaces import (
+    GATHER_MAX,
+    Data,
+    Files,
+    FileSystem,
+    FolderEntry,
+    Handle,
+    Kind,
+    Name,
+    Stat,
+)
 
 _SYNC_FILE_RANGE_WRITE = 2
 _CREATE = os.O_RDWR | os.O_CREAT | os.O_EXCL | NO_LINK
@@ -65,12 +75,12 @@ def _kind(mode: int) -> Kind:
     return Kind.LINK if stat.S_ISLNK(mode) else Kind.OTHER
 
 
-def _entry(found: os.DirEntry[str]) -> Entry:
+def _entry(found: os.DirEntry[str]) -> FolderEntry:
     if found.is_file(follow_symlinks=False):
-        return Entry(found.name, Kind.FILE)
+        return FolderEntry(found.name, Kind.FILE)
     if found.is_dir(follow_symlinks=False):
-        return Entry(found.name, Kind.FOLDER)
-    return Entry(found.name, Kind.LINK if found.is_symlink() else Kind.OTHER)
+        return FolderEntry(found.name, Kind.FOLDER)
+    return FolderEntry(found.name, Kind.LINK if found.is_symlink() else Kind.OTHER)
 
 
 class SystemFiles(Files):
@@ -221,11 +231,11 @@ class SystemFiles(Files):
     def names(self, folder: Name) -> list[str]:
         return os.listdir(folder)
 
-    def entries(self, folder: Name) -> list[Entry]:
+    def entries(self, folder: Name) -> list[FolderEntry]:
         with os.scandir(folder) as found:
             return [_entry(one) for one in found]
 
-    def sizes(self, folder: Name, wanted: Callable[[Entry], bool]) -> list[tuple[Entry, int]]:
+    def sizes(self, folder: Name, wanted: Callable[[FolderEntry], bool]) -> list[tuple[FolderEntry, int]]:
         found = []
         with _opened(str(folder)) as fd, os.scandir(fd) as listed:  # by descriptor: a path would be walked for each
             for one in listed:

@@ -12,7 +12,7 @@ import lmdb
 
 from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.system.modes import FILE_MODE
-from holdfast.worker.storage.env.interfaces import Change, IndexFailedError, IndexFullError, Name, Snapshot
+from holdfast.worker.storage.env.interfaces import IndexChange, IndexFailedError, IndexFullError, Name, Snapshot
 
 _READERS_MAX = 64
 
@@ -83,7 +83,7 @@ class SystemIndex:
             except lmdb.Error as error:
                 raise _unreadable(error) from error
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: IndexChange) -> None:
         with self._writer:
             self._indexes.before_commit(self._path)
             try:
@@ -111,7 +111,7 @@ class SystemIndex:
             self._environment.close()
 
 
-def _carry_out(transaction: lmdb.Transaction, change: Change) -> None:
+def _carry_out(transaction: lmdb.Transaction, change: IndexChange) -> None:
     if change.removes_below:
         cursor = transaction.cursor()
         for start in change.removes_below:

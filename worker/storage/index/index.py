@@ -29,7 +29,7 @@ from holdfast.common.errors import NoRoomError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.worker.storage.env.interfaces import Change, Env, IndexFullError, Snapshot
+from holdfast.worker.storage.env.interfaces import Env, IndexChange, IndexFullError, Snapshot
 from holdfast.worker.storage.index.records import (
     HEAD,
     INLINE_BYTES_MAX,
@@ -173,7 +173,7 @@ class Index:
 
     # writing
 
-    def commit(self, change: Change) -> None:
+    def commit(self, change: IndexChange) -> None:
         """Carry out one synced transaction; grows the map as needed.
 
         Raises NoRoomError if the map may not grow further, OSError if the disk fails.
@@ -202,7 +202,7 @@ class Index:
 
     def put_items(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Store records, all in one transaction."""
-        self.commit(Change(protected(items)))
+        self.commit(IndexChange(protected(items)))
 
     def put(self, key: bytes, value: bytes) -> None:
         """Store a record of another space."""
@@ -214,11 +214,11 @@ class Index:
 
     def remove_logs(self, incarnations: Iterable[int]) -> None:
         """The push logs of these may go."""
-        self.commit(Change(removes=[_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]))
+        self.commit(IndexChange(removes=[_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]))
 
     def remove_file(self, key: MapFileKey) -> None:
         encoded = encode_key(key)
-        self.commit(Change(removes_below=[space + encoded for space in (FILE_SPACE, REGION_SPACE)]))
+        self.commit(IndexChange(removes_below=[space + encoded for space in (FILE_SPACE, REGION_SPACE)]))
 
     def remove_data(self, key: DataKey, epochs: Iterable[EpochKey], *, away: bool = False) -> None:
         """A sealed partition or pack file with these epochs was moved to another directory; `away`: what this one may
@@ -226,16 +226,16 @@ class Index:
         encoded = [encode_epoch_key(epoch) for epoch in epochs]
         starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
         spaces = (DATA_SPACE, AWAY_SPACE) if away else (DATA_SPACE,)
-        self.commit(Change(removes_below=[*[space + encode_data_key(key) for space in spaces], *starts]))
+        self.commit(IndexChange(removes_below=[*[space + encode_data_key(key) for space in spaces], *starts]))
 
     def set_away(self, record: DataRecord, token: bytes) -> None:
         """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""
         gone = DATA_SPACE + encode_data_key(record.key)
-        self.commit(Change(protected(data_items(record, token)), removes=[gone]))
+        self.commit(IndexChange(protected(data_items(record, token)), removes=[gone]))
 
     def remove_shuffle(self, key: ShuffleKey) -> None:
         spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE, AWAY_SPACE)
-        self.commit(Change(removes_below=[space + encode_shuffle(key) for space in spaces]))
+        self.commit(IndexChange(removes_below=[space + encode_shuffle(key) for space in spaces]))
 
     # reading
 

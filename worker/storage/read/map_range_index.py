@@ -29,7 +29,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.worker.storage.engine.owner import Owner
 from holdfast.worker.storage.env.futures import Executor, Future
-from holdfast.worker.storage.env.interfaces import Env, Event, Files, Handle
+from holdfast.worker.storage.env.interfaces import Env, Files, Handle, ThreadEvent
 from holdfast.worker.storage.index.reduce_records import ChunkRow
 from holdfast.worker.storage.read.loans import Loan, leaves_enough
 
@@ -212,7 +212,7 @@ def build(
 
 
 def _build(
-    files: Files, path: Path, rows: Sequence[ChunkRow], loan: Loan | None, unwanted: Event
+    files: Files, path: Path, rows: Sequence[ChunkRow], loan: Loan | None, unwanted: ThreadEvent
 ) -> MapRangeIndex | None:
     """The same in a thread: what fails is told of, and there is no view."""
     try:
@@ -234,7 +234,7 @@ class MapRangeIndexes:
         #: by key; None: asked for once, is being made, or cannot be made
         self._views: OrderedDict[ViewKey, MapRangeIndex | None] = OrderedDict()
         #: those that are being made, with what ends that
-        self._building: dict[ViewKey, Event] = {}
+        self._building: dict[ViewKey, ThreadEvent] = {}
         self._hopeless: set[ViewKey] = set()
         self._pool: Executor | None = None
 
@@ -257,7 +257,7 @@ class MapRangeIndexes:
             done.add_done_callback(lambda done: self._owner(partial(self._built, key, unwanted, done)))
         return view
 
-    def _built(self, key: ViewKey, unwanted: Event, done: Future[MapRangeIndex | None]) -> None:
+    def _built(self, key: ViewKey, unwanted: ThreadEvent, done: Future[MapRangeIndex | None]) -> None:
         if self._building.get(key) is not unwanted or done.cancelled():
             return  # forgotten meanwhile
         del self._building[key]

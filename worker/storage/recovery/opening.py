@@ -17,7 +17,7 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.dfs.away_note import DfsNotes
 from holdfast.worker.storage.engine.directory import StorageDirectory, Tables
-from holdfast.worker.storage.engine.owner import Threads
+from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
@@ -186,7 +186,7 @@ def open_directory(
     *,
     identity: Identity,
     env: Env,
-    threads: Threads,
+    threads: DirectoryThreads,
     writers: OpenFiles,
     starts: Starts,
     settings: StoreSettings,

@@ -28,7 +28,7 @@ from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.owner import Owner
 from holdfast.worker.storage.env.futures import Executor, Future
-from holdfast.worker.storage.env.interfaces import Env, Event, Files
+from holdfast.worker.storage.env.interfaces import Env, Files, ThreadEvent
 from holdfast.worker.storage.index.footers import read_data_footer
 from holdfast.worker.storage.index.index import Index, data_items
 from holdfast.worker.storage.index.records import encode_shuffle
@@ -82,7 +82,7 @@ class FileMove:
     #: it is on the DFS and being recorded: not before that can it be left alone by who drops it
     recording: bool = False
     #: set when it is not
-    unwanted: Event = field(kw_only=True)
+    unwanted: ThreadEvent = field(kw_only=True)
     #: it has ended
     done: Future[None] = field(default_factory=Future)
 
@@ -397,7 +397,7 @@ def _take_in(files: Files, index: Index, new: Path, final: Path, folders: Unsync
         raise
 
 
-def _copy_bytes(files: Files, path: Path, new: Path, unwanted: Event) -> None:
+def _copy_bytes(files: Files, path: Path, new: Path, unwanted: ThreadEvent) -> None:
     """In a thread."""
     source = files.open(path)
     files.remove(new)

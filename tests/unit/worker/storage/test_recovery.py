@@ -16,7 +16,7 @@ from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
-from holdfast.worker.storage.env.interfaces import Change, FileSystem, Handle, Name
+from holdfast.worker.storage.env.interfaces import FileSystem, Handle, IndexChange, Name
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.identity import VERSION
 from holdfast.worker.storage.index.index import Index
@@ -264,13 +264,13 @@ def test_a_record_that_rots_while_serving_is_read_from_the_footer(root):
     """A damaged or vanished index record of a running store is replaced by the footer, without a wrong answer."""
     store = open_store(root)
     directory = store._directories[0]
-    directory.index.commit(Change(removes=[b"F" + encode_key(KEY)]))
+    directory.index.commit(IndexChange(removes=[b"F" + encode_key(KEY)]))
     long_key = CONTENTS[1].key
     with directory.index._open.reading() as snapshot:
         found = snapshot.first(b"R" + encode_key(long_key))
     assert found is not None
     victim, value = found
-    directory.index.commit(Change([(victim, value[:-1] + b"?")]))
+    directory.index.commit(IndexChange([(victim, value[:-1] + b"?")]))
     assert_all_readable(store)
     store.close()
 
