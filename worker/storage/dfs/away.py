@@ -247,7 +247,7 @@ class Away:
                 self.store.remove_folder(worker_folder(self._cluster_id, shuffle, self._worker_uid))
                 self.store.remove_if_empty(shuffle_folder(self._cluster_id, shuffle))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is told of, and tried again
-                log_event(LogEvent.DFS_FILES_LEFT, shuffle=shuffle, why=error)
+                log_event(LogEvent.DFS_FILES_LEFT, shuffle=shuffle, reason=error)
                 with self._guard:
                     self._removing = False
                 return

@@ -127,7 +127,7 @@ class DfsHealth:
             self._since = self._since if before else began
             if now - self._told_at >= TELL_SECONDS:
                 self._told_at = now
-                log_event(LogEvent.DFS_FAILING, dfs=self.url, seconds=int(now - self._since), why=problem)
+                log_event(LogEvent.DFS_FAILING, dfs=self.url, seconds=int(now - self._since), reason=problem)
         elif before:
             self._told_at = -math.inf
             log_event(LogEvent.DFS_RECOVERED, dfs=self.url, seconds=int(now - self._since), was=before)

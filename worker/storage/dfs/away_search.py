@@ -85,7 +85,7 @@ class AwaySearch:
                 self.search()
             except (OSError, HoldfastError) as error:
                 if not self.problem and not self._closing.is_set():
-                    log_event(LogEvent.DFS_SEARCH_FAILED, why=error)
+                    log_event(LogEvent.DFS_SEARCH_FAILED, reason=error)
                 self.problem = str(error)
             except Exception as error:  # noqa: BLE001 - a bug must not end what a start waits for without a word
                 log_event(LogEvent.DFS_SEARCH_INTERNAL_ERROR, trace=error)
@@ -116,7 +116,7 @@ class AwaySearch:
             record = self._away.footer(key, token, size)
         except (CorruptError, FileNotFoundError) as error:
             self.damaged += 1
-            log_event(LogEvent.DFS_FILE_DAMAGED, file=key, why=error)
+            log_event(LogEvent.DFS_FILE_DAMAGED, file=key, reason=error)
             return
         epochs = tuple([one for one in record.epochs if not self._has(one[0])])
         if not epochs:

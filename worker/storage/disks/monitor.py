@@ -268,4 +268,4 @@ class Monitor:
         if state is not self._shown[id(directory)]:
             self._shown[id(directory)] = state
             event = LogEvent.DIRECTORY_RECOVERED if state is DirectoryHealth.WELL else LogEvent.DIRECTORY_FAILING
-            log_event(event, directory=directory.root_text, state=state.value, why=directory.problem)
+            log_event(event, directory=directory.root_text, state=state.value, reason=directory.problem)

@@ -42,7 +42,7 @@ class Owner:
         try:
             self._on_loop(lambda: _guarded(act))
         except RuntimeError as error:  # the loop has ended, and with it everybody who could ask
-            log_event(LogEvent.STORAGE_RESULT_UNUSED, why=error)
+            log_event(LogEvent.STORAGE_RESULT_UNUSED, reason=error)
 
     def _run_waiting(self) -> None:
         while True:

@@ -218,7 +218,7 @@ def _build(
     try:
         return build(files, path, rows, loan, lambda: not unwanted.is_set())
     except (OSError, CorruptError) as error:
-        log_event(LogEvent.VIEW_FAILED, path=path, why=error)
+        log_event(LogEvent.VIEW_FAILED, path=path, reason=error)
         return None
 
 

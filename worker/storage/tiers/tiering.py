@@ -309,10 +309,10 @@ class Tiering:
                 self.counts.failed += not move.full
                 file.not_before = self._now + PAUSE_SECONDS
                 if not move.full and not move.unusable:
-                    log_event(LogEvent.FILE_MOVE_FAILED, why=move.problem)
+                    log_event(LogEvent.FILE_MOVE_FAILED, reason=move.problem)
                 continue
             if move.remains:
-                log_event(LogEvent.FILE_SOURCE_LEFT, why=move.remains)
+                log_event(LogEvent.FILE_SOURCE_LEFT, reason=move.remains)
             self.counts.files += 1
             self.counts.bytes += move.size_bytes
             if move.target is None:
