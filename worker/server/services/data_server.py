@@ -179,7 +179,7 @@ class DataServer:
         if self._roles.pop(connection.number, Role.CLIENT) is Role.CLIENT:
             self._clients.give(caller.subject if caller is not None else b"", 1)
         in_parts(
-            partial(self.maps.lost, connection),
+            partial(self.maps.files.lost, connection.number, time.monotonic_ns()),
             partial(self.pushes.lost, connection),
             partial(self.streams.lost, connection),
         )
@@ -198,7 +198,7 @@ class DataServer:
     def accept(self, yes: bool, why_not: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
         if not self._ending:
-            self.maps.accept(yes, why_not)
+            self.maps.files.closed_because = "" if yes else why_not
             self.pushes.accept(yes, why_not)
 
     def end(self, why: str) -> None:
@@ -209,7 +209,7 @@ class DataServer:
 
     def drain(self, yes: bool) -> None:
         """Serve, but take nothing new, or take it again."""
-        self.maps.drain(yes)
+        self.maps.files.drain(yes)
         self.pushes.drain(yes)
 
     @property

@@ -391,14 +391,14 @@ class PushService:
 
     def _seal_drained(self) -> None:
         if self.reduce.draining:  # those that could not be sealed before, too
-            self._seals.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_states())
 
     def _look_at_rooms(self) -> None:
         """Move what should move, and split what is on disks that are full or not well."""
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
-            self._seals.seal_split(self.reduce.split_in(directory))
+            self._seals.seal_split(self.reduce.split_states(directory))
         rooms = [space.room if space is not None else 0 for space in spaces]
         self._until_look = look_after_bytes(rooms)
         self.reduce.set_rooms([room > 0 for room in rooms])
@@ -444,7 +444,7 @@ class PushService:
         """Split everything open, seal it and take no new epochs, or go back to normal."""
         self.reduce.drain(yes)
         if yes:
-            self._seals.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_states())
 
 
 def check_sizes(request: Push, size: int) -> None:
