@@ -12,6 +12,7 @@ Called by the mains, the CLI and the local cluster.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
@@ -285,7 +286,7 @@ class TiersSection:
             raise ConfigError(
                 "reviewer_hard must be at most reviewer_soft: nothing begins below it, everything above soft"
             )
-        if self.lrfu_attenuation < 2:
+        if not 2 <= self.lrfu_attenuation < math.inf:
             raise ConfigError("lrfu_attenuation must be 2 or more, or reads hardly fade")
         self._check_watermarks()
         if self.range < 1:
