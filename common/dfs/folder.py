@@ -1,9 +1,9 @@
 """A store in a local folder, as pyarrow's file system sees it: nothing in it leads out of it.
 
-Rules: of every path the parts below the store's folder are looked at, and a symbolic link among them is an error: what
-a link names is no part of the store, and is neither read nor removed. The folder itself may be reached by one. Each
-method blocks as pyarrow's does and raises what that raises, OSError for links. Called by store.py, in threads of
-calls.py.
+Rules: of every path the parts below the store's folder are looked at, and a symbolic link among them is an error, as a
+special file is: what a link names is no part of the store, and is neither read nor removed. The folder itself may be
+reached by one. Each method blocks as pyarrow's does and raises what that raises, OSError for those. Called by store.py,
+in threads of calls.py.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ from __future__ import annotations
 import os
 from typing import Any
 
-from holdfast.common.system.links import refuse_link
+from holdfast.common.system.links import refuse_foreign
 
 
 def remove_empty(path: str, base: str) -> None:
     """Remove a folder that has nothing in it. Raises OSError."""
-    refuse_link(path, base)
+    refuse_foreign(path, base)
     os.rmdir(path)
 
 
@@ -60,4 +60,4 @@ class LocalFolder:
         self._filesystem.move(source, target)
 
     def _check(self, path: str) -> None:
-        refuse_link(path, self._base)
+        refuse_foreign(path, self._base)

@@ -22,7 +22,7 @@ from typing import Any
 from holdfast.common.dfs.names import TEMPORARY_SUFFIX
 from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.system.files import make_folders, sync_directory
-from holdfast.common.system.links import make_anew, refuse_link
+from holdfast.common.system.links import make_anew, refuse_foreign
 
 
 def upload(kind: StoreKind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
@@ -43,7 +43,7 @@ def parts(source: Path, part_bytes: int) -> Iterator[bytes]:
 
 
 def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
-    refuse_link(str(target), str(root))
+    refuse_foreign(str(target), str(root))
     make_folders(target.parent, root)
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
     with os.fdopen(make_anew(temporary), "wb", buffering=0) as file:

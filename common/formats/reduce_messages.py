@@ -215,11 +215,11 @@ class Registered:
 
     shuffle: ShuffleKey
     #: worker and data address
-    places: list[tuple[WorkerId, str]]
+    workers: list[tuple[WorkerId, str]]
 
     def encode(self) -> bytes:
-        rows = b"".join([_WORKER.pack(worker) + pack_text(address) for worker, address in self.places])
-        return pack_shuffle(self.shuffle) + U32.pack(len(self.places)) + rows
+        rows = b"".join([_WORKER.pack(worker) + pack_text(address) for worker, address in self.workers])
+        return pack_shuffle(self.shuffle) + U32.pack(len(self.workers)) + rows
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -228,9 +228,9 @@ class Registered:
         (count,) = reader.unpack(U32)
         if count > ANNOUNCED_MAX:
             raise ProtocolError(f"REGISTERED: {count} workers, at most {ANNOUNCED_MAX} are allowed")
-        places = [(WorkerId(reader.unpack(_WORKER)[0]), reader.text()) for _ in range(count)]
+        workers = [(WorkerId(reader.unpack(_WORKER)[0]), reader.text()) for _ in range(count)]
         reader.end()
-        return cls(shuffle, places)
+        return cls(shuffle, workers)
 
 
 class SealedEpoch(NamedTuple):

@@ -1,9 +1,10 @@
-"""Symbolic links where servers keep data: they make none and follow none, whoever put them there.
+"""What servers do not keep: symbolic links, FIFOs, sockets and devices among their data, whoever put them there.
 
-Rules: a directory with one in it is not used: a server that starts looks through all of it. Only among a worker's data
-files one is left alone, as is whatever else lies there. In work files are opened without following, and what is made is
-made anew; a folder of a DFS is looked at from its base on for each call. A directory may be reached by a link, as it is
-configured. Called by the worker's store, the masters and the DFS's folder.
+Rules: a directory with one in it is not used: a server that starts looks through all of it. Only a link among a
+worker's data files is left alone, as is whatever else lies there. In work files are opened without following and
+without waiting for another end, and what is made is made anew; a folder of a DFS is looked at from its base on for each
+call. A directory may be reached by a link, as it is configured. Called by the worker's store, the masters and the DFS's
+folder.
 """
 
 from __future__ import annotations
@@ -16,46 +17,61 @@ from pathlib import Path
 
 from holdfast.common.system.modes import FILE_MODE
 
-#: Of whatever is opened where servers keep data.
-NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC
+#: Of whatever is opened where servers keep data: a link is an error, and a FIFO does not wait for its other end.
+NO_LINK = os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_KINDS = {
+    stat.S_IFLNK: "a symbolic link",
+    stat.S_IFIFO: "a FIFO",
+    stat.S_IFSOCK: "a socket",
+    stat.S_IFCHR: "a device",
+    stat.S_IFBLK: "a device",
+}
 
 
-def first_link(root: str, spared: Callable[[str], bool] | None = None) -> str | None:
-    """Return a symbolic link below a folder that is not `spared`, None if there is none. Raises OSError."""
+def first_foreign(root: str, spared: Callable[[str], bool] | None = None) -> str | None:
+    """Return what is neither file nor folder below a folder, None if there is nothing; links may be `spared`. Raises
+    OSError."""
     waiting = [root]
     while waiting:
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
-                    if entry.is_symlink() and (spared is None or not spared(entry.path)):
-                        return entry.path
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
+                    elif entry.is_symlink() and spared is not None and spared(entry.path):
+                        continue
+                    elif not entry.is_file(follow_symlinks=False):
+                        return entry.path
         except FileNotFoundError:  # a folder that goes meanwhile
             continue
     return None
 
 
-def sentence(link: str) -> str:
-    """What to tell of a link in a server's directory."""
+def sentence(path: str) -> str:
+    """What to tell of a link or special file in a server's directory."""
+    kind = _kind(path)
+    remedy = "Remove it, or move it away"
+    if kind != "a symbolic link":
+        return f"{path} is {kind or 'gone by now'}: this server makes none and opens none. {remedy}"
+    return f"{path} is {kind}, to {os.readlink(path)}: this server makes none and follows none. {remedy}"
+
+
+def _kind(path: str) -> str:
+    """What a path is if it is neither file nor folder; else "", also if nothing is there."""
     try:
-        there = os.readlink(link)
-    except OSError:
-        there = "what is gone by now"
-    return f"{link} is a symbolic link, to {there}: this server makes none and follows none. Remove it, or move it away"
+        return _KINDS.get(stat.S_IFMT(os.lstat(path).st_mode), "")
+    except (FileNotFoundError, NotADirectoryError):
+        return ""
 
 
-def refuse_link(path: str, base: str) -> None:
-    """Raise OSError (ELOOP) if a part of `path` below `base` is a symbolic link. What is not there is none."""
+def refuse_foreign(path: str, base: str) -> None:
+    """Raise OSError (ELOOP) if a part of `path` below `base` is a link or a special file. What is not there is none."""
     at = base.rstrip("/")
     for part in os.path.relpath(path, base).split("/"):
         at = f"{at}/{part}"
-        try:
-            mode = os.lstat(at).st_mode
-        except (FileNotFoundError, NotADirectoryError):
-            return
-        if stat.S_ISLNK(mode):
-            raise OSError(errno.ELOOP, "is a symbolic link, which is not followed", at)
+        kind = _kind(at)
+        if kind:
+            raise OSError(errno.ELOOP, f"is {kind}, which is not followed", at)
 
 
 def make_anew(path: Path) -> int:

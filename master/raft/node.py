@@ -24,7 +24,7 @@ from typing import Any, Generic, TypeVar
 
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.files import make_folders
-from holdfast.common.system.links import NO_LINK, first_link, sentence
+from holdfast.common.system.links import NO_LINK, first_foreign, sentence
 from holdfast.common.system.log import log_event
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
@@ -343,9 +343,9 @@ class RaftNode(Generic[M]):
 def _locked(directory: Path) -> Iterator[None]:
     """Hold a lock that ends with the process: two nodes on one directory would ruin it."""
     make_folders(directory)
-    link = first_link(str(directory))
-    if link is not None:
-        raise SettingsRefused(sentence(link))
+    foreign = first_foreign(str(directory))
+    if foreign is not None:
+        raise SettingsRefused(sentence(foreign))
     guard = os.open(directory / "lock", os.O_RDWR | os.O_CREAT | NO_LINK, 0o600)
     try:
         fcntl.flock(guard, fcntl.LOCK_EX | fcntl.LOCK_NB)

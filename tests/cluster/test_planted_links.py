@@ -1,9 +1,11 @@
-"""Symbolic links that somebody put where servers keep data lead nothing outside to be read, written over or deleted."""
+"""Symbolic links that somebody put where servers keep data lead nothing outside to be read, written over or deleted,
+and FIFOs, sockets and devices there have nothing wait for their other end."""
 
 import os
 import shutil
+import socket
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -14,8 +16,10 @@ from holdfast.common.dfs.folder import LocalFolder, remove_empty
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import ConfigError
+from holdfast.master.backup import RESTORED
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId
 from holdfast.worker.storage.disk import Disk
+from holdfast.worker.storage.handles import OpenFiles
 from holdfast.worker.storage.names import is_data_file
 from holdfast.worker.storage.offline import open_offline
 from holdfast.worker.storage.prepare import prepare
@@ -49,6 +53,32 @@ def planted(entry: Path, outside: Path) -> Iterator[None]:
         entry.unlink(missing_ok=True)
         aside.rename(entry)
         shutil.rmtree(there) if there.is_dir() else there.unlink()
+
+
+def make_fifo(path: Path) -> None:
+    """A FIFO, which nobody else opens."""
+    os.mkfifo(path)
+
+
+def make_socket(path: Path) -> None:
+    """A socket, where nobody listens. The path is too long for its address."""
+    folder = os.open(path.parent, os.O_RDONLY)
+    with socket.socket(socket.AF_UNIX) as made:
+        made.bind(f"/proc/self/fd/{folder}/{path.name}")
+    os.close(folder)
+
+
+@contextmanager
+def special(entry: Path, outside: Path, make: Callable[[Path], None] = make_fifo) -> Iterator[None]:
+    """Have a special file stand for an entry."""
+    aside = outside / "aside"
+    entry.rename(aside)
+    make(entry)
+    try:
+        yield
+    finally:
+        entry.unlink(missing_ok=True)
+        aside.rename(entry)
 
 
 def fill(session: Session) -> None:
@@ -114,6 +144,80 @@ def test_a20_a_link_among_a_workers_files_is_refused_at_its_start(tmp_path: Path
         root.symlink_to(moved)
         worker.start()
         fill(session)
+
+
+def test_a_special_file_among_a_workers_files_is_refused_at_its_start(tmp_path: Path) -> None:
+    """Whichever file of a worker's directory becomes a FIFO or a socket, data files among them, nothing that opens the
+    directory waits for its other end: worker, verify and inspect say which it is, at once."""
+    (tmp_path / "outside").mkdir()
+    with (
+        local_cluster(1, 1, dir=tmp_path / "cluster") as cluster,
+        Session(cluster.endpoints, app="special") as session,
+    ):
+        fill(session)
+        worker = cluster.workers[0]
+        worker.kill()
+        (identity,) = (tmp_path / "cluster").rglob("identity")
+        root = identity.parent
+        settings = StoreSettings(cluster_id="x", worker_name="x", directories=(DirectorySettings(path=str(root)),))
+        entries = [entry for entry in sorted(root.rglob("*")) if entry.is_file()]
+        data = [entry for entry in entries if is_data_file(str(root), str(entry))]
+        assert len(data) >= 2
+        for make, called in ((make_fifo, "a FIFO"), (make_socket, "a socket")):
+            for entry in entries:
+                with special(entry, tmp_path / "outside", make):
+                    for refuses in (lambda: prepare(settings), lambda: open_offline(str(root))):
+                        with pytest.raises(ConfigError) as told:
+                            refuses()
+                        assert f"{entry} is {called}" in str(told.value)
+        for entry in (root / "starts", data[0]):
+            with special(entry, tmp_path / "outside"):
+                assert f"{entry} is a FIFO" in refused(worker)
+        worker.start()
+
+
+def test_a_special_file_among_a_masters_files_is_refused_at_its_start(tmp_path: Path) -> None:
+    """The same of a master."""
+    (tmp_path / "outside").mkdir()
+    with local_cluster(1, 1, dir=tmp_path / "cluster") as cluster:
+        master = cluster.masters[0]
+        master.kill()
+        (journal,) = {path for path in (tmp_path / "cluster").rglob("data.mdb") if path.parent.name == "journal"}
+        root = journal.parent.parent
+        (root / RESTORED).write_text("0")
+        entries = [entry for entry in sorted(root.rglob("*")) if entry.is_file()]
+        assert {journal, root / "lock", root / RESTORED} <= set(entries)
+        for entry in entries:
+            with special(entry, tmp_path / "outside"):
+                assert f"{entry} is a FIFO" in refused(master)
+        (root / RESTORED).unlink()
+        master.start()
+
+
+@pytest.mark.timeout(30)
+def test_a_special_file_that_comes_while_a_worker_works_stops_nothing(tmp_path: Path) -> None:
+    """No step of a worker on a file that became a FIFO waits for its other end."""
+    for what in attempts(tmp_path):
+        make_fifo(tmp_path / "name")
+        with suppress(OSError):
+            attempts(tmp_path)[what]()
+        for name in ("name", "other"):
+            (tmp_path / name).unlink(missing_ok=True)
+    make_fifo(tmp_path / "name")
+    with suppress(OSError):
+        OpenFiles(1).open(str(tmp_path / "name"))
+
+
+@pytest.mark.timeout(30)
+def test_a_special_file_in_the_folder_of_a_dfs_stops_nothing(tmp_path: Path) -> None:
+    """A FIFO in a store in a local folder is an error, at once, for whoever reads or lists it."""
+    fs = pytest.importorskip("pyarrow.fs")
+    (tmp_path / "store").mkdir()
+    make_fifo(tmp_path / "store" / "name")
+    files = LocalFolder(fs.LocalFileSystem(), str(tmp_path / "store"))
+    for call in (files.open_input_file, files.get_file_info, files.open_output_stream):
+        with pytest.raises(OSError, match="is a FIFO"):
+            call(f"{tmp_path}/store/name")
 
 
 def test_a20_a_link_among_a_masters_files_is_refused_at_its_start(tmp_path: Path) -> None:

@@ -200,8 +200,8 @@ class SimWorker:
         elif kind is FrameType.SEAL:
             self.seals.seal(end, header, meta)
         elif kind is FrameType.REGISTERED:
-            told = Registered.decode(meta)
-            self.asking.told(told.shuffle, told.places)
+            registered = Registered.decode(meta)
+            self.asking.placed(registered.shuffle, registered.workers)
             end.reply(header, b"")
         elif kind is FrameType.CHUNKS_OPEN:
             end.reply(header, self._chunks(ChunksOpen.decode(meta)))

@@ -12,5 +12,5 @@ class EverythingRegistered(Asking):
         """Yes."""
         return True
 
-    async def check_place(self, place: ReplicaPlace) -> None:
+    async def check_replica(self, replica: ReplicaPlace) -> None:
         """It is there."""

@@ -80,4 +80,4 @@ class CheckHere:
 
 def rooms_of(store: Store, share: float, reserve_bytes: int) -> list[int]:
     """What REDUCE partitions may grow in each directory, in bytes."""
-    return [space.room if space is not None else 0 for space in store.look(share, reserve_bytes)]
+    return [space.room_bytes if space is not None else 0 for space in store.look(share, reserve_bytes)]

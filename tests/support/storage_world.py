@@ -215,9 +215,9 @@ class StoryWorld:
         spaces = self.store.look(RESERVE_SHARE, 64 * MIB)
         for directory, size in self.store.tiering.step(self.now):
             self.core.split_largest(directory, size)
-        rooms = [space.room if space is not None else 0 for space in spaces]
-        self._until_look = look_after_bytes(rooms)
-        self.core.set_rooms([room > 0 for room in rooms])
+        free_bytes = [space.room_bytes if space is not None else 0 for space in spaces]
+        self._until_look = look_after_bytes(free_bytes)
+        self.core.set_has_room([free > 0 for free in free_bytes])
         return self.store.mover.busy
 
     def start_move(self, file: DataKey, target: int) -> bool:

@@ -10,7 +10,7 @@ asked to end tells them, and ends as soon as
 
 What an answer says counts for leaving only if it answers a request that said so. Called by membership/departure.py.
 
-    TAKING <--told--> DRAINING --asked--> LEAVING --safe, alone, late, unheard, hurried--> ENDING
+    TAKING <--answered--> DRAINING --asked--> DECOMMISSIONING --safe, alone, late, unheard, hurried--> ENDING
 """
 
 from __future__ import annotations
@@ -24,15 +24,15 @@ class Stay(Enum):
 
     TAKING = "takes new data"
     DRAINING = "serves, and takes nothing new"
-    LEAVING = "ends as soon as that is safe"
+    DECOMMISSIONING = "ends as soon as that is safe"
     ENDING = "ends now"
 
 
 #: From each state the states that may follow.
 LEGAL: dict[Stay, tuple[Stay, ...]] = {
-    Stay.TAKING: (Stay.DRAINING, Stay.LEAVING, Stay.ENDING),
-    Stay.DRAINING: (Stay.TAKING, Stay.LEAVING, Stay.ENDING),
-    Stay.LEAVING: (Stay.ENDING,),
+    Stay.TAKING: (Stay.DRAINING, Stay.DECOMMISSIONING, Stay.ENDING),
+    Stay.DRAINING: (Stay.TAKING, Stay.DECOMMISSIONING, Stay.ENDING),
+    Stay.DECOMMISSIONING: (Stay.ENDING,),
     Stay.ENDING: (),
 }
 
@@ -55,14 +55,14 @@ class DrainRules:
     #: masters said, since this worker is leaving, that no open partition is placed here
     _clear: bool = False
 
-    def told(self, now_ns: int, *, draining: bool, clear: bool, as_leaving: bool) -> None:
-        """The masters answered; `as_leaving` says whether they were told that this worker leaves."""
+    def heartbeat_answered(self, now_ns: int, *, draining: bool, clear: bool, as_decommissioning: bool) -> None:
+        """The masters answered; `as_decommissioning`: the request said that this worker ends."""
         if self.stay is Stay.ENDING:
             return
         self.drains = draining
-        if self.stay is not Stay.LEAVING:
+        if self.stay is not Stay.DECOMMISSIONING:
             self._become(Stay.DRAINING if draining else Stay.TAKING)
-        elif as_leaving:
+        elif as_decommissioning:
             self._heard_ns = now_ns
             self._clear = draining and clear
             if not draining:
@@ -70,13 +70,13 @@ class DrainRules:
 
     def asked(self, now_ns: int, registered: bool) -> None:
         """Somebody wants this process to end; `registered` says whether it has masters to ask."""
-        if self.stay is Stay.LEAVING:
+        if self.stay is Stay.DECOMMISSIONING:
             self._end("it was asked twice")
         elif not self.patience_ns or not registered:
             self._end("it was asked to")
         elif self.stay is not Stay.ENDING:
             self._asked_ns = self._heard_ns = now_ns
-            self._become(Stay.LEAVING)
+            self._become(Stay.DECOMMISSIONING)
 
     def hurried(self) -> None:
         """Somebody wants this process to end at once."""
@@ -84,7 +84,7 @@ class DrainRules:
 
     def looked(self, now_ns: int, writing: int) -> None:
         """The edge has looked: so many epochs and map files are not sealed."""
-        if self.stay is not Stay.LEAVING:
+        if self.stay is not Stay.DECOMMISSIONING:
             return
         if self._clear and not writing:
             self._end("nothing is open here any more")

@@ -31,7 +31,7 @@ def by_application(
     for key, held in found:
         shuffles = applications.setdefault(key.instance, {})
         shuffles[key.shuffle] = shuffles.get(key.shuffle, UsageTotals()).plus(held)
-    told = (
+    usages = (
         ApplicationUsage(
             instance,
             reduce(UsageTotals.plus, shuffles.values()),
@@ -39,4 +39,4 @@ def by_application(
         )
         for instance, shuffles in applications.items()
     )
-    return heapq.nlargest(applications_max, told, key=lambda each: each.held)
+    return heapq.nlargest(applications_max, usages, key=lambda each: each.held)

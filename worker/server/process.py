@@ -81,7 +81,7 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
         security.warn_of_end(time.time())
     detour.take_configured(config.faults)
     for sentence in doubts(pending.settings.directories):
-        log_event(LogEvent.DIRECTORY_MISCONFIGURED, why=sentence)
+        log_event(LogEvent.DIRECTORY_MISCONFIGURED, reason=sentence)
     for directory in pending.settings.directories:
         close_to_others(Path(directory.path))
     pending.disk = Faults.of(config.faults).disk()
@@ -104,9 +104,9 @@ class Ending:
     def __init__(self) -> None:
         #: with which the process ends if it is out of time
         self.code = 0
-        told = partial(log_event, LogEvent.WORKER_STOP_SLOW)
+        log_slow = partial(log_event, LogEvent.WORKER_STOP_SLOW)
         left = partial(self._leave, "a disk or a DFS")
-        self._timers = [threading.Timer(SAY_SECONDS, told), threading.Timer(END_SECONDS_MAX, left)]
+        self._timers = [threading.Timer(SAY_SECONDS, log_slow), threading.Timer(END_SECONDS_MAX, left)]
 
     def begin(self) -> None:
         """It ends from now on; a second call does nothing."""
@@ -166,16 +166,18 @@ class WorkerProcess:
         http = socket.create_server((config.worker.bind, config.worker.http_port))
         tls = self._security.listening if self._security is not None else None
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls, descriptors.connections)
-        place = _place(config, frames.address[1], http.getsockname()[1])
-        server.address = place.data_address
-        _say_ready(standing, place)
+        addresses = _addresses(config, frames.address[1], http.getsockname()[1])
+        server.address = addresses.data_address
+        _say_ready(standing, addresses)
         self._notifier.ready(_state(standing, departure))
         watch = background(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in store.report:
             log_event(LogEvent.STORAGE_OPENED, what=sentence)
         if active := faults.active():
             log_event(LogEvent.FAULTS_ENABLED, faults=active)
-        status = WorkerStatus(standing, store, counters, pool, frames, server, faults, place, descriptors, LoopTurns())
+        status = WorkerStatus(
+            standing, store, counters, pool, frames, server, faults, addresses, descriptors, LoopTurns()
+        )
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
         beside = awaited(self._beside(status, keeper, http, departure))
@@ -204,7 +206,14 @@ class WorkerProcess:
         from holdfast.worker.server.membership.registration import Registration
 
         registration = Registration(
-            self._store, status.standing, keeper, status.counters, status.data, status.place, departure, resident_bytes
+            self._store,
+            status.standing,
+            keeper,
+            status.counters,
+            status.data,
+            status.addresses,
+            departure,
+            resident_bytes,
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, keeper, self._monitor))
@@ -224,7 +233,7 @@ def _stop_at_signals(asked: Callable[[], None], hurried: Callable[[], None]) -> 
     loop.add_signal_handler(signal.SIGINT, hurried)
 
 
-def _place(config: Config, data_port: int, http_port: int) -> WorkerAddresses:
+def _addresses(config: Config, data_port: int, http_port: int) -> WorkerAddresses:
     this_host = socket.gethostname()
     name = advertised(config.worker.bind, config.worker.address, this_host)
     return WorkerAddresses(
@@ -238,20 +247,20 @@ def _place(config: Config, data_port: int, http_port: int) -> WorkerAddresses:
 
 def _state(standing: WorkerIdentity, departure: Departure) -> str:
     """How this worker is, for whoever looks at the service: a few words."""
-    if departure.leaving:
+    if departure.decommissioning:
         return "hands over what is open here, then shuts down"
     if departure.draining:
         return "draining: serves, and takes no new data"
     return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")
 
 
-def _say_ready(standing: WorkerIdentity, place: WorkerAddresses) -> None:
+def _say_ready(standing: WorkerIdentity, addresses: WorkerAddresses) -> None:
     line = {
         "ready": True,
         "role": "worker",
         "name": standing.name,
-        "data": place.data_address,
-        "http": place.http_address,
+        "data": addresses.data_address,
+        "http": addresses.http_address,
         "incarnation": standing.incarnation,
         "pid": os.getpid(),
     }

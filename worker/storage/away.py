@@ -102,7 +102,7 @@ class Away:
         self._claiming = threading.Lock()
         self._guard = threading.Lock()
         #: which streams may fetch; loop thread only
-        self.seats = FetchLeases(FETCHED_BYTES_MAX, time.monotonic_ns)
+        self.leases = FetchLeases(FETCHED_BYTES_MAX, time.monotonic_ns)
         self._loans = Loans()
 
     # files

@@ -15,7 +15,7 @@ from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
-from holdfast.common.system.links import first_link, sentence
+from holdfast.common.system.links import first_foreign, sentence
 from holdfast.common.system.locks import HeldError, acquire
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.away_note import DfsNote, read_note
@@ -102,9 +102,9 @@ def open_offline(path: str) -> Offline:
     root = Path(os.path.realpath(path))
     if not (root / names.IDENTITY).exists() and not (root / names.INDEX_DATA).exists():
         raise ConfigError(f"{path} is not a storage directory: it has neither an identity nor an index")
-    link = first_link(str(root), partial(names.is_data_file, str(root)))
-    if link is not None:
-        raise ConfigError(sentence(link))
+    foreign = first_foreign(str(root), partial(names.is_data_file, str(root)))
+    if foreign is not None:
+        raise ConfigError(sentence(foreign))
     offline = Offline(root, _lock(root))
     _read_small(offline)
     _read_index(offline)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import ConfigError
-from holdfast.common.system.links import first_link, sentence
+from holdfast.common.system.links import first_foreign, sentence
 from holdfast.common.system.locks import HeldError, acquire
 from holdfast.common.system.modes import FOLDER_MODE
 from holdfast.worker.storage import names
@@ -71,9 +71,9 @@ def lock_directory(root: str) -> Handle:
 def _lock(number: int, root: str) -> Handle:
     try:
         os.makedirs(root, FOLDER_MODE, exist_ok=True)
-        link = first_link(root, partial(names.is_data_file, root))
-        if link is not None:
-            raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(link)}")
+        foreign = first_foreign(root, partial(names.is_data_file, root))
+        if foreign is not None:
+            raise ConfigError(f"worker.directories[{number}].path {root} is not used: {sentence(foreign)}")
         return lock_directory(root)
     except OSError as error:
         raise unusable(number, root, error) from error

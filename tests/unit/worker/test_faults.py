@@ -32,7 +32,7 @@ def test_a_full_disk_takes_what_still_fits() -> None:
     """A large write finds no room, a small one behind it does."""
     faults = Faults(error_rate=1.0, error=errno.ENOSPC, error_after=64 * KIB)
     assert failures(faults, 50 * KIB, 20 * KIB, 4 * KIB, 20 * KIB) == [False, True, False, True]
-    assert faults.room(1 << 30, 1 << 29) == (64 * KIB, 10 * KIB)
+    assert faults.capacity_and_free(1 << 30, 1 << 29) == (64 * KIB, 10 * KIB)
 
 
 def test_a_disk_is_well_again_after_its_failures() -> None:
@@ -41,4 +41,4 @@ def test_a_disk_is_well_again_after_its_failures() -> None:
     assert failures(faults, *[1] * 5) == [True, True, True, False, False]
     full = Faults(error_rate=1.0, error=errno.ENOSPC, error_count=1)
     assert failures(full, 1, 1) == [True, False]
-    assert full.room(1 << 30, 1 << 29) == (1 << 30, 1 << 29)
+    assert full.capacity_and_free(1 << 30, 1 << 29) == (1 << 30, 1 << 29)

@@ -167,9 +167,9 @@ def test_a47_room_that_was_given_to_who_has_gone_goes_to_the_next(tmp_path: Path
     async def story() -> None:
         async with data_world(tmp_path) as world, world.client(Role.WORKER) as client:
             peer = _Peer(world.place, client)
-            sending = asyncio.create_task(peer.room(MIB))
+            sending = asyncio.create_task(peer.wait_for_window(MIB))
             await sending
-            told, waiting, last = [asyncio.create_task(peer.room(MIB)) for _ in range(3)]
+            told, waiting, last = [asyncio.create_task(peer.wait_for_window(MIB)) for _ in range(3)]
             await wait_until_async(lambda: len(peer._line) == 3, "three pushes in line")
             peer.answered(MIB, MIB)
             for gone in (told, waiting):
@@ -194,7 +194,7 @@ def test_a47_why_a_replica_failed_is_in_the_log(tmp_path: Path, caplog: pytest.L
                 reply = await client.request(FrameType.PUSH, *frame)
                 assert dict(PushAnswer.decode(reply.meta).statuses) == {0: Status.REPLICA_FAILED}
         (said,) = logged(caplog, LogEvent.PUSH_REPLICATION_FAILED)
-        assert "cannot connect to 127.0.0.1:1" in str(said["why"])
+        assert "cannot connect to 127.0.0.1:1" in str(said["reason"])
 
     run(story())
 

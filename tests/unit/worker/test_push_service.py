@@ -422,7 +422,7 @@ def wrong(*_: Any) -> Any:
     raise OSError(errno.EIO, "the disk is gone")
 
 
-@pytest.mark.parametrize("where", ["_look_at_rooms", "reduce.decide", "reduce.landed", "_store.reduce.give_up"])
+@pytest.mark.parametrize("where", ["_look_at_space", "reduce.decide", "reduce.landed", "_store.reduce.give_up"])
 def test_a47_an_unforeseen_error_gives_the_body_of_a_push_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:

@@ -179,7 +179,7 @@ def test_a47_a_stream_that_waits_says_that_its_worker_lives(
             return read(name, offset, length)
 
         monkeypatch.setattr(away.store, "read", late)
-        other = FetchLease(away.seats, lambda: None, away.seats.bytes_max)
+        other = FetchLease(away.leases, lambda: None, away.leases.bytes_max)
 
         def wait() -> bool:
             """Another stream goes on with the room that there is."""

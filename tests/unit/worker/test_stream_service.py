@@ -137,9 +137,9 @@ class World:
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
         self.service = StreamService(self.store, standing, Counters(), Faults())
         self.connections = 0
-        #: seconds for who has a seat
+        #: seconds for who has a lease
         self.now = 0.0
-        self.away.seats.clock = lambda: int(self.now * 1e9)
+        self.away.leases.clock = lambda: int(self.now * 1e9)
 
     @property
     def away(self) -> Away:
@@ -148,10 +148,10 @@ class World:
         return self.store.away
 
     def take_room(self) -> FetchLease:
-        """Somebody else has a seat, and there is room for no other."""
-        seat = FetchLease(self.away.seats, lambda: None, LARGE)
-        assert seat.take()
-        return seat
+        """Somebody else has a lease, and there is room for no other."""
+        lease = FetchLease(self.away.leases, lambda: None, LARGE)
+        assert lease.take()
+        return lease
 
     def open(
         self, maps: tuple[int, int] = EVERYTHING, credit: int = 64 * MIB, on: Connection | None = None
@@ -169,8 +169,8 @@ class World:
     async def nothing_is_held(self, streams: int = 0) -> None:
         """Wait until all that was fetched is let go of; so many streams are still open."""
         await wait_until_async(lambda: not self.away.fetched_bytes, "the memory of what was fetched")
-        assert (self.away.seats.held_bytes, len(self.service.streams)) == (0, streams)
-        self.away.seats.check()
+        assert (self.away.leases.held_bytes, len(self.service.streams)) == (0, streams)
+        self.away.leases.check()
 
     def credit(self, connection: Connection, size: int) -> None:
         """The reader gives credit."""
@@ -200,7 +200,7 @@ def test_opening_never_waits_for_room(tmp_path: Path, maps: tuple[int, int]) -> 
         connection = world.open(maps)
         assert connection.opened
         assert not connection.held
-        await wait_until_async(lambda: world.away.seats.crowded, "a look for room")
+        await wait_until_async(lambda: world.away.leases.crowded, "a look for room")
         assert not connection.frames
         other.leave()
         await wait_until_async(lambda: connection.ended, "the end of the stream")
@@ -254,7 +254,7 @@ def test_a_reader_that_gives_no_credit_keeps_nobody_waiting(tmp_path: Path, maps
         first = world.open(maps, credit=1_000)
         await wait_until_async(lambda: first.frames, "the first frame")
         second = world.open(maps)
-        await wait_until_async(lambda: world.away.seats.crowded, "a look for room")
+        await wait_until_async(lambda: world.away.leases.crowded, "a look for room")
         assert not second.frames
         world.now += 1
         await wait_until_async(lambda: second.ended, "the end of the second stream")
@@ -279,7 +279,7 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(tmp_path: Path) -> Non
         first.crowded = True
         world.credit(first, 64 * MIB)
         second = world.open()
-        await wait_until_async(lambda: world.away.seats.crowded, "a look for room")
+        await wait_until_async(lambda: world.away.leases.crowded, "a look for room")
         world.now += 1
         await wait_until_async(lambda: second.ended, "the end of the second stream")
         assert not first.ranges
@@ -289,7 +289,7 @@ def test_a_reader_that_takes_nothing_keeps_nobody_waiting(tmp_path: Path) -> Non
     run(story())
 
 
-def test_a_stream_that_is_closed_gives_its_seat_back(tmp_path: Path) -> None:
+def test_a_stream_that_is_closed_gives_its_lease_back(tmp_path: Path) -> None:
     """Its reader closes it, or its connection is lost: who waits goes on at once."""
 
     async def story() -> None:
@@ -331,7 +331,7 @@ def test_readers_of_a_dfs_that_hangs_do_not_wait_for_one_another(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Fetches that have begun wait for it; once a look has failed those that have not are DISK_FAILED at once, with a
-    seat or without, however many there are. After a look that ended well all is read."""
+    lease or without, however many there are. After a look that ended well all is read."""
     monkeypatch.setattr("holdfast.worker.storage.away.FETCHED_BYTES_MAX", 2 * FETCH_THREADS * 2 * LARGE)
 
     async def story() -> None:

@@ -1,10 +1,10 @@
 """Who may fetch from the DFS now: streams share a bounded memory, and one that is let in has room for all it needs.
 
-Rules: a seat is room for the chunk that is sent and the one after it, taken at once or not at all, so that nobody holds
-room while it waits for more. Those that wait are let in as they came. While somebody waits a seat is lent: it is taken
-from whoever does not use it (its reader gives no credit, or takes nothing), from whoever has sat over the same
-chunk for long, and it is given up between chunks when its turn is over. What was fetched is then fetched again. Time
-that the DFS takes counts for nobody. Pure; loop thread only. Called by services/stream_sources.py.
+Rules: a lease is room for the chunk that is sent and the one after it, taken at once or not at all, so nobody holds
+room while it waits for more. Those that wait are let in as they came. While somebody waits, a lease has an end: it is
+taken from whoever does not use it (its reader gives no credit, or takes nothing), from whoever has held the same chunk
+for long, and it is given up between chunks when its turn is over. What was fetched is then fetched again. Time that
+the DFS takes counts for nobody. Pure; loop thread only. Called by services/stream_sources.py.
 """
 
 from __future__ import annotations
@@ -13,22 +13,22 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 #: FetchLeases beside the bound in bytes: more would only wait for each other's fetches.
-SEATS_MAX = 64
-#: A seat that is not used for so long is free, and so is a place in the queue.
+LEASES_MAX = 64
+#: A lease that is not used for so long is free, and so is a place in the queue.
 IDLE_NS = 500_000_000
 #: After so long others go first, between two chunks.
 TURN_NS = 2_000_000_000
 #: A chunk that was fetched is sent within this, or goes.
 HOLD_NS = 10_000_000_000
-#: How often seats are looked through while somebody waits.
+#: How often leases are looked through while somebody waits.
 LOOK_NS = 20_000_000
 
 
 @dataclass(slots=True, eq=False)
 class FetchLease:
-    """What one stream has of the room: a seat, a place in the queue, or nothing. It is the stream's to `leave` it."""
+    """What one stream has of the room: a lease, a place in the queue, or nothing. It is the stream's to `leave` it."""
 
-    seats: FetchLeases
+    leases: FetchLeases
     #: has its stream let go of all that it fetched
     revoke: Callable[[], None]
     #: what it needs
@@ -39,30 +39,30 @@ class FetchLease:
 
     def take(self) -> bool:
         """Whether the stream may fetch; ask again before the next step."""
-        return self.seats.take(self)
+        return self.leases.take(self)
 
     def renew(self) -> None:
         """The DFS is being waited for, or the next chunk begins."""
-        self.since_ns = self.seats.clock()
+        self.since_ns = self.leases.clock()
 
     @property
     def turn_over(self) -> bool:
         """Somebody waits, and this one had its turn."""
-        return self.seats.crowded and self.seats.clock() - self.began_ns > TURN_NS
+        return self.leases.crowded and self.leases.clock() - self.began_ns > TURN_NS
 
     def leave(self) -> None:
         """Give it back; nothing that was fetched may be held any more."""
-        self.seats.leave(self)
+        self.leases.leave(self)
 
 
 @dataclass(slots=True)
 class FetchLeases:
-    """All seats of a worker, `bytes_max` together; one that needs more sits alone."""
+    """All fetch leases of a worker, `bytes_max` together; one that needs more is alone."""
 
     bytes_max: int
     #: nanoseconds that never go back
     clock: Callable[[], int]
-    _sitting: dict[FetchLease, None] = field(default_factory=dict)
+    _active: dict[FetchLease, None] = field(default_factory=dict)
     #: as they came
     _waiting: dict[FetchLease, None] = field(default_factory=dict)
     _bytes: int = 0
@@ -75,59 +75,59 @@ class FetchLeases:
 
     @property
     def held_bytes(self) -> int:
-        """What those who sit may fetch."""
+        """What those who hold a lease may fetch."""
         return self._bytes
 
-    def take(self, seat: FetchLease) -> bool:
+    def take(self, lease: FetchLease) -> bool:
         """Let a stream in, or have it wait."""
-        seat.asked_ns = self.clock()
-        if seat not in self._sitting:
-            self._waiting[seat] = None
-            self._admit(seat.asked_ns)
-        return seat in self._sitting
+        lease.asked_ns = self.clock()
+        if lease not in self._active:
+            self._waiting[lease] = None
+            self._admit(lease.asked_ns)
+        return lease in self._active
 
-    def leave(self, seat: FetchLease) -> None:
+    def leave(self, lease: FetchLease) -> None:
         """A stream needs nothing any more, or for now."""
-        self._waiting.pop(seat, None)
-        if seat in self._sitting:
-            del self._sitting[seat]
-            self._bytes -= seat.size_bytes
-            assert self._bytes >= 0, "each seat is counted once"
+        self._waiting.pop(lease, None)
+        if lease in self._active:
+            del self._active[lease]
+            self._bytes -= lease.size_bytes
+            assert self._bytes >= 0, "each lease is counted once"
             self._admit(self.clock())
 
     def _admit(self, now: int) -> None:
         while self._waiting:
-            seat = next(iter(self._waiting))
-            if now - seat.asked_ns > IDLE_NS:
-                del self._waiting[seat]  # it comes again when it goes on
+            lease = next(iter(self._waiting))
+            if now - lease.asked_ns > IDLE_NS:
+                del self._waiting[lease]  # it comes again when it goes on
                 continue
-            if not self._fits(seat):
+            if not self._fits(lease):
                 self._free_some(now)
-            if not self._fits(seat):
+            if not self._fits(lease):
                 return
-            del self._waiting[seat]
-            self._sitting[seat] = None
-            self._bytes += seat.size_bytes
-            assert self._bytes <= self.bytes_max or len(self._sitting) == 1, "who needs more than there is sits alone"
-            seat.began_ns = seat.since_ns = now
+            del self._waiting[lease]
+            self._active[lease] = None
+            self._bytes += lease.size_bytes
+            assert self._bytes <= self.bytes_max or len(self._active) == 1, "a lease above the bound is alone"
+            lease.began_ns = lease.since_ns = now
 
-    def _fits(self, seat: FetchLease) -> bool:
-        return not self._sitting or (len(self._sitting) < SEATS_MAX and self._bytes + seat.size_bytes <= self.bytes_max)
+    def _fits(self, lease: FetchLease) -> bool:
+        return not self._active or (len(self._active) < LEASES_MAX and self._bytes + lease.size_bytes <= self.bytes_max)
 
     def _free_some(self, now: int) -> None:
-        """Take the seats of those who do not use them."""
+        """Take the leases of those who do not use them."""
         if now < self._look_ns:
             return
         self._look_ns = now + LOOK_NS
-        for seat in list(self._sitting):
-            if now - seat.asked_ns > IDLE_NS or now - seat.since_ns > HOLD_NS:
-                del self._sitting[seat]
-                self._bytes -= seat.size_bytes
-                seat.revoke()
+        for lease in list(self._active):
+            if now - lease.asked_ns > IDLE_NS or now - lease.since_ns > HOLD_NS:
+                del self._active[lease]
+                self._bytes -= lease.size_bytes
+                lease.revoke()
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
-        assert self._bytes == sum(seat.size_bytes for seat in self._sitting)
-        assert self._bytes <= self.bytes_max or len(self._sitting) == 1
-        assert len(self._sitting) <= SEATS_MAX
-        assert not self._sitting.keys() & self._waiting.keys()
+        assert self._bytes == sum(lease.size_bytes for lease in self._active)
+        assert self._bytes <= self.bytes_max or len(self._active) == 1
+        assert len(self._active) <= LEASES_MAX
+        assert not self._active.keys() & self._waiting.keys()

@@ -98,8 +98,8 @@ class Streams:
         if credit > STREAM_CREDIT_BYTES_MAX:
             raise GiveUpError(_too_much(credit), status=Status.BAD_REQUEST)
         if len(self._of.get(connection, ())) >= STREAMS_PER_CONNECTION_MAX or len(self._streams) >= STREAMS_MAX:
-            why = f"{STREAMS_PER_CONNECTION_MAX} streams on a connection and {STREAMS_MAX} in all are allowed"
-            raise RetryError(why, status=Status.BUSY)
+            reason = f"{STREAMS_PER_CONNECTION_MAX} streams on a connection and {STREAMS_MAX} in all are allowed"
+            raise RetryError(reason, status=Status.BUSY)
         if not self.shares.fits(owner, 1):
             raise RetryError("this application has most of the streams of this worker", status=Status.BUSY)
         self._check_rows(connection, rows)
@@ -131,8 +131,8 @@ class Streams:
     def _check_rows(self, connection: ConnectionId, rows: int) -> None:
         held = self._rows.get(connection, 0)
         if held + rows > ROWS_PER_CONNECTION_MAX:
-            why = f"the streams of this connection read {held} epochs, chunks or parts of files, and {rows} more"
-            raise RetryError(f"{why} are too many: read or close some of them first", status=Status.BUSY)
+            reason = f"the streams of this connection read {held} epochs, chunks or parts of files, and {rows} more"
+            raise RetryError(f"{reason} are too many: read or close some of them first", status=Status.BUSY)
 
     def credit(self, connection: ConnectionId, stream: StreamId, size: int) -> bool:
         """Add credit; tell whether the stream had none, so that sending has to be started again.
@@ -141,8 +141,8 @@ class Streams:
         """
         found = self._streams.get(stream)
         if found is None or found.connection != connection:
-            why = "of another incarnation" if stream >> 32 != self.incarnation else "not open on this connection"
-            raise UnknownStreamError(f"stream {stream:#x} is {why}; open it again")
+            reason = "of another incarnation" if stream >> 32 != self.incarnation else "not open on this connection"
+            raise UnknownStreamError(f"stream {stream:#x} is {reason}; open it again")
         if found.credit + size > STREAM_CREDIT_BYTES_MAX:
             raise GiveUpError(_too_much(found.credit + size), status=Status.BAD_REQUEST)
         had_none = found.credit == 0 and size > 0
@@ -256,8 +256,8 @@ class Streams:
 def check_rows(rows: int, files: int) -> None:
     """Raise GiveUpError TOO_LARGE for a request that alone reads more than a connection may."""
     if rows > ROWS_PER_CONNECTION_MAX:
-        why = f"{files} files or epochs are more than one connection may read at a time: ask for half as many"
-        raise GiveUpError(why, status=Status.TOO_LARGE)
+        reason = f"{files} files or epochs are more than one connection may read at a time: ask for half as many"
+        raise GiveUpError(reason, status=Status.TOO_LARGE)
 
 
 _NO_PLANS = "the open streams of this application read most of the files that this worker has memory for; try later"

@@ -44,14 +44,14 @@ class _Note:
 
 
 #: A file's place in the order of its directory: score, number of the change, and the file.
-_Place = tuple[float, int, FileId]
+_HeapEntry = tuple[float, int, FileId]
 
 
 @dataclass(slots=True)
 class _Shelf(Generic[FileId]):
     """Places of one directory's files as a heap; some are out of date."""
 
-    places: list[_Place[FileId]] = field(default_factory=list)
+    heap: list[_HeapEntry[FileId]] = field(default_factory=list)
     files: int = 0
 
 
@@ -108,7 +108,7 @@ class Annotator(Generic[FileId]):
         shelves = [self._shelves[one] for one in set(directories) if one in self._shelves]
         for shelf in shelves:
             self._clear_top(shelf)
-        for _, _, file in heapq.merge(*(self._in_order(list(shelf.places)) for shelf in shelves)):
+        for _, _, file in heapq.merge(*(self._in_order(list(shelf.heap)) for shelf in shelves)):
             yield file
 
     def hottest(self, directories: Collection[int]) -> Iterator[FileId]:
@@ -117,7 +117,7 @@ class Annotator(Generic[FileId]):
             (-score, -change, file)
             for one in set(directories)
             if one in self._shelves
-            for score, change, file in self._shelves[one].places
+            for score, change, file in self._shelves[one].heap
             if self._is_current(change, file)
         ]
         heapq.heapify(heap)
@@ -136,11 +136,11 @@ class Annotator(Generic[FileId]):
         note = self._notes.get(file)
         return note is not None and note.change == change
 
-    def _in_order(self, heap: list[_Place[FileId]]) -> Iterator[_Place[FileId]]:
+    def _in_order(self, heap: list[_HeapEntry[FileId]]) -> Iterator[_HeapEntry[FileId]]:
         while heap:
-            place = heapq.heappop(heap)
-            if self._is_current(place[1], place[2]):
-                yield place
+            entry = heapq.heappop(heap)
+            if self._is_current(entry[1], entry[2]):
+                yield entry
 
     def _put(self, file: FileId, note: _Note) -> None:
         """Note the file's place; the one it had is out of date from now on."""
@@ -148,7 +148,7 @@ class Annotator(Generic[FileId]):
         note.change = self._changes
         shelf = self._shelves.setdefault(note.directory, _Shelf())
         shelf.files += 1
-        heapq.heappush(shelf.places, (note.score, note.change, file))
+        heapq.heappush(shelf.heap, (note.score, note.change, file))
         self._trim(shelf)
 
     def _take_out(self, note: _Note) -> None:
@@ -157,19 +157,19 @@ class Annotator(Generic[FileId]):
         self._trim(shelf)
 
     def _trim(self, shelf: _Shelf[FileId]) -> None:
-        if len(shelf.places) > 2 * shelf.files + STALE_MAX:
+        if len(shelf.heap) > 2 * shelf.files + STALE_MAX:
             self._renew(shelf)
 
     def _clear_top(self, shelf: _Shelf[FileId]) -> None:
         """Let go of what is out of date at the cold end, where it gathers and would be passed over at every look."""
-        if len(shelf.places) - shelf.files > STALE_POPS_MAX:
+        if len(shelf.heap) - shelf.files > STALE_POPS_MAX:
             self._renew(shelf)
-        while shelf.places and not self._is_current(*shelf.places[0][1:]):
-            heapq.heappop(shelf.places)
+        while shelf.heap and not self._is_current(*shelf.heap[0][1:]):
+            heapq.heappop(shelf.heap)
 
     def _renew(self, shelf: _Shelf[FileId]) -> None:
-        shelf.places = [place for place in shelf.places if self._is_current(place[1], place[2])]
-        heapq.heapify(shelf.places)
+        shelf.heap = [entry for entry in shelf.heap if self._is_current(entry[1], entry[2])]
+        heapq.heapify(shelf.heap)
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
@@ -177,9 +177,9 @@ class Annotator(Generic[FileId]):
         for note in self._notes.values():
             counts[note.directory] += 1
         for number, shelf in self._shelves.items():
-            current = [file for _, change, file in shelf.places if self._is_current(change, file)]
+            current = [file for _, change, file in shelf.heap if self._is_current(change, file)]
             assert len(current) == len(set(current)) == shelf.files == counts[number], (number, shelf)
-            assert len(shelf.places) <= 2 * shelf.files + STALE_MAX + 1, (number, shelf)
+            assert len(shelf.heap) <= 2 * shelf.files + STALE_MAX + 1, (number, shelf)
 
 
 def largest(_: float, size_bytes: int, __: int) -> float:
@@ -253,16 +253,16 @@ class Orders(Generic[FileId]):
     def coldest(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
         """Files in the order in which they should leave; memory has its own order where it is asked for alone."""
         in_memory = self._memory_directories.issuperset(directories)
-        return self._told((self.memory if in_memory else self.disk).coldest(directories))
+        return self._views((self.memory if in_memory else self.disk).coldest(directories))
 
     @property
     def heat(self) -> Heat[FileId]:
         """The order of disks for files of all tiers: what upkeep compares tiers by."""
         return Heat(
-            lambda directories: self._told(self.disk.coldest(directories)),
-            lambda directories: self._told(self.disk.hottest(directories)),
+            lambda directories: self._views(self.disk.coldest(directories)),
+            lambda directories: self._views(self.disk.hottest(directories)),
             self.disk.score,
         )
 
-    def _told(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:
+    def _views(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:
         return (view for view in map(self._facts, files) if view is not None)

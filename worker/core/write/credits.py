@@ -189,8 +189,8 @@ class Credits:
     def _stand(self, window: _Window) -> None:
         """Let a window have its share, as far as nobody waits and there is room."""
         share = self._share(window)
-        room = 0 if self._line else self.budget_bytes - self.held_bytes
-        size = max(window.size, min(share, window.size + room))
+        free_bytes = 0 if self._line else self.budget_bytes - self.held_bytes
+        size = max(window.size, min(share, window.size + free_bytes))
         self._resize(window, size, max(window.standing, min(share, size)))
 
     def _serve(self, now_ns: int) -> list[tuple[ConnectionId, int]]:

@@ -32,7 +32,7 @@ SEALS_MAX = 4_096
 #: Shuffles remembered as forgotten, so that a late writer is refused at once instead of filling the disk.
 FORGOTTEN_MAX = 65_536
 #: Attempts that were turned away while this worker drains; one that was forgotten is turned away once more.
-TURNED_AWAY_MAX = 65_536
+REFUSED_MAPS_MAX = 65_536
 #: An unsealed file whose connection died is kept this long: its seal may still come on another connection.
 ORPHAN_GRACE_NS = 30 * 10**9
 
@@ -78,7 +78,7 @@ class MapFiles:
     _handles: dict[ConnectionId, dict[int, OpenMapFile]] = field(default_factory=dict)
     _forgotten: dict[ShuffleKey, None] = field(default_factory=dict)
     #: attempts that were refused for no other reason than that this worker drains, and the epoch of their first try
-    _turned_away: dict[tuple[ShuffleKey, MapId, AttemptId], Epoch] = field(default_factory=dict)
+    _refused_maps: dict[tuple[ShuffleKey, MapId, AttemptId], Epoch] = field(default_factory=dict)
     _next_handle: int = 1
     #: seals that have not ended
     seals: int = 0
@@ -93,7 +93,7 @@ class MapFiles:
     def open(self, connection: ConnectionId, request: MapOpen) -> OpenMapFile:
         """Begin a file, in place of an earlier try of it; `not_created` follows where storage refuses. Raises
         HoldfastError."""
-        refused = self._why_not_open(connection, request)
+        refused = self._open_refusal(connection, request)
         if refused is not None:
             raise error_for(*refused)
         old = self._files.get(request.file)
@@ -107,7 +107,7 @@ class MapFiles:
         self._handles.setdefault(connection, {})[file.handle] = file
         return file
 
-    def _why_not_open(self, connection: ConnectionId, request: MapOpen) -> tuple[Status, str] | None:
+    def _open_refusal(self, connection: ConnectionId, request: MapOpen) -> tuple[Status, str] | None:
         """The fixed order of questions; the first that is answered badly decides."""
         file, old = request.file, self._files.get(request.file)
         if self.closed_because:
@@ -141,9 +141,9 @@ class MapFiles:
         comes with a later one.
         """
         attempt = (file.shuffle, file.map, file.attempt)
-        first = self._turned_away.get(attempt)
+        first = self._refused_maps.get(attempt)
         if first is None:
-            remember(self._turned_away, attempt, file.epoch, TURNED_AWAY_MAX)
+            remember(self._refused_maps, attempt, file.epoch, REFUSED_MAPS_MAX)
         return first is not None and file.epoch >= first + COPIES_MAX
 
     def pushed(self, connection: ConnectionId, handle: int) -> OpenMapFile:
@@ -229,7 +229,7 @@ class MapFiles:
         """Send new files to other workers, or take them again."""
         self.draining = yes
         if not yes:
-            self._turned_away.clear()
+            self._refused_maps.clear()
 
     def _drop(self, files: Iterable[OpenMapFile]) -> list[MapFileKey]:
         """Let go of files that are not being sealed: a seal on its way ends as it will."""
@@ -267,7 +267,7 @@ class MapFiles:
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
         assert len(self._forgotten) <= FORGOTTEN_MAX
-        assert len(self._turned_away) <= TURNED_AWAY_MAX
+        assert len(self._refused_maps) <= REFUSED_MAPS_MAX
         assert len(self._files) == self._shares.total <= self.most
         self._shares.check()
         assert 0 <= self.seals <= SEALS_MAX

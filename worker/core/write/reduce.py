@@ -71,7 +71,7 @@ class Refusal(NamedTuple):
     """A status that stands for every batch of the frame, and words for people."""
 
     status: Status
-    why: str
+    reason: str
 
 
 def epoch_key(partition: int, epoch: int) -> int:
@@ -91,7 +91,7 @@ class Reduce:
     #: why nothing is accepted; "" if it is
     closed_because: str = "this worker is starting"
     #: for each directory whether it takes more
-    rooms: list[bool] = field(default_factory=lambda: [True])
+    has_room: list[bool] = field(default_factory=lambda: [True])
     draining: bool = False
     shuffles: dict[ShuffleKey, OpenShuffle] = field(default_factory=dict)
     #: epochs with a state, by application
@@ -150,24 +150,24 @@ class Reduce:
         """Decide every batch of a frame that was not refused as a whole, and note those taken as seen."""
         shuffle = self.shuffles[push.shuffle]
         attempt = self.attempts.get((push.shuffle, push.map, push.attempt))
-        lanes = attempt.lanes
-        before = len(lanes)
+        sequences = attempt.sequences
+        before = len(sequences)
         decision = PushDecision(push, attempt)
-        lane_of, keep, marked = lanes.get, decision.states.append, decision.marked
+        sequence_of, keep, marked = sequences.get, decision.states.append, decision.marked
         for partition, epoch, number, size, hint in push.entries:
-            lane = lane_of(partition)
-            if lane is not None and lane.next == number and lane.epoch == epoch:
-                state = lane.state
+            sequence = sequence_of(partition)
+            if sequence is not None and sequence.next == number and sequence.epoch == epoch:
+                state = sequence.state
                 if state.plain:
-                    lane.next = number + 1
+                    sequence.next = number + 1
                     state.size_bytes = grown = state.size_bytes + size
                     if grown >= state.mark:
                         marked.append(state)
                     keep(state)
                     continue
             keep(self._odd(shuffle, decision, (partition, epoch, number, size, hint)))
-        if len(lanes) > before or not before:
-            self.attempts.pushed(attempt, len(lanes) - before)
+        if len(sequences) > before or not before:
+            self.attempts.pushed(attempt, len(sequences) - before)
             if not shuffle.epochs and not shuffle.closed:
                 del self.shuffles[shuffle.key]  # nothing of it was taken: the next push introduces it again
         for state in marked:
@@ -182,10 +182,10 @@ class Reduce:
         partition, epoch, number, size, hint = entry
         index, key = len(decision.states), epoch_key(partition, epoch)
         state = shuffle.epochs.get(key)
-        lane = decision.attempt.lanes.get(partition)
+        sequence = decision.attempt.sequences.get(partition)
         status = Status.SEALED if key in shuffle.closed else _REFUSED.get(state.life) if state is not None else None
-        if status is None and lane is not None and lane.epoch == epoch and lane.seen(number):
-            self._seen(decision, index, entry, lane.state)
+        if status is None and sequence is not None and sequence.epoch == epoch and sequence.seen(number):
+            self._seen(decision, index, entry, sequence.state)
             return None
         if status is None and state is None:
             state = self._open(shuffle, decision, partition, epoch, hint)
@@ -193,9 +193,9 @@ class Reduce:
             decision.statuses.append((index, status or (Status.HARD_SPLIT if self.draining else Status.NO_ROOM)))
             decision.whole = False
             return None
-        if lane is None or lane.epoch != epoch:
-            lane = decision.attempt.lanes[partition] = BatchSequence(state, number)
-        lane.take(number)
+        if sequence is None or sequence.epoch != epoch:
+            sequence = decision.attempt.sequences[partition] = BatchSequence(state, number)
+        sequence.take(number)
         state.size_bytes += size
         if state.size_bytes >= state.mark:
             decision.marked.append(state)
@@ -237,8 +237,8 @@ class Reduce:
         """The directory for a new epoch, among those that have room."""
         if self.draining:
             return None
-        chosen = self.choose(hint if hint <= len(self.rooms) else 0, ack)
-        return chosen if chosen is not None and self.rooms[chosen] else None
+        chosen = self.choose(hint if hint <= len(self.has_room) else 0, ack)
+        return chosen if chosen is not None and self.has_room[chosen] else None
 
     def _look_at(self, state: EpochState) -> None:
         """An epoch has reached its mark: split it if it is due, and set the next mark."""
@@ -267,9 +267,9 @@ class Reduce:
         for index in failed:
             if decision.states[index] is not None:
                 partition, epoch, number = decision.push.entries[index][:3]
-                lane = decision.attempt.lanes.get(partition)
-                if lane is not None and lane.epoch == epoch:
-                    lane.untake(number)
+                sequence = decision.attempt.sequences.get(partition)
+                if sequence is not None and sequence.epoch == epoch:
+                    sequence.untake(number)
 
     def broke(self, state: EpochState) -> None:
         """A write or sync of this copy failed: it is given up for good. One that is sealed or dropped by now is not in
@@ -377,13 +377,13 @@ class Reduce:
         for state in self._states(*_OPEN):
             state.become(Life.HARD)
 
-    def set_rooms(self, rooms: list[bool]) -> None:
+    def set_has_room(self, has_room: list[bool]) -> None:
         """Say which directories take more; the epochs in the others are split for good."""
-        if rooms == self.rooms:
+        if has_room == self.has_room:
             return
-        self.rooms = rooms
+        self.has_room = has_room
         for state in self._states(*_OPEN):
-            if not rooms[state.directory]:
+            if not has_room[state.directory]:
                 state.become(Life.HARD)
 
     def split_largest(self, directory: int, size_bytes: int) -> int:

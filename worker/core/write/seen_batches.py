@@ -1,6 +1,6 @@
 """Remembers which batches of an attempt were seen, so that one sent twice is kept once.
 
-Rules: a lane is one partition of one (map, attempt) in its newest epoch here: the number that is due, and a few
+Rules: a sequence is one partition of one (map, attempt) in its newest epoch here: the number that is due, and a few
 exceptions below it. An attempt of which nothing was taken is not remembered. What is forgotten only lets a duplicate
 in, which readers drop; so everything here is bounded and the attempts that were silent longest go first. A batch whose
 first arrival is still on its way waits for that one's outcome. Pure. Called by reduce.py.
@@ -17,10 +17,10 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.worker.core.write.epochs import EpochState
 
 #: Sequences of all attempts together; one takes some 200 bytes.
-LANES_MAX = 262_144
+SEQUENCES_MAX = 262_144
 #: Attempts; one takes some 600 bytes.
 ATTEMPTS_MAX = 65_536
-#: Numbers below the one that is due that a lane remembers as missing.
+#: Numbers below the one that is due that a sequence remembers as missing.
 HOLES_MAX = 64
 
 AttemptKey = tuple[ShuffleKey, int, int]
@@ -74,7 +74,7 @@ class Attempt:
 
     key: AttemptKey
     #: by partition
-    lanes: dict[int, BatchSequence] = field(default_factory=dict)
+    sequences: dict[int, BatchSequence] = field(default_factory=dict)
     #: decisions whose outcome is not known yet
     flights: list[PushDecision] = field(default_factory=list)
 
@@ -91,7 +91,7 @@ class Attempt:
 class Attempts:
     """All attempts, those pushed to last at the end."""
 
-    lanes: int = 0
+    sequences: int = 0
     _attempts: OrderedDict[AttemptKey, Attempt] = field(default_factory=OrderedDict)
 
     def get(self, key: AttemptKey) -> Attempt:
@@ -104,37 +104,37 @@ class Attempts:
         return attempt
 
     def pushed(self, attempt: Attempt, count: int) -> None:
-        """A push of the attempt was decided and `count` lanes began; forget those silent longest past the bounds."""
-        if not attempt.lanes:
+        """A push of the attempt began `count` sequences; forget those silent longest past the bounds."""
+        if not attempt.sequences:
             del self._attempts[attempt.key]
-        self.lanes += count
-        while (self.lanes > LANES_MAX or len(self._attempts) > ATTEMPTS_MAX) and len(self._attempts) > 1:
+        self.sequences += count
+        while (self.sequences > SEQUENCES_MAX or len(self._attempts) > ATTEMPTS_MAX) and len(self._attempts) > 1:
             _, oldest = self._attempts.popitem(last=False)
-            self.lanes -= len(oldest.lanes)
-            assert self.lanes >= 0, "each lane is counted once"
+            self.sequences -= len(oldest.sequences)
+            assert self.sequences >= 0, "each sequence is counted once"
 
     def drop(self, shuffles: Iterable[ShuffleKey]) -> None:
         """Forget every attempt of these shuffles."""
         gone = set(shuffles)
         for key in [key for key in self._attempts if key[0] in gone]:
-            self.lanes -= len(self._attempts.pop(key).lanes)
-        assert self.lanes >= 0, "each lane is counted once"
+            self.sequences -= len(self._attempts.pop(key).sequences)
+        assert self.sequences >= 0, "each sequence is counted once"
 
     def __len__(self) -> int:
         return len(self._attempts)
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
-        assert self.lanes == sum(len(attempt.lanes) for attempt in self._attempts.values())
-        assert self.lanes <= LANES_MAX or len(self._attempts) == 1
+        assert self.sequences == sum(len(attempt.sequences) for attempt in self._attempts.values())
+        assert self.sequences <= SEQUENCES_MAX or len(self._attempts) == 1
         assert len(self._attempts) <= ATTEMPTS_MAX
         for key, attempt in self._attempts.items():
             assert attempt.key == key
-            assert attempt.lanes
-            for lane in attempt.lanes.values():
-                assert lane.base <= lane.next
-                assert len(lane.holes) <= HOLES_MAX
-                assert all(lane.base <= hole < lane.next for hole in lane.holes)
+            assert attempt.sequences
+            for sequence in attempt.sequences.values():
+                assert sequence.base <= sequence.next
+                assert len(sequence.holes) <= HOLES_MAX
+                assert all(sequence.base <= hole < sequence.next for hole in sequence.holes)
 
 
 @dataclass(slots=True, eq=False)

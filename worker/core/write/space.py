@@ -49,26 +49,26 @@ class Space(NamedTuple):
         return min(self.free, self.capacity - self.used) - self.pending
 
     @property
-    def room(self) -> int:
+    def room_bytes(self) -> int:
         """How many bytes REDUCE partitions may grow here; 0: none."""
         return max(0, self.unused - self.kept_free)
 
     def full(self, least: int) -> str:
         """Say which limit leaves less than `least` bytes of room; "" if none does."""
-        if self.room >= least:
+        if self.room_bytes >= least:
             return ""
         if self.free < self.capacity - self.used:
-            told = f"{in_bytes(self.free)} free of {in_bytes(self.size)} on its file system"
+            text = f"{in_bytes(self.free)} free of {in_bytes(self.size)} on its file system"
         else:
-            told = f"{in_bytes(self.used)} used of {in_bytes(self.capacity)}"
-            told += ", the capacity in worker.directories" if self.limit and self.limit <= self.size else ""
+            text = f"{in_bytes(self.used)} used of {in_bytes(self.capacity)}"
+            text += ", the capacity in worker.directories" if self.limit and self.limit <= self.size else ""
         if self.pending:
-            told += f", {in_bytes(self.pending)} more to be written out of the push log"
+            text += f", {in_bytes(self.pending)} more to be written out of the push log"
         if self.unused >= least:
-            told += f", and {in_bytes(self.kept_free)} are to stay free (worker.disk_reserve)"
-        return told
+            text += f", and {in_bytes(self.kept_free)} are to stay free (worker.disk_reserve)"
+        return text
 
 
-def look_after_bytes(rooms: Sequence[int]) -> int:
+def look_after_bytes(free_bytes: Sequence[int]) -> int:
     """Return how many bytes may come before the room in these directories is looked at again."""
-    return max(min(filter(None, rooms), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
+    return max(min(filter(None, free_bytes), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)

@@ -49,26 +49,26 @@ class Asking:
         self.registered.ask(shuffle, connection, time.monotonic_ns(), then)
         self._due.set()
 
-    async def check_place(self, place: ReplicaPlace) -> None:
+    async def check_replica(self, replica: ReplicaPlace) -> None:
         """Return if the masters say that this worker is at this address. Raises ForbiddenError if it is elsewhere or
         nowhere, RetryError if they do not say."""
-        if self.registered.address_of(place.worker) == place.address:
+        if self.registered.address_of(replica.worker) == replica.address:
             return
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
-        def then(why_not: HoldfastError | None) -> None:
+        def then(reason: HoldfastError | None) -> None:
             if answer.done():
                 return
-            if why_not is None:
+            if reason is None:
                 answer.set_result(None)
             else:
-                answer.set_exception(why_not)
+                answer.set_exception(reason)
 
-        self.registered.ask(place.worker, _OURSELVES, time.monotonic_ns(), then)
+        self.registered.ask(replica.worker, _OURSELVES, time.monotonic_ns(), then)
         self._due.set()
         await answer
-        if self.registered.address_of(place.worker) != place.address:
-            raise ForbiddenError(f"the masters know no worker {place.worker} at {place.address}")
+        if self.registered.address_of(replica.worker) != replica.address:
+            raise ForbiddenError(f"the masters know no worker {replica.worker} at {replica.address}")
 
     # What is learnt.
 
@@ -76,9 +76,9 @@ class Asking:
         """These are registered: the masters say so, or there is something of them on the disks."""
         in_parts(*(partial(then, None) for then in self.registered.learn(shuffles)))
 
-    def told(self, shuffle: ShuffleKey, places: Iterable[tuple[WorkerId, str]]) -> None:
+    def placed(self, shuffle: ShuffleKey, workers: Iterable[tuple[WorkerId, str]]) -> None:
         """The leader has placed a shuffle here, and the second copies at these workers."""
-        for worker, address in places:
+        for worker, address in workers:
             self.registered.learn_address(worker, address)
         self.learn([shuffle])
 
@@ -88,7 +88,7 @@ class Asking:
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
-        in_parts(*(partial(then, why) for then, why in self.registered.tick(now_ns)))
+        in_parts(*(partial(then, reason) for then, reason in self.registered.tick(now_ns)))
 
     async def step(self, client: ControlClient) -> float:
         """Wait until somebody asks, have the masters answer all that waits; returns when to do so again. Raises
@@ -103,5 +103,5 @@ class Asking:
         found = {key_in(key) for key in reply.registered}
         addresses = {WorkerId(each.worker): each.address for each in reply.workers}
         calls = self.registered.answered(shuffles, found, workers, addresses)
-        in_parts(*(partial(then, why) for then, why in calls))
+        in_parts(*(partial(then, reason) for then, reason in calls))
         return _PAUSE_SECONDS if len(found) < len(shuffles) or len(addresses) < len(workers) else 0.0

@@ -2,8 +2,9 @@
 end.
 
 Rules: loop thread only. SIGTERM asks for an end as soon as that is safe, a second one and SIGINT for one at once. While
-this worker leaves, the masters hear a heartbeat as often as LEAVING_BEAT_SECONDS, each of which brings their view; what
-is written here is looked at between. Made by process.py, told by registration.py what the masters say.
+this worker drains for its end, it sends a heartbeat every DECOMMISSION_BEAT_SECONDS, and each answer brings the
+masters' view; between them it looks at what is still written here. Made by process.py; registration.py passes on what
+the masters answer.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.services.data_server import DataServer
 
 #: Heartbeats while this worker leaves: they cost little, and somebody waits.
-LEAVING_BEAT_SECONDS = 0.1
+DECOMMISSION_BEAT_SECONDS = 0.1
 #: Masters elect a leader within a second or so; longer than this they are not waited for.
 SILENCE_NS = 3 * 10**9
 _LOOK_SECONDS = 0.05
@@ -35,15 +36,15 @@ class Departure:
         self._stop = stop
         self._core = DrainRules(patience_ns, SILENCE_NS)
         self._looking: asyncio.Task[None] | None = None
-        #: why this worker ends though nobody told it to
+        #: why this worker ends though nobody asked it to
         self.refusal = ""
         #: set when masters should hear from this worker before its next heartbeat is due
         self.hurry = asyncio.Event()
 
     @property
-    def leaving(self) -> bool:
+    def decommissioning(self) -> bool:
         """Whether this worker waits for its end."""
-        return self._core.stay is Stay.LEAVING
+        return self._core.stay is Stay.DECOMMISSIONING
 
     @property
     def draining(self) -> bool:
@@ -53,7 +54,7 @@ class Departure:
     def asked(self) -> None:
         """SIGTERM."""
         self._core.asked(time.monotonic_ns(), self._standing.registered)
-        if self.leaving:
+        if self.decommissioning:
             log_event(LogEvent.WORKER_LEAVING, worker=self._standing.name)
             self.hurry.set()
             self._look_on()
@@ -64,27 +65,29 @@ class Departure:
         self._core.hurried()
         self._act()
 
-    def refused(self, why: str) -> None:
+    def refused(self, reason: str) -> None:
         """Nobody wants this worker, and nobody needs it: it ends."""
-        self.refusal = why
+        self.refusal = reason
         self._stop.set()
 
-    def told(self, *, draining: bool, clear: bool, as_leaving: bool) -> None:
-        """The masters answered a heartbeat; `as_leaving` is what that heartbeat said."""
+    def heartbeat_answered(self, *, draining: bool, clear: bool, as_decommissioning: bool) -> None:
+        """The masters answered a heartbeat; `as_decommissioning` is what that heartbeat said."""
         before = self._core.drains
-        self._core.told(time.monotonic_ns(), draining=draining, clear=clear, as_leaving=as_leaving)
+        self._core.heartbeat_answered(
+            time.monotonic_ns(), draining=draining, clear=clear, as_decommissioning=as_decommissioning
+        )
         if self._core.drains != before:
             changed = LogEvent.WORKER_DRAINING if self._core.drains else LogEvent.WORKER_DRAIN_CANCELLED
             log_event(changed, worker=self._standing.name)
             self._server.drain(self._core.drains)
-            self.hurry.set()  # what that came to is told at once
+            self.hurry.set()  # the masters hear the result at once
             self._look_on()
         self._act()
 
     def _act(self) -> None:
         if self._core.stay is Stay.ENDING:
             if not self._stop.is_set():
-                log_event(LogEvent.WORKER_STOPPING, worker=self._standing.name, why=self._core.because)
+                log_event(LogEvent.WORKER_STOPPING, worker=self._standing.name, reason=self._core.because)
             self._stop.set()
 
     def _look_on(self) -> None:
@@ -93,7 +96,7 @@ class Departure:
 
     async def _look(self) -> None:
         writing = self._server.writing
-        while (self.leaving or self.draining) and not self._stop.is_set():
+        while (self.decommissioning or self.draining) and not self._stop.is_set():
             await asyncio.sleep(_LOOK_SECONDS)
             before, writing = writing, self._server.writing
             if before and not writing:

@@ -26,7 +26,7 @@ from holdfast.common.statuses import Loop, Status
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
-from holdfast.worker.server.membership.departure import LEAVING_BEAT_SECONDS, Departure
+from holdfast.worker.server.membership.departure import DECOMMISSION_BEAT_SECONDS, Departure
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses, WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
@@ -57,7 +57,7 @@ class Registration:
         keeper: IdentityKeeper,
         counters: Counters,
         server: DataServer,
-        place: WorkerAddresses,
+        addresses: WorkerAddresses,
         departure: Departure,
         memory: Callable[[], int],
     ) -> None:
@@ -68,7 +68,7 @@ class Registration:
         self._keeper = keeper
         self._counters = counters
         self._server = server
-        self._place = place
+        self._addresses = addresses
         self._heartbeat_seconds = 2.0
         self._memory = memory
 
@@ -86,16 +86,16 @@ class Registration:
 
     async def _again_and_again(self, what: str, step: Callable[[], Awaitable[float]]) -> None:
         """Take a step, wait as many seconds as it says, and so on; whatever it raises, the data port goes on."""
-        told, told_at = "", 0.0
+        logged, logged_at = "", 0.0
         while True:
             pause = PAUSE_SECONDS
             try:
                 pause = await step()
-                told = ""
+                logged = ""
             except HoldfastError as error:
-                if str(error) != told or time.monotonic() - told_at >= REMIND_SECONDS:
-                    told, told_at = str(error), time.monotonic()
-                    log_event(LogEvent.MASTERS_CALL_FAILED, to=what, status=error.status.name, why=told)
+                if str(error) != logged or time.monotonic() - logged_at >= REMIND_SECONDS:
+                    logged, logged_at = str(error), time.monotonic()
+                    log_event(LogEvent.MASTERS_CALL_FAILED, to=what, status=error.status.name, reason=logged)
             except Exception as error:  # noqa: BLE001 - whatever it is, logged, and no reason to stop serving data
                 log_event(LogEvent.REGISTRATION_INTERNAL_ERROR, to=what, trace=error)
             await asyncio.sleep(pause)
@@ -140,18 +140,18 @@ class Registration:
             self._departure.refused(self._standing.refusal)
 
     def _registration(self) -> pb.RegisterWorkerRequest:
-        place, standing = self._place, self._standing
+        addresses, standing = self._addresses, self._standing
         return pb.RegisterWorkerRequest(
             uid=standing.uid,
             name=standing.name,
             incarnation=standing.incarnation,
-            host=place.host,
-            rack=place.rack,
-            data_address=place.data_address,
-            http_address=place.http_address,
+            host=addresses.host,
+            rack=addresses.rack,
+            data_address=addresses.data_address,
+            http_address=addresses.http_address,
             directories=self._directories(),
             boot_id=self._store.boot_id,
-            version=place.version,
+            version=addresses.version,
             raft_index=standing.raft_index,
             applications=self._applications(),
             dfs=self._dfs(),
@@ -206,7 +206,7 @@ class Registration:
                 f"incarnation {standing.incarnation} was registered and a later one is: another process has these "
                 "directories or a copy of them; stop one of the two"
             )
-            log_event(LogEvent.WORKER_DUPLICATED, worker=standing.name, why=standing.twin)
+            log_event(LogEvent.WORKER_DUPLICATED, worker=standing.name, reason=standing.twin)
         self._server.accept(False, "this worker is registering anew")
         incarnation = Incarnation(max(lowest, standing.incarnation + 1))
         writes = [asyncio.wrap_future(one) for one in self._store.record_start(incarnation)]
@@ -230,8 +230,8 @@ class Registration:
 
     async def _until_next_beat(self) -> None:
         """Wait for as long as the masters want, less where this worker leaves, not at all if something has changed."""
-        often = self._departure.leaving
-        seconds = min(self._heartbeat_seconds, LEAVING_BEAT_SECONDS) if often else self._heartbeat_seconds
+        often = self._departure.decommissioning
+        seconds = min(self._heartbeat_seconds, DECOMMISSION_BEAT_SECONDS) if often else self._heartbeat_seconds
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._departure.hurry.wait()
@@ -248,7 +248,9 @@ class Registration:
             raise
         if not reply.reregister:
             self._standing.saw(RaftIndex(reply.raft_index))
-            self._departure.told(draining=reply.draining, clear=reply.clear, as_leaving=request.leaving)
+            self._departure.heartbeat_answered(
+                draining=reply.draining, clear=reply.clear, as_decommissioning=request.leaving
+            )
         return not reply.reregister
 
     def _heartbeat(self) -> pb.HeartbeatRequest:
@@ -261,7 +263,7 @@ class Registration:
             memory_bytes=self._memory(),
             files=self._store.files,
             counters=self._counters.as_dict(),
-            leaving=self._departure.leaving,
+            leaving=self._departure.decommissioning,
             emptying=self._emptying(),
             applications=self._applications(),
             dfs=self._dfs(),
@@ -305,7 +307,7 @@ class Registration:
             if verdict.problem:
                 problems.append(verdict.problem)
                 self._counters.forgetting_refused += 1
-                log_event(LogEvent.DATA_KEPT, why=verdict.problem)
+                log_event(LogEvent.DATA_KEPT, reason=verdict.problem)
             if verdict.stop:
                 break
             self._standing.saw(RaftIndex(reply.raft_index))
@@ -327,7 +329,7 @@ class Registration:
     def _deleted(self, what: str, done: Future[int]) -> None:
         error = done.exception()
         if error is not None:
-            log_event(LogEvent.DATA_DELETION_FAILED, what=what, why=error)
+            log_event(LogEvent.DATA_DELETION_FAILED, what=what, reason=error)
             return
         count = done.result()
         if what == "shuffles":

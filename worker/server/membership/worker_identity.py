@@ -3,10 +3,10 @@
 Rules: the highest Raft index ever heard of is what protects data from masters that were restored from a backup (see
 core/forgetting.py), so it is kept on disk, at most a second late. Only what the masters answer to this worker's own
 questions is believed: anybody who may connect can name an index in a frame, and one that is too high would end all
-deletion. A lost or damaged file costs only that: it is read as "nothing is known". Each directory is written in its own
-lane, so that one that hangs holds up no other, and what follows in that lane comes behind it. So directories may differ
-after a kill: what was written last counts, by the incarnation that wrote it and the number of the change in that. Raft
-indexes of two states of the masters cannot be compared. Loop thread only, except KeptIdentity.write.
+deletion. A lost or damaged file costs only that: it is read as "nothing is known". Each directory is written by its own
+thread, in order, so that one that hangs holds up no other. So directories may differ after a kill: what was written
+last counts, by the incarnation that wrote it and the number of the change in that. Raft indexes of two states of the
+masters cannot be compared. Loop thread only, except KeptIdentity.write.
 """
 
 from __future__ import annotations
@@ -142,10 +142,10 @@ class KeptIdentity:
             except FileNotFoundError:
                 continue
             except OSError as error:
-                log_event(LogEvent.IDENTITY_UNREADABLE, path=path, why=error.strerror)
+                log_event(LogEvent.IDENTITY_UNREADABLE, path=path, reason=error.strerror)
                 continue
             if kept is None:
-                log_event(LogEvent.IDENTITY_UNREADABLE, path=path, why="it is damaged")
+                log_event(LogEvent.IDENTITY_UNREADABLE, path=path, reason="it is damaged")
             else:
                 found.append(kept)
         nothing = cls(NO_WORKER, RaftIndex(0))
@@ -157,7 +157,7 @@ class KeptIdentity:
             try:
                 Disk().replace(directory / STANDING, self.encode())
             except OSError as error:
-                log_event(LogEvent.IDENTITY_NOT_WRITTEN, path=directory / STANDING, why=error.strerror)
+                log_event(LogEvent.IDENTITY_NOT_WRITTEN, path=directory / STANDING, reason=error.strerror)
 
 
 class IdentityKeeper:
@@ -168,18 +168,18 @@ class IdentityKeeper:
         self._standing = standing
         self._guard = threading.Lock()
         self._last = KeptIdentity.of(standing)
-        #: for each directory what was asked for last, what waits in its lane, and the end of the last write
+        #: for each directory what was asked for last, what waits for its thread, and the end of the last write
         self._asked: dict[Path, KeptIdentity] = {}
         self._due: dict[Path, KeptIdentity] = {}
         self._ends: dict[Path, Future[None]] = {}
 
     def keep(self) -> list[Future[None]]:
-        """Have what is known now written wherever it is not yet; what comes next in a lane is behind that. At most one
-        write waits in each. Returns the ends of the last writes."""
+        """Have what is known now written wherever it is not yet, in order. At most one write waits for
+        each directory. Returns the ends of the last writes."""
         now = self._now()
         if now.worker == NO_WORKER:
             return []  # nothing is known; a directory that could not be read may know more
-        for path, lane in self._store.lanes():
+        for path, executor in self._store.lanes():
             if self._asked.get(path) == now:
                 continue
             self._asked[path] = now
@@ -187,7 +187,7 @@ class IdentityKeeper:
                 waits = path in self._due
                 self._due[path] = now
             if not waits:
-                self._ends[path] = lane.submit(self._write, path)
+                self._ends[path] = executor.submit(self._write, path)
         return list(self._ends.values())
 
     def _now(self) -> KeptIdentity:

@@ -73,14 +73,14 @@ class Counters:
 
     def causes(self) -> Mapping[str, Mapping[str, int]]:
         """By metric, how often for which status, by its name."""
-        told = {"requests_refused": self.request_causes, "batches_refused": self.batch_causes}
-        return {name: {_NAMES[status]: count for status, count in found.items()} for name, found in told.items()}
+        causes = {"requests_refused": self.request_causes, "batches_refused": self.batch_causes}
+        return {name: {_NAMES[status]: count for status, count in found.items()} for name, found in causes.items()}
 
     def as_dict(self) -> dict[str, int]:
         """Every counter by name."""
-        return {name: getattr(self, name) for name in MEANINGS}
+        return {name: getattr(self, name) for name in COUNTER_HELP}
 
 
 #: What each means.
-MEANINGS: dict[str, str] = {each.name: each.metadata["meaning"] for each in fields(Counters) if each.metadata}
+COUNTER_HELP: dict[str, str] = {each.name: each.metadata["meaning"] for each in fields(Counters) if each.metadata}
 _NAMES = {int(status): status.name for status in Status}

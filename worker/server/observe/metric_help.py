@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from holdfast.worker.server.observe.counters import MEANINGS
+from holdfast.worker.server.observe.counters import COUNTER_HELP
 
 #: Of the process; `holdfast_worker_NAME`.
 PROCESS = {
@@ -13,7 +13,7 @@ PROCESS = {
 }
 #: Grow only; `holdfast_worker_NAME_total`.
 COUNTERS = {
-    **MEANINGS,
+    **COUNTER_HELP,
     "bytes_in": "frame bytes received",
     "bytes_out": "frame bytes sent",
     "body_waits": "times that a connection had to wait for memory",

@@ -35,7 +35,7 @@ class Exposition(Collector):
         """Yield every metric (called by the registry)."""
         status = self._status
         build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
-        build.add_metric([status.place.version], 1)
+        build.add_metric([status.addresses.version], 1)
         yield build
         shown = status.standing.shown
         ends = shown.certificate_ends_s if isinstance(shown, ServerSecurity) else 0

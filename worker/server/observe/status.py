@@ -40,7 +40,7 @@ class WorkerStatus:
     frames: FrameServer
     data: DataServer
     faults: Faults
-    place: WorkerAddresses
+    addresses: WorkerAddresses
     descriptors: WorkerDescriptors
     turns: LoopTurns
     #: the HTTP port, once it is there
@@ -48,12 +48,12 @@ class WorkerStatus:
 
     def problems(self) -> list[str]:
         """Sentences for people; empty if all is well."""
-        told = [*self.standing.problems, *filter(None, [self.standing.twin, self.standing.refusal])]
-        told += [f"{found.path}: {found.problem}" for found in self.store.directories() if not found.healthy]
+        problems = [*self.standing.problems, *filter(None, [self.standing.twin, self.standing.refusal])]
+        problems += [f"{found.path}: {found.problem}" for found in self.store.directories() if not found.healthy]
         dfs = self.store.dfs()
         if dfs is not None and dfs.problem:
-            told.append(f"the DFS {dfs.url}: {dfs.problem}")
-        return told
+            problems.append(f"the DFS {dfs.url}: {dfs.problem}")
+        return problems
 
     def healthy(self) -> bool:
         """At least one directory can be written."""
@@ -138,11 +138,11 @@ class WorkerStatus:
             "name": standing.name,
             "worker": None if standing.worker == NO_WORKER else standing.worker,
             "cluster_id": standing.cluster_id,
-            "host": self.place.host,
-            "rack": self.place.rack,
-            "data": self.place.data_address,
-            "http": self.place.http_address,
-            "version": self.place.version,
+            "host": self.addresses.host,
+            "rack": self.addresses.rack,
+            "data": self.addresses.data_address,
+            "http": self.addresses.http_address,
+            "version": self.addresses.version,
             "versions": {**versions(), "disk": str(VERSION)},
             "clock_ms": time.time_ns() // 1_000_000,
             "pid": os.getpid(),

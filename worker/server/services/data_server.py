@@ -148,8 +148,8 @@ class DataServer:
             case FrameType.REGISTERED:
                 if self._roles.get(connection.number) is not Role.MASTER:
                     raise ProtocolError("only a master sends REGISTERED")
-                told = Registered.decode(meta)
-                self.asking.told(told.shuffle, told.places)
+                registered = Registered.decode(meta)
+                self.asking.placed(registered.shuffle, registered.workers)
                 connection.reply(header)
             case FrameType.PING:
                 connection.reply(header)
@@ -195,15 +195,15 @@ class DataServer:
                 ended = TokenExpiredError("the token of this connection has ended: show a newer one")
                 self._connections[number].close_because(ended)
 
-    def accept(self, yes: bool, why_not: str = "") -> None:
+    def accept(self, yes: bool, reason: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
         if not self._ending:
-            self.maps.files.closed_because = "" if yes else why_not
-            self.pushes.accept(yes, why_not)
+            self.maps.files.closed_because = "" if yes else reason
+            self.pushes.accept(yes, reason)
 
-    def end(self, why: str) -> None:
+    def end(self, reason: str) -> None:
         """Take nothing new any more, and seal what a later start would not find."""
-        self.accept(False, why)
+        self.accept(False, reason)
         self._ending = True
         self.pushes.end()
 
@@ -225,9 +225,9 @@ class DataServer:
 
     def renumber(self) -> None:
         """This worker has another number than HELLO told: close every connection, so that who kept one asks anew."""
-        told = RetryError(f"this worker has another number now: it is worker {self._standing.worker}")
+        registered = RetryError(f"this worker has another number now: it is worker {self._standing.worker}")
         for connection in list(self._connections.values()):
-            connection.close_because(told)
+            connection.close_because(registered)
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle any more: take nothing for it."""

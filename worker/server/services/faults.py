@@ -61,16 +61,16 @@ class Faults:
         return [*self._of_disks(), *self.others]
 
     def _of_disks(self) -> list[str]:
-        told = []
+        problems = []
         if self.delay_seconds:
-            told.append(f"disk_delay={self.delay_seconds}s")
+            problems.append(f"disk_delay={self.delay_seconds}s")
         if self.bytes_per_second:
-            told.append(f"disk_rate={self.bytes_per_second}B/s")
+            problems.append(f"disk_rate={self.bytes_per_second}B/s")
         if self.error_rate:
             after = f" after {self.error_after} B" if self.error_after else ""
             times = f", {self.error_count} times" if self.error_count else ""
-            told.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after}{times})")
-        return told
+            problems.append(f"disk_error_rate={self.error_rate} ({errno.errorcode[self.error]}{after}{times})")
+        return problems
 
     def disk(self) -> Disk:
         """The door to the disk that fails and delays as asked."""
@@ -101,7 +101,7 @@ class Faults:
     def _healed(self) -> bool:
         return 0 < self.error_count <= self._failed
 
-    def room(self, size: int, free: int) -> tuple[int, int]:
+    def capacity_and_free(self, size: int, free: int) -> tuple[int, int]:
         """Capacity and free bytes: what is there, or what the settings leave of it."""
         if not self.error_rate or self._healed or self.error != errno.ENOSPC:
             return size, free
@@ -182,4 +182,4 @@ class FaultyDisk(Disk):
 
     def free_bytes(self, path: Path) -> tuple[int, int]:
         """What is there, or what the settings leave of it."""
-        return self._faults.room(*super().free_bytes(path))
+        return self._faults.capacity_and_free(*super().free_bytes(path))

@@ -51,8 +51,8 @@ assert WINDOW_IDLE_SECONDS * 10**9 < CREDIT_LIFE_NS // 10, "nothing is sent into
 class _Peer:
     """One replica's connection and what it lets us send."""
 
-    def __init__(self, place: ReplicaPlace, client: FrameClient) -> None:
-        self.place = place
+    def __init__(self, replica: ReplicaPlace, client: FrameClient) -> None:
+        self.replica = replica
         self.client = client
         self.window = 0
         self.unanswered = 0
@@ -66,7 +66,7 @@ class _Peer:
         """Nobody waits for it."""
         return not self.unanswered and not self._line
 
-    async def room(self, size: int) -> None:
+    async def wait_for_window(self, size: int) -> None:
         """Return when `size` bytes may be sent, in order; they count as unanswered from then on."""
         waiter: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._line.append((size, waiter))
@@ -103,7 +103,7 @@ class _Peer:
             self.window = PushCredit.decode(reply.meta).size_bytes
             self._used_at = time.monotonic()
             if self.window < first:
-                raise ProtocolError(f"{self.place.address} granted {self.window} bytes for a push of {first}")
+                raise ProtocolError(f"{self.replica.address} granted {self.window} bytes for a push of {first}")
         except HoldfastError as error:
             self.fail(error)
         finally:
@@ -165,24 +165,24 @@ class Forwarder:
 
         Raises HoldfastError if it kept none of them, as far as we know.
         """
-        place = push.replica
-        assert place is not None, "only a push with a replica is forwarded"
-        if self._unreachable.get(place.address, 0.0) > time.monotonic():
-            raise RetryError(f"{place.address} did not answer a moment ago")
+        replica = push.replica
+        assert replica is not None, "only a push with a replica is forwarded"
+        if self._unreachable.get(replica.address, 0.0) > time.monotonic():
+            raise RetryError(f"{replica.address} did not answer a moment ago")
         meta, parts, size = _replicate(push, chosen, body)
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
-                answer = await self._send(place, meta, parts, size)
+                answer = await self._send(replica, meta, parts, size)
         except TimeoutError:
-            self._drop(place.address)
-            raise RetryError(f"{place.address} did not answer within {FORWARD_SECONDS} s") from None
+            self._drop(replica.address)
+            raise RetryError(f"{replica.address} did not answer within {FORWARD_SECONDS} s") from None
         kept = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
         return [chosen[index] for index, status in answer.statuses if status not in kept]
 
-    async def _send(self, place: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> PushAnswer:
+    async def _send(self, replica: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> PushAnswer:
         while True:
-            peer = await self._peer(place)
-            await peer.room(size)
+            peer = await self._peer(replica)
+            await peer.wait_for_window(size)
             window: int | None = None
             try:
                 reply = await peer.client.request(FrameType.REPLICATE, meta, *parts)
@@ -191,7 +191,7 @@ class Forwarder:
                 return answer
             except HoldfastError as error:
                 if peer.client.closed:
-                    self._drop(place.address)
+                    self._drop(replica.address)
                     peer.fail(error)
                     raise
                 if error.status is not Status.BUSY:
@@ -200,43 +200,43 @@ class Forwarder:
             finally:  # whatever came of it, an answer that nobody can read, too: others wait for its room
                 peer.answered(size, window)
 
-    async def _peer(self, place: ReplicaPlace) -> _Peer:
-        peer = self._peers.get(place.address)
+    async def _peer(self, replica: ReplicaPlace) -> _Peer:
+        peer = self._peers.get(replica.address)
         if peer is None or peer.client.closed:
-            await self._asking.check_place(place)
-            peer = self._peers.get(place.address)  # somebody else may have needed it
+            await self._asking.check_replica(replica)
+            peer = self._peers.get(replica.address)  # somebody else may have needed it
         if peer is None or peer.client.closed:
-            task = self._connecting.get(place.address)
+            task = self._connecting.get(replica.address)
             if task is None:
-                task = self._connecting[place.address] = awaited(self._connect(place))
-                task.add_done_callback(lambda _: self._connecting.pop(place.address, None))
+                task = self._connecting[replica.address] = awaited(self._connect(replica))
+                task.add_done_callback(lambda _: self._connecting.pop(replica.address, None))
             peer = await asyncio.shield(task)
-        if self._peers.get(place.address) is peer:
-            self._peers[place.address] = self._peers.pop(place.address)  # the one used last
-        if peer.client.hello.worker != place.worker:
-            raise RetryError(f"{place.address} is worker {peer.client.hello.worker}, not {place.worker}")
+        if self._peers.get(replica.address) is peer:
+            self._peers[replica.address] = self._peers.pop(replica.address)  # the one used last
+        if peer.client.hello.worker != replica.worker:
+            raise RetryError(f"{replica.address} is worker {peer.client.hello.worker}, not {replica.worker}")
         return peer
 
-    async def _connect(self, place: ReplicaPlace) -> _Peer:
-        host, _, port = place.address.rpartition(":")
+    async def _connect(self, replica: ReplicaPlace) -> _Peer:
+        host, _, port = replica.address.rpartition(":")
         if not port.isdecimal():
-            raise ProtocolError(f"{place.address!r} is not an address of a replica")
+            raise ProtocolError(f"{replica.address!r} is not an address of a replica")
         hello = Hello(role=Role.WORKER, cluster_id=self._standing.cluster_id)
         security = self._standing.shown
-        shown = None if security is None else security.only_for(place.address)
+        shown = None if security is None else security.only_for(replica.address)
         try:
             client = await FrameClient.connect(
                 host, int(port), hello, self._pool, timeout_seconds=CONNECT_SECONDS, shown=shown
             )
         except HoldfastError:
-            self._drop(place.address)
+            self._drop(replica.address)
             raise
         if len(self._peers) >= self._peers_max:
             # Not one that is waited for, if there is another.
             address = next((one for one, peer in self._peers.items() if peer.idle), next(iter(self._peers)))
             self._peers.pop(address).client.close()
-        peer = self._peers[place.address] = _Peer(place, client)
-        self._unreachable.pop(place.address, None)
+        peer = self._peers[replica.address] = _Peer(replica, client)
+        self._unreachable.pop(replica.address, None)
         return peer
 
     def _drop(self, address: str) -> None:

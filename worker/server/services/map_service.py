@@ -75,10 +75,10 @@ class MapService:
         else:
             self._asking.ask(shuffle, request.connection.number, partial(self._open, request, message))
 
-    def _open(self, request: Request, message: MapOpen, why_not: HoldfastError | None) -> None:
-        """`why_not`: the masters do not have the shuffle, or did not say in time."""
-        if why_not is not None:
-            self._refuse(request, why_not)
+    def _open(self, request: Request, message: MapOpen, reason: HoldfastError | None) -> None:
+        """`reason`: the masters do not have the shuffle, or did not say in time."""
+        if reason is not None:
+            self._refuse(request, reason)
         elif not request.connection.closed:
             try:
                 file = self.files.open(request.connection.number, message)
@@ -203,7 +203,7 @@ class MapService:
         try:
             self._store.abort(file)
         except HoldfastError as error:
-            log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, why=error)
+            log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, reason=error)
 
     def _broke(self, file: MapFileKey, request: Request, error: HoldfastError) -> None:
         """A write, sync or seal of a file failed, and so does the request for it."""

@@ -142,14 +142,14 @@ class PushService:
         """Whether to receive the body of a PUSH or REPLICATE: `push` or `lost` follows. Else it is answered BUSY."""
         account, size = self._credits_of(role), header.body_bytes
         if self._store.reduce.full:
-            why = "the push log is full for the moment"
+            reason = "the push log is full for the moment"
         elif not account.take(connection.number, size, time.monotonic_ns()):
-            why = f"{size} bytes are beyond the window: ask PUSH_CREDIT"
+            reason = f"{size} bytes are beyond the window: ask PUSH_CREDIT"
         else:
             self._receiving[connection.number] = account, size
             return True
         self._counters.pushes_busy += 1
-        connection.refuse(header, error_for(Status.BUSY, why))
+        connection.refuse(header, error_for(Status.BUSY, reason))
         return False
 
     def push(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body) -> None:
@@ -158,7 +158,7 @@ class PushService:
         try:
             self._until_look -= size
             if self._until_look < 0:
-                self._look_at_rooms()
+                self._look_at_space()
             request = Push.decode(meta)
             check_sizes(request, size)
             if header.type is FrameType.REPLICATE and request.replica is not None:
@@ -176,22 +176,22 @@ class PushService:
         body.release()
         self._grant(account.answered(connection.number, size, time.monotonic_ns()))
 
-    def _push_or_refuse(self, came: Came, why_not: HoldfastError | None) -> None:
+    def _push_or_refuse(self, came: Came, reason: HoldfastError | None) -> None:
         """The masters have said whether they have the shuffle of this push, or did not in time."""
-        if why_not is not None or came.connection.closed:
-            self._turn_away(came, why_not)
+        if reason is not None or came.connection.closed:
+            self._turn_away(came, reason)
             return
         try:
             self._push(came)
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
             came.connection.refuse(came.header, refusal(error))
 
-    def _turn_away(self, came: Came, why: HoldfastError | None) -> None:
+    def _turn_away(self, came: Came, reason: HoldfastError | None) -> None:
         """Take nothing of a push, and say why; to nobody if its connection is gone."""
         self._let_go(came.connection, came.body, came.account, came.header.body_bytes)
-        if why is not None:
-            self._counters.refused(why.status)
-            came.connection.refuse(came.header, why)
+        if reason is not None:
+            self._counters.refused(reason.status)
+            came.connection.refuse(came.header, reason)
 
     def _push(self, came: Came) -> None:
         """Take what is of a shuffle that may be written to. Releases the body when it is answered."""
@@ -220,7 +220,7 @@ class PushService:
                 try:
                     self._store.reduce.give_up(state, error)
                 except Exception as failure:  # noqa: BLE001 - whatever it is, the push is answered
-                    log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=state.shuffle, why=error, trace=failure)
+                    log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=state.shuffle, reason=error, trace=failure)
             self._answer_all(answered)
 
     def _refuse(self, request: Push, body: memoryview) -> HoldfastError | None:
@@ -231,7 +231,7 @@ class PushService:
             final, closed = self._store.reduce.past(request.shuffle)
             self.reduce.introduce(request, final, closed)
         refusal = self.reduce.refuse(request)
-        return None if refusal is None else error_for(refusal.status, refusal.why)
+        return None if refusal is None else error_for(refusal.status, refusal.reason)
 
     def _take(self, push: PendingPush, came: Came) -> None:
         """Write what was taken, then answer, at once or when everything it waits for is there."""
@@ -341,7 +341,7 @@ class PushService:
         now_ns = time.monotonic_ns()
         if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
             self._replica_said_ns = now_ns
-            log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, why=error)
+            log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, reason=error)
         self._answer_all(self._pending.forwarded(push, refused))
 
     def _answer_all(self, answered: Sequence[PendingPush]) -> None:
@@ -380,7 +380,7 @@ class PushService:
 
     def tick(self, now_ns: int) -> None:
         """Once a second."""
-        looks = self._look_at_rooms, self._write_owed, self._seal_drained, self._store.reduce.tick
+        looks = self._look_at_space, self._write_owed, self._seal_drained, self._store.reduce.tick
         in_parts(partial(self._look_at_late, now_ns), partial(self._tick_credits, now_ns), *looks)
 
     def _tick_credits(self, now_ns: int) -> None:
@@ -393,22 +393,22 @@ class PushService:
         if self.reduce.draining:  # those that could not be sealed before, too
             self._seals.seal_split(self.reduce.split_states())
 
-    def _look_at_rooms(self) -> None:
+    def _look_at_space(self) -> None:
         """Move what should move, and split what is on disks that are full or not well."""
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
             self._seals.seal_split(self.reduce.split_states(directory))
-        rooms = [space.room if space is not None else 0 for space in spaces]
-        self._until_look = look_after_bytes(rooms)
-        self.reduce.set_rooms([room > 0 for room in rooms])
+        free_bytes = [space.room_bytes if space is not None else 0 for space in spaces]
+        self._until_look = look_after_bytes(free_bytes)
+        self.reduce.set_has_room([free > 0 for free in free_bytes])
 
     def full(self) -> list[str]:
         """For each directory which limit keeps epochs from growing there, for people; "" while they may."""
-        told = self._store.limits_met(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
+        limits = self._store.limits_met(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
         if self.reduce.full:
-            return [why or f"{self.reduce.shares.total} epochs are open on this worker" for why in told]
-        return told
+            return [reason or f"{self.reduce.shares.total} epochs are open on this worker" for reason in limits]
+        return limits
 
     def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
         """Yield what each shuffle has in epochs that are not sealed; one that is in the log only has no file."""
@@ -425,9 +425,9 @@ class PushService:
         """This worker has a new incarnation."""
         self.reduce.begin(incarnation)
 
-    def accept(self, yes: bool, why_not: str = "") -> None:
+    def accept(self, yes: bool, reason: str = "") -> None:
         """Take pushes, or refuse them."""
-        self.reduce.closed_because = "" if yes else why_not or "this worker does not accept pushes"
+        self.reduce.closed_because = "" if yes else reason or "this worker does not accept pushes"
 
     @property
     def owed_bytes(self) -> int:

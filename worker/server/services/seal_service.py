@@ -78,7 +78,7 @@ class SealService:
             await self._seal(request)
         except HoldfastError as error:
             # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
-            log_event(LogEvent.SEAL_DEFERRED, shuffle=request.shuffle, why=error)
+            log_event(LogEvent.SEAL_DEFERRED, shuffle=request.shuffle, reason=error)
 
     def _broke(self, connection: ServerConnection, header: FrameHeader, request: Seal, error: BaseException) -> None:
         """A mistake of ours: who asked gets an answer all the same, and asks again."""
@@ -121,9 +121,9 @@ class SealService:
             while waiting:
                 _, waiting = await asyncio.wait(waiting, timeout=LOOK_SECONDS)
                 self._store.reduce.finish_jobs()
-                why = self._store.reduce.hangs(request.shuffle) if waiting else ""
-                if why:
-                    raise RetryError(f"{request.shuffle}: {why}", status=Status.BUSY)
+                reason = self._store.reduce.hangs(request.shuffle) if waiting else ""
+                if reason:
+                    raise RetryError(f"{request.shuffle}: {reason}", status=Status.BUSY)
 
     async def _seal_states(
         self, request: Seal, final: bool, states: Sequence[EpochState | None], began: int

@@ -56,7 +56,7 @@ class StreamService:
         self._counters = counters
         self._faults = faults
         self._loop = asyncio.get_running_loop()
-        self._sources: dict[int, FrameSource] = {}
+        self._frame_sources: dict[int, FrameSource] = {}
         #: connections whose pump will run
         self._scheduled: set[ServerConnection] = set()
         self.streams = Streams(standing.incarnation)
@@ -139,30 +139,30 @@ class StreamService:
 
     def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
         """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
-        places: list[SealedLocation] = []
+        locations: list[SealedLocation] = []
         rows = done = 0
         for partition, epoch, _ in request.files:
-            place = self._store.reduce.chunks(request.shuffle, partition, epoch)
-            places.append(place)
-            rows += len(place.record.chunks)
-            check_rows(rows + len(places), len(request.files))
-            if rows + len(places) - done >= PLAN_ROWS:
-                done = rows + len(places)
+            location = self._store.reduce.chunks(request.shuffle, partition, epoch)
+            locations.append(location)
+            rows += len(location.record.chunks)
+            check_rows(rows + len(locations), len(request.files))
+            if rows + len(locations) - done >= PLAN_ROWS:
+                done = rows + len(locations)
                 yield 0.0
-        search = ChunkSearch(request, places, self._store.open_files, self._store.views, self._store.away)
+        search = ChunkSearch(request, locations, self._store.open_files, self._store.views, self._store.away)
         total = 0
-        for file in range(len(places)):
+        for file in range(len(locations)):
             total += search.size(file)
             if file % PLAN_FILES == PLAN_FILES - 1:
                 yield 0.0
         source = ChunkSource(header, search)
-        # Not for the DFS: nothing is read of this connection meanwhile, and who has a seat may wait for credit.
+        # Not for the DFS: nothing is read of this connection meanwhile, and who has a lease may wait for credit.
         while not source.distant and not source.look():
             yield 0.0
         stream = self.streams.open(
-            connection.number, request.credit_bytes, rows + len(places), owner=request.shuffle.instance
+            connection.number, request.credit_bytes, rows + len(locations), owner=request.shuffle.instance
         )
-        chunks = [len(place.record.chunks) for place in places]
+        chunks = [len(location.record.chunks) for location in locations]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())
 
@@ -172,7 +172,7 @@ class StreamService:
         if source.done:
             self._send_end(connection, stream, source)
         else:
-            self._sources[stream] = source
+            self._frame_sources[stream] = source
             self.pump(connection)
 
     def credit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
@@ -230,7 +230,7 @@ class StreamService:
             turn = self.streams.turn(connection.number)
             if turn is None:
                 return
-            source = self._sources[turn.stream]
+            source = self._frame_sources[turn.stream]
             sent = self._send_next(connection, turn.stream, turn.allowance)
             if sent is None:
                 self.streams.passed(turn.stream)
@@ -259,7 +259,7 @@ class StreamService:
 
     def _send_next(self, connection: ServerConnection, stream: int, allowance: int) -> int | None:
         """Send one frame of a stream; return its body bytes, None if it is not known yet."""
-        source = self._sources[stream]
+        source = self._frame_sources[stream]
         try:
             sending = source.take(stream, allowance)
             if sending is not None:
@@ -314,7 +314,7 @@ class StreamService:
         self.streams.close(connection.number, stream)
 
     def _fail(self, connection: ServerConnection, stream: int, source: FrameSource, error: HoldfastError) -> None:
-        log_event(LogEvent.STREAM_FAILED, peer=connection.peer, status=error.status.name, why=error)
+        log_event(LogEvent.STREAM_FAILED, peer=connection.peer, status=error.status.name, reason=error)
         self._counters.streams_failed += 1
         self._forget(connection, stream)
         words = str(error).encode()[:4_096]
@@ -326,7 +326,7 @@ class StreamService:
 
     def _drop(self, stream: int) -> None:
         """Let go of what a stream holds."""
-        source = self._sources.pop(stream, None)
+        source = self._frame_sources.pop(stream, None)
         if source is not None:
             source.close()
 

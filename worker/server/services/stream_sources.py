@@ -41,7 +41,7 @@ READ_AHEAD_BYTES = 256 * KIB
 SCAN_BYTES = 512 * KIB
 #: How long a stream lets others go first that waits for the DFS, and one that waits for room to fetch.
 DISTANT_SECONDS = 0.005
-SEAT_SECONDS = 0.02
+LEASE_SECONDS = 0.02
 #: A stream that waits for either sends an empty frame so often: after 30 s of silence its reader takes it for lost.
 ALIVE_SECONDS = 10.0
 #: Pieces of a chunk in one frame: each is a read of its own.
@@ -157,11 +157,11 @@ class _Chunk(NamedTuple):
 class Distant:
     """A chunk on the DFS: it is fetched when it is about to be sent, and its bytes are let go of after that."""
 
-    __slots__ = ("_away", "_fetched", "_length", "_offset", "_seat", "name", "what")
+    __slots__ = ("_away", "_fetched", "_lease", "_length", "_offset", "name", "what")
 
-    def __init__(self, away: Away, seat: FetchLease, name: str, row: ChunkRow, what: str) -> None:
+    def __init__(self, away: Away, lease: FetchLease, name: str, row: ChunkRow, what: str) -> None:
         self._away = away
-        self._seat = seat
+        self._lease = lease
         self.name = name
         self._offset, self._length = row.offset, row.length
         #: for errors
@@ -169,9 +169,9 @@ class Distant:
         self._fetched: Fetched | None = None
 
     def begin(self) -> bool:
-        """Have it fetched; False if the stream has no seat."""
-        if self._seat.take() and self._fetched is None:
-            self._seat.renew()
+        """Have it fetched; False if the stream has no lease."""
+        if self._lease.take() and self._fetched is None:
+            self._lease.renew()
             self._fetched = self._away.fetch(self.name, self._offset, self._length)
         return self._fetched is not None
 
@@ -188,23 +188,23 @@ class Distant:
         """The bytes of the chunk; None: not yet, ask later. Raises RerouteError DISK_FAILED if the DFS does not give
         them, DataLostError if it does not have them, CorruptError if it has less."""
         if not self.begin() or self._fetched is None or not self._fetched.future.done():
-            why = self._away.given_up(self._fetched)
-            if why:
+            reason = self._away.given_up(self._fetched)
+            if reason:
                 self._fetched = None
-                raise RerouteError(f"{self.what}: {why}", status=Status.DISK_FAILED)
+                raise RerouteError(f"{self.what}: {reason}", status=Status.DISK_FAILED)
             if self._fetched is not None:
-                self._seat.renew()
+                self._lease.renew()
             return None
         try:
             return self._fetched.future.result()
         except (OSError, HoldfastError, CancelledError) as error:
             self._fetched = None
-            why = f"{self.what}: {error}"
+            reason = f"{self.what}: {error}"
             if isinstance(error, FileNotFoundError):
-                raise DataLostError(why) from error
+                raise DataLostError(reason) from error
             if isinstance(error, CorruptError):
-                raise CorruptError(why) from error
-            raise RerouteError(why, status=Status.DISK_FAILED) from error
+                raise CorruptError(reason) from error
+            raise RerouteError(reason, status=Status.DISK_FAILED) from error
 
 
 class ChunkSearch:
@@ -213,20 +213,20 @@ class ChunkSearch:
     def __init__(
         self,
         request: ChunksOpen,
-        places: Sequence[SealedLocation],
+        locations: Sequence[SealedLocation],
         open_files: OpenFiles,
         views: MapRangeIndexes,
         away: Away | None = None,
     ) -> None:
         self._away = away
         self._begin, self._end = request.map_begin, request.map_end
-        self._places = places
+        self._locations = locations
         #: of each place the first chunk that is wanted; the request itself is not kept: it may name many epochs
         self._firsts = array("I", [first for _, _, first in request.files])
         self._open_files = open_files
         self._views = views
         #: of the stream; made by the first chunk on the DFS
-        self.seat: FetchLease | None = None
+        self.lease: FetchLease | None = None
         #: the chunk on the DFS that is looked through
         self._searched: Distant | None = None
         #: the longest chunk that is wanted
@@ -239,7 +239,7 @@ class ChunkSearch:
     @property
     def distant(self) -> bool:
         """Whether some of it is on the DFS."""
-        return any(place.away for place in self._places)
+        return any(location.away for location in self._locations)
 
     def size(self, file: int) -> int:
         """What will be sent of an epoch; with a range of maps less than this, so that a reader that gives no credit
@@ -265,44 +265,44 @@ class ChunkSearch:
         The last chunk of an epoch comes also if nothing of it is wanted, so that the reader knows that this is all.
         Raises DataLostError, CorruptError and RerouteError DISK_FAILED, which name the chunk.
         """
-        for file, place in enumerate(self._places):
-            rows, last = self._rows(file), len(place.record.chunks) - 1
+        for file, location in enumerate(self._locations):
+            rows, last = self._rows(file), len(location.record.chunks) - 1
             cut = [number for number, row in rows if not self._is_whole(row)]
             # Whoever comes back for the rest of an epoch gets it from the file itself, whatever went wrong before.
-            fresh = len(cut) > 1 and not self._firsts[file] and not place.away
-            view = self._views.find(place.path, place.record.chunks) if fresh else None
-            told = self._firsts[file] - 1
+            fresh = len(cut) > 1 and not self._firsts[file] and not location.away
+            view = self._views.find(location.path, location.record.chunks) if fresh else None
+            last_sent = self._firsts[file] - 1
             for number, row in rows:
                 # The file may have moved since the view was found. The chunks are the same, wherever they lie.
                 copy = view.copy if view is not None and not self._is_whole(row) else None
-                body = copy or self._open(place, number, row, revoke)
+                body = copy or self._open(location, number, row, revoke)
                 some: list[tuple[int, int]] = []
                 if self._is_whole(row):
                     some = [(0, row.length)]
                 elif view is not None:
                     some = view.ranges(number, self._begin, self._end)
                 else:
-                    yield from self._look_through(place, number, body, some)
+                    yield from self._look_through(location, number, body, some)
                 if some:
                     # A chunk that was fetched lies at the start of what it was fetched into.
                     base = 0 if isinstance(body, Distant) else row.offset
                     ranges = [(base + start, length) for start, length in some]
-                    yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), place.fetches)
-                    told = number
-            if told < last:
+                    yield _Chunk(file, number, body, ranges, sum([length for _, length in ranges]), location.fetches)
+                    last_sent = number
+            if last_sent < last:
                 yield _Chunk(file, last, None, [], 0, None)
             elif not rows:
                 yield None
 
     def _look_through(
-        self, place: SealedLocation, number: int, body: Handle | Distant, some: list[tuple[int, int]]
+        self, location: SealedLocation, number: int, body: Handle | Distant, some: list[tuple[int, int]]
     ) -> Iterator[None]:
         """Add what is wanted of a chunk to `some`, step by step. What was fetched is not held between steps: others may
         get its room, and it comes again."""
-        row, at = place.record.chunks[number], 0
+        row, at = location.record.chunks[number], 0
         if not isinstance(body, Distant):
             while at < row.length:
-                at = self._cut(place, number, body, row.offset, at, some)
+                at = self._cut(location, number, body, row.offset, at, some)
                 yield None
             return
         self._searched = body
@@ -310,14 +310,14 @@ class ChunkSearch:
             handle = body.handle()
             self.waits = handle is None
             if handle is not None:
-                at = self._cut(place, number, handle, 0, at, some)
+                at = self._cut(location, number, handle, 0, at, some)
                 del handle
             yield None
         self._searched = None
 
     def _rows(self, file: int) -> list[tuple[int, ChunkRow]]:
         """Number and row of the chunks that may have something to send."""
-        chunks, first = self._places[file].record.chunks, self._firsts[file]
+        chunks, first = self._locations[file].record.chunks, self._firsts[file]
         return [
             (number, row)
             for number, row in enumerate(chunks[first:], first)
@@ -328,32 +328,34 @@ class ChunkSearch:
         """Whether all of a chunk is wanted."""
         return self._begin <= row.map_min and row.map_max < self._end
 
-    def _open(self, place: SealedLocation, number: int, row: ChunkRow, revoke: Callable[[], None]) -> Handle | Distant:
-        if place.away:
+    def _open(
+        self, location: SealedLocation, number: int, row: ChunkRow, revoke: Callable[[], None]
+    ) -> Handle | Distant:
+        if location.away:
             assert self._away is not None, "places on the DFS are given out by stores that have one"
-            if self.seat is None:
-                self.seat = FetchLease(self._away.seats, revoke, 2 * self._longest)
-            return Distant(self._away, self.seat, place.path, row, f"{place.key} chunk {number}")
+            if self.lease is None:
+                self.lease = FetchLease(self._away.leases, revoke, 2 * self._longest)
+            return Distant(self._away, self.lease, location.path, row, f"{location.key} chunk {number}")
         try:
-            handle = self._open_files.open(place.path)
+            handle = self._open_files.open(location.path)
             size = os.fstat(handle.fd).st_size
         except OSError as error:
-            raise unreadable(f"{place.key} chunk {number}", place.path, error) from error
+            raise unreadable(f"{location.key} chunk {number}", location.path, error) from error
         if size < row.offset + row.length:
-            raise CorruptError(f"{place.key} chunk {number}: {place.path} is cut to {size} bytes")
+            raise CorruptError(f"{location.key} chunk {number}: {location.path} is cut to {size} bytes")
         return handle
 
     def _cut(
-        self, place: SealedLocation, number: int, handle: Handle, base: int, at: int, some: list[tuple[int, int]]
+        self, location: SealedLocation, number: int, handle: Handle, base: int, at: int, some: list[tuple[int, int]]
     ) -> int:
         """Look through the batches of a chunk from `at` on, the headers are the index; add those of the wanted maps to
         `some` and return where the next look begins."""
-        row = place.record.chunks[number]
+        row = location.record.chunks[number]
         try:
             data = os.pread(handle.fd, min(SCAN_BYTES, row.length - at), base + at)
         except OSError as error:
-            raise unreadable(f"{place.key} chunk {number}", place.path, error) from error
-        runs = scan(data, at, row.length, f"{place.key} chunk {number}")
+            raise unreadable(f"{location.key} chunk {number}", location.path, error) from error
+        runs = scan(data, at, row.length, f"{location.key} chunk {number}")
         join(some, select(runs, self._begin, self._end))
         return runs.starts[-1]
 
@@ -368,7 +370,7 @@ class ChunkSource:
         if not self._waits:
             return 0.0
         fetching = self._search.fetching or (self._chunk is not None and _begun(self._chunk))
-        return DISTANT_SECONDS if fetching else SEAT_SECONDS
+        return DISTANT_SECONDS if fetching else LEASE_SECONDS
 
     @property
     def distant(self) -> bool:
@@ -427,17 +429,17 @@ class ChunkSource:
 
     def _begin_next(self, body: Distant) -> None:
         """Have the next chunk fetched while this one is sent, unless others go first after this one."""
-        if self._search.seat is None or not self._search.seat.turn_over:
+        if self._search.lease is None or not self._search.lease.turn_over:
             body.begin()
 
     def let_go(self) -> None:
-        """Keep nothing of what was fetched, and no seat: this stream does not go on now. It is fetched again."""
+        """Keep nothing of what was fetched, and no lease: this stream does not go on now. It is fetched again."""
         for chunk in (self._chunk, self._next):
             if chunk is not None and isinstance(chunk.body, Distant):
                 chunk.body.let_go()
         self._search.let_go()
-        if self._search.seat is not None:
-            self._search.seat.leave()
+        if self._search.lease is not None:
+            self._search.lease.leave()
 
     close = let_go
 
@@ -493,11 +495,11 @@ class ChunkSource:
     def _end_chunk(self) -> None:
         """A chunk of the DFS is on its way to the reader: when its turn is over this stream lets others go first, and
         sends what it has fetched already before that. One that cuts chunks always has: it stops all the same."""
-        seat = self._search.seat
-        assert seat is not None, "who fetched has one"
-        seat.renew()
+        lease = self._search.lease
+        assert lease is not None, "who fetched has one"
+        lease.renew()
         ready = self._chunk is not None and _begun(self._chunk) and not self._search.cuts
-        if self.done or (seat.turn_over and not ready):
+        if self.done or (lease.turn_over and not ready):
             self.let_go()
 
     def end(self, stream: int) -> bytes:

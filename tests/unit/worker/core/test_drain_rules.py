@@ -15,15 +15,15 @@ def event(core: DrainRules, now: int, what: str) -> None:
     """Play one event by its name in the table."""
     match what:
         case "told to drain":
-            core.told(now, draining=True, clear=False, as_leaving=False)
+            core.heartbeat_answered(now, draining=True, clear=False, as_decommissioning=False)
         case "told not to":
-            core.told(now, draining=False, clear=False, as_leaving=False)
+            core.heartbeat_answered(now, draining=False, clear=False, as_decommissioning=False)
         case "answered: drain":
-            core.told(now, draining=True, clear=False, as_leaving=True)
+            core.heartbeat_answered(now, draining=True, clear=False, as_decommissioning=True)
         case "answered: drain, clear":
-            core.told(now, draining=True, clear=True, as_leaving=True)
+            core.heartbeat_answered(now, draining=True, clear=True, as_decommissioning=True)
         case "answered: alone":
-            core.told(now, draining=False, clear=False, as_leaving=True)
+            core.heartbeat_answered(now, draining=False, clear=False, as_decommissioning=True)
         case "SIGTERM":
             core.asked(now, registered=True)
         case "SIGTERM, unregistered":
@@ -43,7 +43,7 @@ TABLE: dict[Stay, dict[str, Stay]] = {
     Stay.TAKING: {
         "told to drain": Stay.DRAINING,
         "told not to": Stay.TAKING,
-        "SIGTERM": Stay.LEAVING,
+        "SIGTERM": Stay.DECOMMISSIONING,
         "SIGTERM, unregistered": Stay.ENDING,
         "SIGINT": Stay.ENDING,
         "nothing written": Stay.TAKING,
@@ -52,29 +52,29 @@ TABLE: dict[Stay, dict[str, Stay]] = {
     Stay.DRAINING: {
         "told to drain": Stay.DRAINING,
         "told not to": Stay.TAKING,
-        "SIGTERM": Stay.LEAVING,
+        "SIGTERM": Stay.DECOMMISSIONING,
         "SIGTERM, unregistered": Stay.ENDING,
         "SIGINT": Stay.ENDING,
         "nothing written": Stay.DRAINING,
         "still written": Stay.DRAINING,
     },
-    Stay.LEAVING: {
-        "told to drain": Stay.LEAVING,
-        "told not to": Stay.LEAVING,
-        "answered: drain": Stay.LEAVING,
-        "answered: drain, clear": Stay.LEAVING,
+    Stay.DECOMMISSIONING: {
+        "told to drain": Stay.DECOMMISSIONING,
+        "told not to": Stay.DECOMMISSIONING,
+        "answered: drain": Stay.DECOMMISSIONING,
+        "answered: drain, clear": Stay.DECOMMISSIONING,
         "answered: alone": Stay.ENDING,
         "SIGTERM": Stay.ENDING,
         "SIGINT": Stay.ENDING,
-        "nothing written": Stay.LEAVING,
-        "still written": Stay.LEAVING,
+        "nothing written": Stay.DECOMMISSIONING,
+        "still written": Stay.DECOMMISSIONING,
     },
     Stay.ENDING: dict.fromkeys(
         ["told to drain", "told not to", "answered: drain", "answered: alone", "SIGTERM", "SIGINT", "nothing written"],
         Stay.ENDING,
     ),
 }
-WAYS = {Stay.TAKING: [], Stay.DRAINING: ["told to drain"], Stay.LEAVING: ["SIGTERM"], Stay.ENDING: ["SIGINT"]}
+WAYS = {Stay.TAKING: [], Stay.DRAINING: ["told to drain"], Stay.DECOMMISSIONING: ["SIGTERM"], Stay.ENDING: ["SIGINT"]}
 
 
 @pytest.mark.parametrize(
@@ -100,13 +100,13 @@ def test_row_36_the_state_table(state: Stay, what: str, then: Stay) -> None:
             "ENDING",
             "open",
         ),
-        (["SIGTERM", "answered: drain, clear", "still written"], "LEAVING", ""),
-        (["SIGTERM", "answered: drain", "nothing written"], "LEAVING", ""),
-        (["SIGTERM", "nothing written"], "LEAVING", ""),
-        (["SIGTERM", "told not to", "nothing written"], "LEAVING", ""),
+        (["SIGTERM", "answered: drain, clear", "still written"], "DECOMMISSIONING", ""),
+        (["SIGTERM", "answered: drain", "nothing written"], "DECOMMISSIONING", ""),
+        (["SIGTERM", "nothing written"], "DECOMMISSIONING", ""),
+        (["SIGTERM", "told not to", "nothing written"], "DECOMMISSIONING", ""),
         (["told to drain", "SIGTERM", "answered: drain, clear", "nothing written"], "ENDING", "open"),
         (["told to drain", "told not to", "SIGTERM", "answered: alone"], "ENDING", "no other worker"),
-        (["SIGTERM", "answered: drain, clear", "answered: drain", "nothing written"], "LEAVING", ""),
+        (["SIGTERM", "answered: drain, clear", "answered: drain", "nothing written"], "DECOMMISSIONING", ""),
         (["SIGTERM", "answered: drain", "SIGTERM"], "ENDING", "twice"),
     ],
 )
@@ -126,16 +126,16 @@ def test_row_36_an_end_is_put_off_for_so_long_and_no_longer() -> None:
     core = DrainRules(PATIENCE, SILENCE)
     core.asked(0, registered=True)
     for now in range(0, PATIENCE, SECOND):
-        core.told(now, draining=True, clear=False, as_leaving=True)
+        core.heartbeat_answered(now, draining=True, clear=False, as_decommissioning=True)
         core.looked(now, 3)
-        assert core.stay is Stay.LEAVING
+        assert core.stay is Stay.DECOMMISSIONING
     core.looked(PATIENCE, 3)
     assert core.stay is Stay.ENDING
     assert "drain_timeout" in core.because
     core = DrainRules(PATIENCE, SILENCE)
     core.asked(0, registered=True)
     core.looked(SILENCE - 1, 0)
-    assert core.stay is Stay.LEAVING
+    assert core.stay is Stay.DECOMMISSIONING
     core.looked(SILENCE, 0)
     assert (core.stay, core.because) == (Stay.ENDING, "the masters do not answer")
     core = DrainRules(0, SILENCE)

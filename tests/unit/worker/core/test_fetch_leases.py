@@ -7,8 +7,8 @@ import pytest
 from holdfast.worker.core.read.fetch_leases import (
     HOLD_NS,
     IDLE_NS,
+    LEASES_MAX,
     LOOK_NS,
-    SEATS_MAX,
     TURN_NS,
     FetchLease,
     FetchLeases,
@@ -20,12 +20,12 @@ class World:
 
     def __init__(self) -> None:
         self.now = 0
-        self.seats = FetchLeases(100, lambda: self.now)
+        self.leases = FetchLeases(100, lambda: self.now)
         self.revoked: list[str] = []
 
-    def seat(self, name: str, size: int = 40) -> FetchLease:
+    def lease(self, name: str, size: int = 40) -> FetchLease:
         """What a stream has to begin with: nothing."""
-        return FetchLease(self.seats, lambda: self.revoked.append(name), size)
+        return FetchLease(self.leases, lambda: self.revoked.append(name), size)
 
 
 @pytest.fixture
@@ -35,18 +35,18 @@ def world() -> World:
 
 
 def test_room_is_taken_at_once_or_not_at_all(world: World) -> None:
-    """Past the bound a stream waits and holds nothing; when a seat is given back it is let in."""
-    one, two, three = world.seat("one"), world.seat("two"), world.seat("three")
+    """Past the bound a stream waits and holds nothing; when a lease is given back it is let in."""
+    one, two, three = world.lease("one"), world.lease("two"), world.lease("three")
     assert (one.take(), two.take(), three.take()) == (True, True, False)
-    assert (world.seats.held_bytes, world.seats.crowded) == (80, True)
+    assert (world.leases.held_bytes, world.leases.crowded) == (80, True)
     one.leave()
-    assert (three.take(), world.seats.held_bytes, world.seats.crowded) == (True, 80, False)
-    world.seats.check()
+    assert (three.take(), world.leases.held_bytes, world.leases.crowded) == (True, 80, False)
+    world.leases.check()
 
 
 def test_who_came_first_is_let_in_first(world: World) -> None:
     """A small one that comes later does not pass by a large one, which so is let in some day."""
-    one, large, small = world.seat("one"), world.seat("large", 90), world.seat("small", 10)
+    one, large, small = world.lease("one"), world.lease("large", 90), world.lease("small", 10)
     assert (one.take(), large.take(), small.take()) == (True, False, False)
     one.leave()
     assert (small.take(), large.take()) == (True, True)
@@ -54,22 +54,22 @@ def test_who_came_first_is_let_in_first(world: World) -> None:
 
 def test_what_is_larger_than_everything_sits_alone(world: World) -> None:
     """It is let in when nobody else sits."""
-    one, huge, two = world.seat("one"), world.seat("huge", 1_000), world.seat("two")
+    one, huge, two = world.lease("one"), world.lease("huge", 1_000), world.lease("two")
     assert (one.take(), huge.take(), two.take()) == (True, False, False)
     one.leave()
     assert (huge.take(), two.take()) == (True, False)
-    world.seats.check()
+    world.leases.check()
 
 
-def test_seats_are_bounded_in_number(world: World) -> None:
+def test_leases_are_bounded_in_number(world: World) -> None:
     """However small they are."""
-    seats = [world.seat(str(number), 1) for number in range(SEATS_MAX + 1)]
-    assert [seat.take() for seat in seats] == [True] * SEATS_MAX + [False]
+    leases = [world.lease(str(number), 1) for number in range(LEASES_MAX + 1)]
+    assert [lease.take() for lease in leases] == [True] * LEASES_MAX + [False]
 
 
-def test_an_idle_seat_goes_to_who_waits(world: World) -> None:
+def test_an_idle_lease_goes_to_who_waits(world: World) -> None:
     """Its stream is told; while nobody waits it is kept."""
-    one, two, three = world.seat("one"), world.seat("two"), world.seat("three")
+    one, two, three = world.lease("one"), world.lease("two"), world.lease("three")
     one.take()
     two.take()
     world.now += IDLE_NS + 1
@@ -77,12 +77,12 @@ def test_an_idle_seat_goes_to_who_waits(world: World) -> None:
     assert world.revoked == []
     assert three.take()
     assert world.revoked == ["one"]
-    world.seats.check()
+    world.leases.check()
 
 
 def test_nobody_sits_over_one_chunk_for_ever(world: World) -> None:
-    """A reader that takes a byte now and then loses its seat to who waits; time that the DFS takes does not count."""
-    slow, fetching, third = world.seat("slow"), world.seat("fetching"), world.seat("third")
+    """A reader that takes a byte now and then loses its lease to who waits; time that the DFS takes does not count."""
+    slow, fetching, third = world.lease("slow"), world.lease("fetching"), world.lease("third")
     slow.take()
     fetching.take()
     for _ in range(0, HOLD_NS, IDLE_NS // 2):
@@ -97,7 +97,7 @@ def test_nobody_sits_over_one_chunk_for_ever(world: World) -> None:
 
 def test_who_waits_no_more_holds_nobody_up(world: World) -> None:
     """A place in the queue that is not asked for is passed by, and can be taken again."""
-    one, gone, two = world.seat("one", 100), world.seat("gone"), world.seat("two")
+    one, gone, two = world.lease("one", 100), world.lease("gone"), world.lease("two")
     assert (one.take(), gone.take()) == (True, False)
     world.now += IDLE_NS + 1
     assert (one.take(), two.take()) == (True, False)
@@ -107,7 +107,7 @@ def test_who_waits_no_more_holds_nobody_up(world: World) -> None:
 
 def test_a_turn_ends_when_others_wait(world: World) -> None:
     """Not before its time, and not while nobody waits."""
-    one, two = world.seat("one", 100), world.seat("two")
+    one, two = world.lease("one", 100), world.lease("two")
     one.take()
     world.now += TURN_NS + 1
     before = one.turn_over
@@ -120,22 +120,22 @@ def test_a_turn_ends_when_others_wait(world: World) -> None:
 
 @pytest.mark.parametrize("seed", range(20))
 def test_everybody_is_let_in_some_day(seed: int) -> None:
-    """Streams that need many seats in all, of any size, some of which stop asking: all others get what they need."""
+    """Streams that need many leases in all, of any size, some of which stop asking: all others get what they need."""
     rng, world = random.Random(seed), World()
-    needs = {world.seat(str(number), rng.randint(1, 120)): rng.randint(1, 5) for number in range(30)}
+    needs = {world.lease(str(number), rng.randint(1, 120)): rng.randint(1, 5) for number in range(30)}
     stopped = set(rng.sample(list(needs), 5))
     for _ in range(20_000):
-        seat = rng.choice(list(needs))
+        lease = rng.choice(list(needs))
         world.now += rng.randrange(LOOK_NS)
-        if seat in stopped:
+        if lease in stopped:
             if rng.random() < 0.01:
-                seat.take()
-        elif seat.take() and rng.random() < 0.5:
-            needs[seat] -= 1
-            seat.leave()
-            if not needs[seat]:
-                del needs[seat]
-        world.seats.check()
+                lease.take()
+        elif lease.take() and rng.random() < 0.5:
+            needs[lease] -= 1
+            lease.leave()
+            if not needs[lease]:
+                del needs[lease]
+        world.leases.check()
         if not needs.keys() - stopped:
             return
     pytest.fail(f"{len(needs.keys() - stopped)} still wait")

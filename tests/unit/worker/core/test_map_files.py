@@ -318,9 +318,9 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
         assert not (enough and 0 in places), (map_id, places)
 
 
-def test_attempts_that_were_turned_away_are_bounded(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
+def test_attempts_that_were_refused_maps_are_bounded(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
     """The oldest is forgotten and turned away once more; nothing is remembered when the drain is over."""
-    monkeypatch.setattr(map_files, "TURNED_AWAY_MAX", 2)
+    monkeypatch.setattr(map_files, "REFUSED_MAPS_MAX", 2)
     files.drain(True)
     assert [files.refused(key(map_id)) for map_id in range(3)] == [Status.HARD_SPLIT] * 3
     assert files.refused(key(2, epoch=2)) is None

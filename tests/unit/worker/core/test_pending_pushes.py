@@ -21,7 +21,7 @@ class World:
     """A core that accepts, over two directories taken by turns."""
 
     def __init__(self) -> None:
-        self.reduce = Reduce(Incarnation(5), by_turns(2), SplitLimits(1 * MIB, 2 * MIB), rooms=[True, True])
+        self.reduce = Reduce(Incarnation(5), by_turns(2), SplitLimits(1 * MIB, 2 * MIB), has_room=[True, True])
         self.reduce.closed_because = ""
         self.pending = PendingPushes(self.reduce)
 

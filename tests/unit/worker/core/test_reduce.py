@@ -16,7 +16,7 @@ from holdfast.worker.core.write import reduce as module
 from holdfast.worker.core.write.credits import CREDIT_LIFE_NS, Credits
 from holdfast.worker.core.write.epochs import Life
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
-from holdfast.worker.core.write.seen_batches import HOLES_MAX, LANES_MAX, BatchSequence, PushDecision
+from holdfast.worker.core.write.seen_batches import HOLES_MAX, SEQUENCES_MAX, BatchSequence, PushDecision
 from tests.support.reduce_data import by_turns, shuffle_of
 
 SHUFFLE = shuffle_of()
@@ -196,10 +196,10 @@ def test_marks_ask_for_flushes(core: Reduce) -> None:
 def test_without_room_epochs_split_and_none_begins(core: Reduce) -> None:
     """A full directory splits what it holds; new epochs go to the other one and never to this, and nowhere when
     draining."""
-    core.set_rooms([True, True])
+    core.set_has_room([True, True])
     core.choose = by_turns(2)
     assert [state.directory for state in core.decide(push((0, 0, 0), (1, 0, 0))).states if state] == [0, 1]
-    core.set_rooms([False, True])
+    core.set_has_room([False, True])
     assert dict(core.decide(push((2, 0, 0))).statuses) == {0: Status.NO_ROOM}
     decision = core.decide(push((0, 0, 1), (1, 0, 1), (2, 0, 0)))
     assert dict(decision.statuses) == {0: Status.HARD_SPLIT}
@@ -260,26 +260,26 @@ def test_a_full_disk_lets_a_seal_be_asked_again(core: Reduce) -> None:
     core.check()
 
 
-def test_lanes_are_bounded(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_sequences_are_bounded(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts silent for longest are forgotten past the bound; holes too."""
-    monkeypatch.setattr("holdfast.worker.core.write.seen_batches.LANES_MAX", 100)
+    monkeypatch.setattr("holdfast.worker.core.write.seen_batches.SEQUENCES_MAX", 100)
     for attempt in range(50):
         core.decide(push(*[(partition, 0, 0) for partition in range(10)], attempt=attempt))
-    assert core.attempts.lanes == 100
+    assert core.attempts.sequences == 100
     assert len(core.attempts) == 10
     state = core.decide(push((0, 5, 0))).states[0]
     assert state is not None
-    lane = BatchSequence(state, 0)
+    sequence = BatchSequence(state, 0)
     for number in range(0, 10 * HOLES_MAX, 2):
-        lane.take(number)
-        assert lane.seen(number)
-        assert len(lane.holes) <= HOLES_MAX
-    assert LANES_MAX > 1_000
+        sequence.take(number)
+        assert sequence.seen(number)
+        assert len(sequence.holes) <= HOLES_MAX
+    assert SEQUENCES_MAX > 1_000
 
 
 def test_refused_pushes_leave_nothing(core: Reduce, monkeypatch: pytest.MonkeyPatch) -> None:
     """Attempts of which nothing was taken, shuffles of which nothing is here, and stale pushes are not remembered;
-    attempts are bounded however few their lanes are."""
+    attempts are bounded however few their sequences are."""
     for attempt in range(20):
         assert taken(core.decide(push((77, 0, 0), attempt=attempt))) == [False]
     assert len(core.attempts) == 0

@@ -22,9 +22,9 @@ class Told:
         self.heard: dict[str, Status | None] = {}
 
     def by(self, name: str) -> Callable[[HoldfastError | None], None]:
-        def then(why_not: HoldfastError | None) -> None:
+        def then(reason: HoldfastError | None) -> None:
             assert name not in self.heard, "everybody is told once"
-            self.heard[name] = None if why_not is None else why_not.status
+            self.heard[name] = None if reason is None else reason.status
 
         return then
 
@@ -38,8 +38,8 @@ def test_all_that_wait_are_answered_at_once_and_once() -> None:
     registered.ask(key(2), 1, 0, told.by("c"))
     registered.ask(key(3, state=0), 1, 0, told.by("d"))
     assert registered.questions() == ([key(1), key(2), key(3, state=0)], [])
-    for then, why in registered.answered(registered.questions()[0], {key(1), key(3, state=0)}, [], {}):
-        then(why)
+    for then, reason in registered.answered(registered.questions()[0], {key(1), key(3, state=0)}, [], {}):
+        then(reason)
     unknown = Status.UNKNOWN_SHUFFLE
     assert told.heard == {"a": None, "b": None, "c": unknown, "d": unknown}
     assert [registered.knows(key(number)) for number in (1, 2)] == [True, False]
@@ -66,8 +66,8 @@ def test_nobody_waits_without_end() -> None:
     registered.ask(key(1), 1, 0, told.by("early"))
     registered.ask(key(1), 1, 5, told.by("late"))
     registered.ask(WorkerId(7), 0, 0, told.by("place"))
-    for then, why in registered.tick(ANSWER_NS):
-        then(why)
+    for then, reason in registered.tick(ANSWER_NS):
+        then(reason)
     assert told.heard == {"early": Status.BUSY, "place": Status.BUSY}
     assert registered.waiting == 1
     registered.check()
@@ -80,8 +80,8 @@ def test_places_are_those_that_were_said_last() -> None:
     registered.ask(WorkerId(7), 0, 0, told.by("a"))
     registered.ask(WorkerId(8), 0, 0, told.by("b"))
     assert registered.questions() == ([], [WorkerId(7), WorkerId(8)])
-    for then, why in registered.answered([], set(), [WorkerId(7), WorkerId(8)], {WorkerId(7): "new:1"}):
-        then(why)
+    for then, reason in registered.answered([], set(), [WorkerId(7), WorkerId(8)], {WorkerId(7): "new:1"}):
+        then(reason)
     assert told.heard == {"a": None, "b": None}
     assert [registered.address_of(WorkerId(number)) for number in (7, 8)] == ["new:1", ""]
 

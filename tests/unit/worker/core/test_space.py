@@ -45,13 +45,13 @@ def space(**changed: int) -> Space:
 def test_the_limit_that_was_met_is_named(changed: dict[str, int], room: int, told: str) -> None:
     """Room is what the capacity and the file system leave beyond the log and the reserve; the tighter one is named."""
     found = space(**changed)
-    assert found.room == room * MIB
+    assert found.room_bytes == room * MIB
     assert found.full(1 * MIB) == told
 
 
 def test_little_room_is_told_as_none() -> None:
     """What is not worth a new epoch is told as full, though what is open there may use it."""
     found = Space(100 * MIB, 1000 * MIB, 900 * MIB, 100 * MIB - 5, 0, 0, 0.0)
-    assert found.room == 5
+    assert found.room_bytes == 5
     assert found.full(MIB).startswith("100.0 MiB used of 100.0 MiB")
     assert found.full(5) == ""

@@ -34,8 +34,8 @@ def test_what_is_told_is_bounded() -> None:
         for at, instance in enumerate((ONE, TWO, THREE))
         for shuffle in range(5)
     ]
-    told = by_application(found, applications_max=2, shuffles_max=1)
-    assert told == [
+    usages = by_application(found, applications_max=2, shuffles_max=1)
+    assert usages == [
         ApplicationUsage(THREE, UsageTotals(110, 5), [(4, UsageTotals(24, 1))]),
         ApplicationUsage(TWO, UsageTotals(60, 5), [(4, UsageTotals(14, 1))]),
     ]

@@ -96,14 +96,14 @@ class World:
         """Open the directories."""
         self.store = open_store(prepare(self.settings, self._other_disk or self.disk))
         count = len(self.settings.directories)
-        self.core = Reduce(self.store.incarnation, lambda hint, _: hint - 1, rooms=[True] * count)
+        self.core = Reduce(self.store.incarnation, lambda hint, _: hint - 1, has_room=[True] * count)
         self.core.closed_because = ""
 
     def _advised(self, partition: int) -> int:
         """Partition p goes to directory p if that has room, else to the next, and so on from the first again."""
-        rooms = self.core.rooms
-        order = [at % len(rooms) for at in range(partition, partition + len(rooms))]
-        return next((at for at in order if rooms[at]), order[0]) + 1
+        has_room = self.core.has_room
+        order = [at % len(has_room) for at in range(partition, partition + len(has_room))]
+        return next((at for at in order if has_room[at]), order[0]) + 1
 
     def restart(self) -> None:
         """What kill -9 leaves: everything written is in the kernel."""

@@ -40,7 +40,7 @@ class DfsWorld(World):
     def __init__(self, root: Path, tiers: Sequence[str] = ("SSD",)) -> None:
         super().__init__(root, tiers=tiers)
         self.use("dfs")
-        self.core.rooms = [number == 0 for number in range(len(tiers))]
+        self.core.has_room = [number == 0 for number in range(len(tiers))]
         fill(self, Writer(SHUFFLE), PARTITIONS)
         answers = self.seal([(partition, 0) for partition in range(PARTITIONS)])
         assert {answer.status for answer in answers} == {Status.OK}

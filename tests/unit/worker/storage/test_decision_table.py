@@ -99,7 +99,7 @@ def test_every_situation_is_as_the_table_says(
     monkeypatch.setattr("random.random", lambda: 0.0)  # the reviewer accepts wherever it may
     spaces = [space(ROOM if cache_room else FULL), space(0.0 if disk_room else FULL)]
     if not (cache_room or over):
-        assert not spaces[0].room
+        assert not spaces[0].room_bytes
         assert row.batch.startswith("cannot be")
         return
     world = Tiered(tmp_path, dfs_room, BELOW if over else ABOVE)
@@ -110,7 +110,7 @@ def test_every_situation_is_as_the_table_says(
     if in_cache:
         world.push(writer, [writer.batch(OPEN, bytes(100))])
     world.store.tiering.look(spaces)
-    world.core.set_rooms([one.room > 0 for one in spaces])
+    world.core.set_has_room([one.room_bytes > 0 for one in spaces])
 
     partition = OPEN if in_cache else NEW
     told = world.push(writer, [writer.batch(partition, bytes(100))])

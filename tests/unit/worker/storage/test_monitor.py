@@ -97,9 +97,9 @@ class Checked(World):
 
     def look(self) -> None:
         """What the loop does once a second."""
-        self.core.set_rooms([room > 0 for room in rooms_of(self.store, 0.1, 0)])
+        self.core.set_has_room([room > 0 for room in rooms_of(self.store, 0.1, 0)])
         self.monitor.look()
-        self.core.set_rooms([room > 0 for room in rooms_of(self.store, 0.1, 0)])
+        self.core.set_has_room([room > 0 for room in rooms_of(self.store, 0.1, 0)])
 
     def states(self) -> list[str]:
         """As people see them."""
@@ -361,7 +361,7 @@ def opened(root: Path, *capacities: int) -> Store:
 
 
 @pytest.mark.parametrize(
-    ("capacities", "free", "rooms"),
+    ("capacities", "free", "expected_mib"),
     [
         ((0,), [600], [656]),
         ((0, 0), [300, 300], [328, 328]),
@@ -371,7 +371,7 @@ def opened(root: Path, *capacities: int) -> Store:
     ],
 )
 def test_directories_of_one_device_share_its_room(
-    tmp_path: Path, capacities: tuple[int, ...], free: list[int], rooms: list[int]
+    tmp_path: Path, capacities: tuple[int, ...], free: list[int], expected_mib: list[int]
 ) -> None:
     """The reserve is taken once (64 MiB; of rooms 8 MiB here), the rest is divided; who may take less leaves it to the
     others. One directory alone has all."""
@@ -379,7 +379,7 @@ def test_directories_of_one_device_share_its_room(
     found = store.directories()
     assert len({one.device for one in found}) == 1
     assert [one.free_bytes // MIB for one in found] == free
-    assert [room // MIB for room in rooms_of(store, 0.1, 8 * MIB)] == rooms
+    assert [room // MIB for room in rooms_of(store, 0.1, 8 * MIB)] == expected_mib
     store.close()
 
 

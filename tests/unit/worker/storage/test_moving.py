@@ -29,7 +29,7 @@ EXPECTED = [sorted((0, 0, n) for n in range(8 if not partition else 5)) for part
 def tiered(root: Path) -> World:
     """A worker with memory and a disk; a pack file and a partition file are sealed in memory."""
     world = World(root, tiers=["MEMORY", "SSD"])
-    world.core.rooms = [True, False]
+    world.core.has_room = [True, False]
     fill(world, Writer(SHUFFLE), PARTITIONS)
     assert {answer.status for answer in world.seal(EPOCHS)} == {Status.OK}
     return world
@@ -180,7 +180,7 @@ def test_of_a_file_in_several_directories_a_start_keeps_the_last_that_is_whole(
 ) -> None:
     """Whichever others are cut short; if all are, nothing is removed: what is left of them is for people to look at."""
     world = World(tmp_path, tiers=["MEMORY", "SSD", "HDD"])
-    world.core.rooms = [True, False, False]
+    world.core.has_room = [True, False, False]
     fill(world, Writer(SHUFFLE), PARTITIONS)
     assert {answer.status for answer in world.seal(EPOCHS)} == {Status.OK}
     here = files_in(world, 0)
@@ -207,7 +207,7 @@ def test_of_a_file_in_several_directories_a_start_keeps_the_last_that_is_whole(
 def test_what_moved_is_no_leftover_of_the_log(tmp_path: Path) -> None:
     """The log of the first directory still has the batches when the worker starts again: they are sealed elsewhere."""
     world = World(tmp_path, tiers=["MEMORY", "SSD"])
-    world.core.rooms = [True, False]
+    world.core.has_room = [True, False]
     writer = Writer(SHUFFLE)
     fill(world, writer, PARTITIONS)
     world.push(writer, [writer.batch(9, b"stays open, and so does the log")])
@@ -244,11 +244,11 @@ def test_what_the_log_has_yet_to_write_is_no_room_for_moves(tmp_path: Path) -> N
     """A file that fits only beside the log, and not beside what a seal will write out of it, stays where it is; with
     that room too it moves, and the seal that follows keeps the capacity."""
     world = World(tmp_path, tiers=["MEMORY", "SSD"])
-    world.core.rooms = [True, False]
+    world.core.has_room = [True, False]
     fill(world, Writer(SHUFFLE), PARTITIONS)
     assert {answer.status for answer in world.seal(EPOCHS, final=False)} == {Status.OK}
     (key, size), *_ = here = files_in(world, 0)
-    world.core.rooms = [False, True]
+    world.core.has_room = [False, True]
     late = Writer(SHUFFLE, map=1, attempt=1)
     assert world.push(late, [late.batch(1, bytes(20_000), epoch=1)]) == {}
     target = world.store._directories[1]

@@ -163,13 +163,13 @@ def test_memory_of_an_order_is_bounded() -> None:
     for turn in range(2000):
         annotator.accessed(turn % 3)
         annotator.check()
-    assert len(annotator._shelves[0].places) <= 2 * 3 + STALE_MAX
+    assert len(annotator._shelves[0].heap) <= 2 * 3 + STALE_MAX
     for file in range(3, 1000):
         annotator.committed(file, 0, 1)
     for file in range(1000):
         annotator.removed(file)
         annotator.check()
-    assert len(annotator._shelves[0].places) <= STALE_MAX
+    assert len(annotator._shelves[0].heap) <= STALE_MAX
 
 
 class History(RuleBasedStateMachine):
