@@ -70,16 +70,13 @@ class FetchLeases:
 
     @property
     def crowded(self) -> bool:
-        """Somebody waits."""
         return bool(self._waiting)
 
     @property
     def held_bytes(self) -> int:
-        """What those who hold a lease may fetch."""
         return self._bytes
 
     def take(self, lease: FetchLease) -> bool:
-        """Let a stream in, or have it wait."""
         lease.asked_ns = self.clock()
         if lease not in self._active:
             self._waiting[lease] = None
@@ -87,7 +84,6 @@ class FetchLeases:
         return lease in self._active
 
     def leave(self, lease: FetchLease) -> None:
-        """A stream needs nothing any more, or for now."""
         self._waiting.pop(lease, None)
         if lease in self._active:
             del self._active[lease]
@@ -115,7 +111,6 @@ class FetchLeases:
         return not self._active or (len(self._active) < LEASES_MAX and self._bytes + lease.size_bytes <= self.bytes_max)
 
     def _free_some(self, now: int) -> None:
-        """Take the leases of those who do not use them."""
         if now < self._look_ns:
             return
         self._look_ns = now + LOOK_NS
@@ -126,7 +121,6 @@ class FetchLeases:
                 lease.revoke()
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert self._bytes == sum(lease.size_bytes for lease in self._active)
         assert self._bytes <= self.bytes_max or len(self._active) == 1
         assert len(self._active) <= LEASES_MAX

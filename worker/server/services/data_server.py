@@ -169,7 +169,6 @@ class DataServer:
         self.streams.pump(connection)
 
     def hurried(self) -> bool:
-        """Whether somebody waits for a window to push in."""
         return self.pushes.waiting
 
     def lost(self, connection: ServerConnection) -> None:
@@ -185,7 +184,6 @@ class DataServer:
         )
 
     def tick(self) -> None:
-        """Once a second."""
         now_ns = time.monotonic_ns()
         parts = self.maps, self.streams, self.pushes, self.asking
         in_parts(*(partial(each.tick, now_ns) for each in parts))
@@ -208,7 +206,6 @@ class DataServer:
         self.pushes.end()
 
     def drain(self, yes: bool) -> None:
-        """Serve, but take nothing new, or take it again."""
         self.maps.files.drain(yes)
         self.pushes.drain(yes)
 
@@ -218,7 +215,6 @@ class DataServer:
         return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + self.seals.running
 
     def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
         self.maps.begin(incarnation)
         self.pushes.begin(incarnation)
         self.streams.begin(incarnation)
@@ -230,7 +226,6 @@ class DataServer:
             connection.close_because(registered)
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle any more: take nothing for it."""
         self.asking.forget(shuffle)
         self.maps.forget(shuffle)
         self.pushes.forget(shuffle)
@@ -240,6 +235,5 @@ class DataServer:
         return self.pushes.reduce.sealed_only()
 
     async def wait_for_seals(self) -> None:
-        """Return when no seal is on its way to the disk."""
         await self.maps.wait_for_seals()
         await self.seals.wait()

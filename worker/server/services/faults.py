@@ -43,7 +43,6 @@ class Faults:
 
     @classmethod
     def of(cls, section: FaultsSection) -> Faults:
-        """Read the settings; none unless they are enabled."""
         if not section.enabled:
             return cls()
         return cls(
@@ -57,7 +56,6 @@ class Faults:
         )
 
     def active(self) -> list[str]:
-        """What is switched on, for people."""
         return [*self._of_disks(), *self.others]
 
     def _of_disks(self) -> list[str]:
@@ -115,22 +113,18 @@ class FaultyDisk(Disk):
         self._faults = faults
 
     def create(self, path: Path) -> int:
-        """Create, or fail."""
         self._faults.strike(1)
         return super().create(path)
 
     def write(self, fd: int, data: bytes | memoryview, offset: int) -> None:
-        """Write, or fail."""
         self._faults.strike(len(data))
         super().write(fd, data, offset)
 
     def write_parts(self, fd: int, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
-        """Write, or fail."""
         self._faults.strike(size)
         super().write_parts(fd, parts, size, offset)
 
     def sync_data(self, fd: int) -> None:
-        """Sync late, or fail."""
         time.sleep(self._faults.delay_seconds)
         if self._faults.error != errno.ENOSPC:
             self._faults.strike(1)
@@ -143,27 +137,22 @@ class FaultyDisk(Disk):
         super().sync_folder(path)
 
     def make_folder(self, path: Path) -> bool:
-        """Make a folder, or fail."""
         self._change()
         return super().make_folder(path)
 
     def rename(self, source: Path, target: Path) -> None:
-        """Rename, or fail."""
         self._change()
         super().rename(source, target)
 
     def remove(self, path: Path) -> None:
-        """Remove, or fail."""
         self._change()
         super().remove(path)
 
     def truncate(self, path: Path, size: int) -> None:
-        """Truncate, or fail."""
         self._change()
         super().truncate(path, size)
 
     def commit(self, transaction: Callable[[], None]) -> None:
-        """Commit, or fail."""
         self._change()
         super().commit(transaction)
 
@@ -177,9 +166,7 @@ class FaultyDisk(Disk):
         Disk().replace(path, data)
 
     def overwrite(self, path: Path, data: bytes) -> None:
-        """The same."""
         Disk().overwrite(path, data)
 
     def free_bytes(self, path: Path) -> tuple[int, int]:
-        """What is there, or what the settings leave of it."""
         return self._faults.capacity_and_free(*super().free_bytes(path))

@@ -134,7 +134,6 @@ class MapService:
             self._broke(file, request, error)
 
     def seal(self, request: Request, meta: bytes) -> None:
-        """Take a MAP_SEAL."""
         message = MapSeal.decode(meta)
         file, began = message.file, time.monotonic_ns()
         try:
@@ -170,26 +169,21 @@ class MapService:
         request.reply(answer.encode())
 
     def abort(self, request: Request, meta: bytes) -> None:
-        """Take a MAP_ABORT."""
         self._drop(self.files.abort(MapAbort.decode(meta).file))
         request.reply()
 
     # What happens around them.
 
     def tick(self, now_ns: int) -> None:
-        """Time has passed."""
         self._drop(self.files.tick(now_ns))
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle: close its unsealed files and take no new ones."""
         self._drop(self.files.forget(shuffle))
 
     def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
         self._drop(self.files.begin(incarnation))
 
     async def wait_for_seals(self) -> None:
-        """Return when no seal is on its way to the disk."""
         await self._no_seals.wait()
 
     def _drop(self, files: Iterable[MapFileKey]) -> None:
@@ -206,7 +200,6 @@ class MapService:
             log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, reason=error)
 
     def _broke(self, file: MapFileKey, request: Request, error: HoldfastError) -> None:
-        """A write, sync or seal of a file failed, and so does the request for it."""
         if file in self._writers:
             self._remove(file)
         self.files.broke(file, error.status)
