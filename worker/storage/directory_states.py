@@ -12,9 +12,8 @@ import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.worker.core.budget import divide
 from holdfast.worker.core.health import DirectoryHealth
-from holdfast.worker.core.write.space import Space
+from holdfast.worker.core.write.space import Space, divide
 from holdfast.worker.storage.directory import StorageDirectory
 from holdfast.worker.storage.disk import Disk
 
