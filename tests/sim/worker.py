@@ -119,7 +119,7 @@ class SimWorker:
             self._network.servers[self.name] = self
             server: Any = SimpleNamespace(
                 accept=self._accept,
-                begin=self.pushes.begin,
+                begin=reduce.begin,
                 renumber=partial(self._network.close_all, self.life),
                 forget=self._forget,
                 sealed_only=self.pushes.reduce.sealed_only,
@@ -142,11 +142,11 @@ class SimWorker:
     def _forget(self, shuffle: ShuffleKey) -> None:
         """See data_server.py."""
         self.asking.forget(shuffle)
-        self.pushes.forget(shuffle)
+        self.pushes.reduce.forget(shuffle)
 
     def _accept(self, yes: bool, why_not: str = "") -> None:
         """See data_server.py."""
-        self.pushes.accept(yes, why_not)
+        self.pushes.reduce.closed_because = "" if yes else why_not
         self.number = self.standing.worker or self.number
 
     def _die(self) -> None:

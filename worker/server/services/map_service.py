@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
-from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.ids import MapFileKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
@@ -169,24 +169,16 @@ class MapService:
         request.reply(answer.encode())
 
     def abort(self, request: Request, meta: bytes) -> None:
-        self._drop(self.files.abort(MapAbort.decode(meta).file))
+        self.drop(self.files.abort(MapAbort.decode(meta).file))
         request.reply()
 
     # What happens around them.
 
-    def tick(self, now_ns: int) -> None:
-        self._drop(self.files.tick(now_ns))
-
-    def forget(self, shuffle: ShuffleKey) -> None:
-        self._drop(self.files.forget(shuffle))
-
-    def begin(self, incarnation: Incarnation) -> None:
-        self._drop(self.files.begin(incarnation))
-
     async def wait_for_seals(self) -> None:
         await self._no_seals.wait()
 
-    def _drop(self, files: Iterable[MapFileKey]) -> None:
+    def drop(self, files: Iterable[MapFileKey]) -> None:
+        """Take unsealed files off the disk that the core has let go of."""
         for file in files:
             self._counters.files_dropped += 1
             self._remove(file)
