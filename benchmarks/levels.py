@@ -63,8 +63,8 @@ def main() -> None:
                 order = [Ack.MEMORY, ack] if turn % 2 else [ack, Ack.MEMORY]
                 took = {level: job(session, level, size) for level in order}
                 ratios.append(took[ack] / took[Ack.MEMORY])
-            told = " ".join([f"{ratio:.3f}" for ratio in ratios])
-            sys.stdout.write(f"{ack.name} / MEMORY: {told}; in all {statistics.geometric_mean(ratios):.3f}\n")
+            text = " ".join([f"{ratio:.3f}" for ratio in ratios])
+            sys.stdout.write(f"{ack.name} / MEMORY: {text}; in all {statistics.geometric_mean(ratios):.3f}\n")
 
 
 if __name__ == "__main__":

@@ -381,8 +381,8 @@ def main() -> None:
     for load in loads:
         found = measure(arguments.directory, load, arguments.profile)
         found |= to_sink(arguments.directory, load)
-        told = "  ".join(f"{name} {value:.3g}" for name, value in found.items())
-        sys.stdout.write(f"batch {load.batch}: {told}\n")
+        text = "  ".join(f"{name} {value:.3g}" for name, value in found.items())
+        sys.stdout.write(f"batch {load.batch}: {text}\n")
 
 
 if __name__ == "__main__":

@@ -40,7 +40,7 @@ class ClientShuffle:
     #: epochs that had fewer copies than asked for when this object committed; of MAP partitions each map has one
     under_replicated: int = field(default=0, init=False)
 
-    def why_dropped(self) -> HoldfastError | None:
+    def dropped_error(self) -> HoldfastError | None:
         """Return the masters' word that the shuffle was dropped, None if it was not or they do not answer."""
         request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
         try:

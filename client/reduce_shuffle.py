@@ -19,7 +19,7 @@ from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import PushManifest
 from holdfast.client.read.push_reader import PartitionReader
-from holdfast.client.read.shared_read_state import reads_of
+from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.client.read.stream_reader import Record
 from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS
 from holdfast.client.write.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter, Routes
@@ -148,7 +148,7 @@ class ReduceShuffle(ClientShuffle):
         found = _manifests.get(self.key)
         if found is None:
             found = _keep(_manifests, self.key, self._manifest or self._fetch_manifest())
-            reads_of(self.ticket).learn(found.sights)
+            read_state_of(self.ticket).learn(found.sights)
         self._manifest = found
         return found
 

@@ -220,7 +220,7 @@ class Session:
                 if time.monotonic() >= end:
                     raise
                 if failures == 1:
-                    log_event(LogEvent.SHUFFLE_WAITING, shuffle=key, seconds_max=self._no_room_grace, why=error)
+                    log_event(LogEvent.SHUFFLE_WAITING, shuffle=key, seconds_max=self._no_room_grace, reason=error)
                 time.sleep(min(pause_ns(failures, 1) / 1e9, max(end - time.monotonic(), 0.0)))
             else:
                 return reply
@@ -295,7 +295,7 @@ class Session:
         except ApplicationGoneError:
             pass  # the lease had ended already
         except RetryError as error:
-            log_event(LogEvent.LEASE_RELEASE_FAILED, instance=self.instance.hex(), why=error)
+            log_event(LogEvent.LEASE_RELEASE_FAILED, instance=self.instance.hex(), reason=error)
         finally:
             self.closed = True
             runtime().run(runtime().release(self._ticket))
@@ -386,9 +386,9 @@ class Session:
             except HoldfastError as error:
                 if ends(error, Loop.LEASE):
                     self._gone = error
-                    log_event(LogEvent.APPLICATION_GONE, instance=self.instance.hex(), why=error)
+                    log_event(LogEvent.APPLICATION_GONE, instance=self.instance.hex(), reason=error)
                     return
-                log_event(LogEvent.LEASE_RENEWAL_FAILED, instance=self.instance.hex(), why=error)
+                log_event(LogEvent.LEASE_RENEWAL_FAILED, instance=self.instance.hex(), reason=error)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the lease is renewed next time
                 log_event(LogEvent.LEASE_INTERNAL_ERROR, instance=self.instance.hex(), trace=error)
 

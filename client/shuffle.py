@@ -18,7 +18,7 @@ from holdfast.client.connection.runtime import runtime
 from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, read_partitions
-from holdfast.client.read.shared_read_state import reads_of
+from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.client.read.stream_reader import Record
 from holdfast.client.write.spool import SPOOL_BYTES
 from holdfast.client.write.status import MapStatus, winners_of
@@ -93,7 +93,7 @@ class MapShuffle(ClientShuffle):
         found = _manifests.get(self.key)
         if found is None:
             found = _manifests[self.key] = self._manifest or runtime().run(self._fetch_manifest())
-            reads_of(self.ticket).learn(found.sights)
+            read_state_of(self.ticket).learn(found.sights)
             while len(_manifests) > _MANIFESTS_MAX:
                 _manifests.popitem(last=False)
         self._manifest = found

@@ -4,7 +4,7 @@ Decisions are made by status (statuses.py) or class, never by text.
 `error_for` is the only place that turns a status into an exception, `HoldfastError.status` the only way back.
 
 What is final. `MEANINGS` says of every status what the caller does next, and which of the loops that must not end it
-ends all the same. It counts only where a master or worker answered with it (`told`): whatever else comes from an
+ends all the same. It counts only where a master or worker answered with it (`from_server`): whatever else comes from an
 address, such as the page of a proxy, cut bytes or silence, is no answer to the call and ends nothing.
 """
 
@@ -22,7 +22,7 @@ class HoldfastError(Exception):
 
     status: Status = Status.INTERNAL
     #: a master or worker answered with this status; False where this process came to it by itself
-    told: bool = False
+    from_server: bool = False
 
     def __init__(self, message: str = "", *, status: Status | None = None) -> None:
         super().__init__(message or self.__class__.__name__)
@@ -30,7 +30,7 @@ class HoldfastError(Exception):
             self.status = status
 
     def reworded(self, message: str) -> Self:
-        """Return the same error with another message and no traceback: status, `told` and all else are kept."""
+        """Return the same error with another message and no traceback: status, `from_server` and all else are kept."""
         fresh = copy.copy(self)
         fresh.args = (message,)
         return fresh
@@ -205,15 +205,15 @@ def error_for(status: int, message: str = "") -> HoldfastError:
         error = HoldfastError(f"unknown status {status}: {message}")
     else:
         error = ERRORS[known](message or known.name, status=known)
-    error.told = True
+    error.from_server = True
     return error
 
 
 def ends(error: HoldfastError, loop: Loop) -> bool:
     """Whether this error ends the loop: only a status that a master or worker answered with does."""
-    return error.told and loop in MEANINGS[error.status].ends
+    return error.from_server and loop in MEANINGS[error.status].ends
 
 
 def worth_another_try(error: HoldfastError) -> bool:
     """Whether the same call may succeed later: unless a master or worker said that it will not."""
-    return not error.told or MEANINGS[error.status].next is Next.AGAIN
+    return not error.from_server or MEANINGS[error.status].next is Next.AGAIN

@@ -46,9 +46,9 @@ ANNOUNCED_MAX = 64
 COPIES_MAX = 2
 #: Epochs of one generation, all partitions together: moves are stopped before they reach it.
 EPOCHS_MAX = 4_000_000
-#: Applications that a heartbeat tells the use of, the largest, and shuffles of each.
-APPLICATIONS_TOLD_MAX = 128
-SHUFFLES_TOLD_MAX = 4
+#: Applications whose usage a heartbeat reports, the largest, and shuffles of each.
+APPLICATIONS_REPORTED_MAX = 128
+SHUFFLES_REPORTED_MAX = 4
 #: Any u32 id.
 U32_MAX = 0xFFFF_FFFF
 #: One Raft command, checked before it is proposed. Larger registers and commits go as numbered parts.

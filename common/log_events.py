@@ -108,7 +108,7 @@ class LogEvent(Enum):
     # Shuffles.
     SHUFFLE_WAITING = _warning(
         "A shuffle cannot be registered yet; it is tried again.",
-        "`why` says what is missing: start workers or masters, or make room.",
+        "`reason` says what is missing: start workers or masters, or make room.",
     )
     SHUFFLE_FEWER_COPIES = _warning(
         "A shuffle was placed with fewer copies than asked for, and stays so.",
@@ -116,7 +116,7 @@ class LogEvent(Enum):
     )
     SHUFFLE_FALLBACK = _warning(
         "A shuffle uses Spark's own shuffle service instead of Holdfast; executors keep its data.",
-        "`why` says what is missing; the executors of this job must not be removed.",
+        "`reason` says what is missing; the executors of this job must not be removed.",
     )
     SHUFFLE_WRITTEN = _debug("A shuffle is written.")
     SHUFFLE_COMMITTED = _info("A shuffle was committed.")
@@ -141,7 +141,7 @@ class LogEvent(Enum):
     )
     GENERATION_FAILED = _warning(
         "A generation of a shuffle cannot be read; Spark runs its maps again in a new one.",
-        "`why` names the workers or the data: look why they are gone.",
+        "`reason` names the workers or the data: look why they are gone.",
     )
     GENERATION_OPEN_FAILED = _warning(
         "The next generation of a shuffle could not be opened; its maps ask for it again.",
@@ -151,7 +151,7 @@ class LogEvent(Enum):
     # Pushes, map files and reads.
     PUSH_SLOW = _warning(
         "A push takes long: no batch was acknowledged.",
-        "`why` names workers: look whether they, their disks or the network are slow.",
+        "`reason` names workers: look whether they, their disks or the network are slow.",
     )
     PUSH_WAITING = _warning(
         "A worker has no room for a push, which waits for it.", "Look at the memory and the disks of that worker."
@@ -166,7 +166,7 @@ class LogEvent(Enum):
     PUSH_SYNC_SLOW = _warning("Pushes wait for a disk to sync.", "Look at the disks of `directories`.")
     PUSH_REPLICATION_FAILED = _warning(
         "Pushes could not be replicated to another worker; their writers use new places.",
-        "`why` names the worker: look whether it runs and is reachable from this one.",
+        "`reason` names the worker: look whether it runs and is reachable from this one.",
     )
     PUSH_MEMORY_WAITING = _warning(
         "Data acknowledged from memory waits for room on its disk.", "Make room on the disks of this worker."
@@ -186,7 +186,7 @@ class LogEvent(Enum):
     )
     READ_WAITING = _warning("A reader waits for data.", "`what` names workers or the masters: look at these.")
     READ_MANIFEST_KEPT = _debug("A manifest could not be read again; the reader uses the one it has.")
-    STREAM_FAILED = _warning("A stream to a reader failed.", "Nothing if readers went on; else look at `why`.")
+    STREAM_FAILED = _warning("A stream to a reader failed.", "Nothing if readers went on; else look at `reason`.")
 
     # Calls, connections and waits.
     CALL_SLOW = _warning("A call to the masters takes long.", "Look at the masters with `holdfast status`.")
@@ -207,7 +207,8 @@ class LogEvent(Enum):
         "Look at that worker and the network to it.",
     )
     CONNECTION_SEND_FAILED = _error(
-        "A connection failed while data was sent.", "If `why` is an error of a disk, look at the disks of this worker."
+        "A connection failed while data was sent.",
+        "If `reason` is an error of a disk, look at the disks of this worker.",
     )
     CONNECTION_INTERNAL_ERROR = _error("A connection was closed because of an unexpected error.")
     WAIT_LONG = _warning("Something waits for long.", "`what` says for what: look at that.")
@@ -220,7 +221,7 @@ class LogEvent(Enum):
         "Look at NOTIFY_SOCKET and the unit's NotifyAccess.",
     )
     SETTING_UNSUITABLE = _warning(
-        "A setting of Spark does not suit Holdfast.", "Do what `why` says; see docs/spark.md."
+        "A setting of Spark does not suit Holdfast.", "Do what `reason` says; see docs/spark.md."
     )
     PLUGIN_COMPILING = _warning(
         "The plug-in is compiled for this Spark, once; it takes about ten seconds.",
@@ -230,7 +231,7 @@ class LogEvent(Enum):
     # Masters.
     MASTER_STARTED = _info("A master started.")
     MASTER_STOPPING = _info("The master is shutting down.")
-    MASTER_FAILED = _critical("The master cannot serve; the process ends.", "`why` says what is wrong.")
+    MASTER_FAILED = _critical("The master cannot serve; the process ends.", "`reason` says what is wrong.")
     MASTER_STALLED = _warning(
         "The leader was stopped for a while; all workers and leases get their full time again.",
         "Look whether its host was suspended, or has too little CPU or memory.",
@@ -261,7 +262,7 @@ class LogEvent(Enum):
     RAFT_FAILED = _critical("The Raft thread failed; the process ends.")
     CONFIGURATION_RELOADED = _info("A section of the configuration was read again.")
     CONFIGURATION_REFUSED = _warning(
-        "A section of the configuration was not read again; the one before stays.", "Correct what `why` says."
+        "A section of the configuration was not read again; the one before stays.", "Correct what `reason` says."
     )
     CERTIFICATE_EXPIRING = _warning(
         "The TLS certificate of this server expires soon.", "Put a new one in its place and restart this server."
@@ -269,7 +270,7 @@ class LogEvent(Enum):
     FAULTS_ENABLED = _warning("Faults are switched on, for drills.", "Remove [faults] from a cluster that is used.")
 
     # What the leader does.
-    COMMIT_FAILED = _warning("A commit failed; its caller has the error.", "`why` says what is wrong.")
+    COMMIT_FAILED = _warning("A commit failed; its caller has the error.", "`reason` says what is wrong.")
     COMMIT_LATE = _debug("A shuffle was not committed ahead of its readers; the first of them does it.")
     SEAL_SKIPPED = _warning(
         "A shuffle is committed without the copies of a worker that did not seal them.",
@@ -355,10 +356,10 @@ class LogEvent(Enum):
     )
     DIRECTORY_FULL = _warning("A directory has no room for more data.", "Make room, or add disks or workers.")
     DIRECTORY_RECOVERED = _info("A directory can be used again.")
-    DIRECTORY_MISCONFIGURED = _warning("A directory is not what the configuration says.", "Do what `why` says.")
+    DIRECTORY_MISCONFIGURED = _warning("A directory is not what the configuration says.", "Do what `reason` says.")
     DIRECTORY_PERMISSIONS = _warning(
         "Other users of this host could read or change what is in a directory.",
-        "Nothing if `closed` says that it was corrected; else do that as `why` says.",
+        "Nothing if `closed` says that it was corrected; else do that as `reason` says.",
     )
     DIRECTORY_INTERNAL_ERROR = _error("Checking a directory failed with an unexpected error.")
     FILE_MOVE_FAILED = _warning("A file could not be moved to another tier.", "Look at that tier's disk or store.")
@@ -366,7 +367,7 @@ class LogEvent(Enum):
     FILE_MOVE_INTERNAL_ERROR = _error("A file could not be moved because of an unexpected error.")
     VIEW_FAILED = _warning(
         "The chunks of a file could not be ordered by map; readers of single maps fetch more of it.",
-        "`why` names the file: look at its disk, and run `holdfast verify`.",
+        "`reason` names the file: look at its disk, and run `holdfast verify`.",
     )
     DFS_FAILING = _error("A DFS cannot be used; files stay on disks.", "Look at the store and at [dfs].")
     DFS_RECOVERED = _info("A DFS can be used again.")

@@ -30,9 +30,9 @@ def fewer_copies(epochs: int, awaited: int) -> str:
     if awaited and stay:
         later = f"of {awaited} {later}"
     kept = f"{stay if awaited else 'that'} {'stays' if stay == 1 or not awaited else 'stay'} so"
-    fates = [each for each, told in ((later, awaited), (kept, stay)) if told]
+    parts = [each for each, number in ((later, awaited), (kept, stay)) if number]
     have = "has" if epochs == 1 else "have"
-    return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(fates)}"
+    return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(parts)}"
 
 
 class UsageTotals(NamedTuple):

@@ -173,13 +173,13 @@ def _write(target: MapShuffle, reader: pa.RecordBatchReader, schema: pa.Schema, 
     )
     with target.writer(0, _OWN_ATTEMPT | secrets.randbits(63), codec=codec) as writer:
         status = sorter.write(batches, writer)
-    told = spark_schema(schema)
+    spark_text = spark_schema(schema)
     header = Header(
-        spark_schema=told,
+        spark_schema=spark_text,
         arrow_schema=inner.serialize().to_pybytes(),
         row_count=sorter.rows,
         size_bytes=sorter.total_bytes,
-        names=() if told else tuple(schema.names),
+        names=() if spark_text else tuple(schema.names),
     )
     target.commit([status, write_header(target, 1, header)])
 

@@ -105,8 +105,10 @@ class Server:
 
         wait_until(ready, seconds)
         if not found:
-            why = f"has not said it is ready within {seconds:g} s" if self.running else f"ended with {self._status()}"
-            raise StartError(f"{self.role} {self.name} {why}; the end of {self.log}:\n{self.log_tail()}")
+            reason = (
+                f"has not said it is ready within {seconds:g} s" if self.running else f"ended with {self._status()}"
+            )
+            raise StartError(f"{self.role} {self.name} {reason}; the end of {self.log}:\n{self.log_tail()}")
         return found
 
     def kill(self, signal: int = signals.SIGKILL) -> None:

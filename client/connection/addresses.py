@@ -33,12 +33,12 @@ class Addresses:
         self,
         ticket: Ticket,
         known: Mapping[WorkerId, str],
-        told: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
+        on_sights: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
     ) -> None:
-        """`told` hears what the masters say of all workers when they are asked again."""
+        """`on_sights` hears what the masters say of all workers when they are asked again."""
         self._ticket = ticket
         self._known = dict(known)
-        self._told = told
+        self._on_sights = on_sights
 
     async def connect(self, worker: WorkerId) -> WorkerLink:
         """Return a connection to the worker, asking the masters where it is if it is not where it was.
@@ -90,8 +90,8 @@ class Addresses:
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address
         sights = listed_sights(reply.workers)
-        if self._told is not None:
-            self._told(sights)
+        if self._on_sights is not None:
+            self._on_sights(sights)
         return {worker: WorkerState.ALIVE if sight.alive else WorkerState.LOST for worker, sight in sights.items()}
 
 

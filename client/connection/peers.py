@@ -125,7 +125,7 @@ class Peers:
         except (TokenExpiredError, UnauthenticatedError):
             await self.show_anew(old, CONNECT_SECONDS)
         except HoldfastError as error:
-            log_event(LogEvent.TOKEN_RENEWAL_FAILED, why=error)
+            log_event(LogEvent.TOKEN_RENEWAL_FAILED, reason=error)
 
     async def show_anew(self, refused: str, seconds: float) -> bool:
         """Have a session get another token than the one that was refused, within so many seconds for all of them;
@@ -138,7 +138,7 @@ class Peers:
                     try:
                         self.shown.renew(await renewer(seconds))
                     except HoldfastError as error:
-                        log_event(LogEvent.TOKEN_REPLACEMENT_FAILED, why=error)
+                        log_event(LogEvent.TOKEN_REPLACEMENT_FAILED, reason=error)
         return self.shown.token != refused
 
     async def close_idle(self) -> None:

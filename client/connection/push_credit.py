@@ -25,7 +25,7 @@ ACK_SECONDS = 30.0
 #: Who waits for room asks so often whether the worker lives: it may have nothing to give for long.
 PING_SECONDS = 10.0
 #: A living worker that has no room for so long has a disk that hangs, or worse.
-ROOM_SECONDS = 600.0
+ROOM_WAIT_SECONDS = 600.0
 #: Pings after which a wait for room is told again.
 SAY_PINGS = 6
 
@@ -39,7 +39,7 @@ class PushLine:
         self._next = 0
         self._waiting: dict[int, asyncio.Future[int]] = {}
 
-    async def room(self, least: int, most: int) -> int:
+    async def wait_for_room(self, least: int, most: int) -> int:
         """Wait for room for `least` to `most` bytes; give it to `push` or back to `returned`.
 
         Raises RetryError if the connection is lost, nothing is heard of the worker, or it has no room for very long.
@@ -50,7 +50,7 @@ class PushLine:
         self._waiting[who] = future
         self._do(self._core.want(who, least, most))
         try:
-            for pings in range(int(ROOM_SECONDS / PING_SECONDS)):
+            for pings in range(int(ROOM_WAIT_SECONDS / PING_SECONDS)):
                 await asyncio.wait((future,), timeout=PING_SECONDS)
                 if future.done():
                     break
@@ -59,7 +59,7 @@ class PushLine:
                     log_event(LogEvent.PUSH_WAITING, peer=self._client.peer, seconds=seconds)
                 await self._ping()
             if not future.done():
-                text = f"{self._client.peer} has no room for a push since {ROOM_SECONDS:.0f} s"
+                text = f"{self._client.peer} has no room for a push since {ROOM_WAIT_SECONDS:.0f} s"
                 raise RetryError(text, status=Status.OUTCOME_UNKNOWN)
             return future.result()
         except BaseException:
@@ -121,11 +121,11 @@ class PushLine:
 
     def _ask_failed(self, error: BaseException) -> None:
         """Nothing was granted, whatever the reason: nobody in line waits for it any longer."""
-        why = error if isinstance(error, HoldfastError) else RetryError(str(error), status=Status.OUTCOME_UNKNOWN)
+        reason = error if isinstance(error, HoldfastError) else RetryError(str(error), status=Status.OUTCOME_UNKNOWN)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
             if not future.done():
-                future.set_exception(why.reworded(str(why)))
+                future.set_exception(reason.reworded(str(reason)))
         self._core.ask_failed()
 
 

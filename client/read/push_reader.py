@@ -16,7 +16,7 @@ from holdfast.client.connection.addresses import Addresses
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
 from holdfast.client.core.read.fetch import Effect
-from holdfast.client.read.shared_read_state import OneReadState, reads_of
+from holdfast.client.read.shared_read_state import OneReadState, read_state_of
 from holdfast.client.read.stream_reader import Committed, Reading, Record, Sink, StreamReader
 from holdfast.common.errors import CorruptError, ProtocolError
 from holdfast.common.formats.batch import MORE, parse_batches
@@ -81,7 +81,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
         maps: range | None,
         return_grace: float,
     ) -> None:
-        reads = reads_of(shuffle.ticket)
+        read_state = read_state_of(shuffle.ticket)
         self._chunks = ChunkFetch(
             manifest.epochs,
             manifest.winners,
@@ -89,14 +89,14 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             where=f"shuffle {shuffle.key}",
             grace_ns=int(return_grace * 1e9),
             maps=maps,
-            order=OneReadState(reads),
+            order=OneReadState(read_state),
         )
         self._maps = maps
         self._reduce = shuffle
         #: a manifest may be large, and many may read: one that said nothing new is asked for again later and later
         self._ask_again_s, self._pause_s = 0.0, _PAUSE_SECONDS
-        addresses = Addresses(shuffle.ticket, manifest.addresses, reads.learn)
-        super().__init__(shuffle, self._chunks.fetch, addresses, reads)
+        addresses = Addresses(shuffle.ticket, manifest.addresses, read_state.learn)
+        super().__init__(shuffle, self._chunks.fetch, addresses, read_state)
 
     @property
     def duplicates(self) -> int:

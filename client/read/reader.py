@@ -15,7 +15,7 @@ from holdfast.client.compress import Buffer, PayloadError, decompress, kind_of
 from holdfast.client.connection.addresses import Addresses
 from holdfast.client.core.read.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.core.read.fetch import RETURN_GRACE_NS, Effect, Fetch, Source
-from holdfast.client.read.shared_read_state import OneReadState, reads_of
+from holdfast.client.read.shared_read_state import OneReadState, read_state_of
 from holdfast.client.read.stream_reader import Committed, Reading, Record, Sink, StreamReader
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.batch import MORE, Batch, parse_batches
@@ -83,15 +83,15 @@ class RangeReader(StreamReader[MapId, _Data]):
             maps = [MapId(index) for index, winner in enumerate(winners) if writes_to(winner, begin, end)]
         self._winners: dict[MapId, MapWinner] = {map_id: winners[map_id] for map_id in maps}
         self._files: dict[MapId, _File] = {}
-        reads = reads_of(shuffle.ticket)
+        read_state = read_state_of(shuffle.ticket)
         core = Fetch(
             {map_id: _source(map_id, winner) for map_id, winner in self._winners.items()},
             where=_range_name(shuffle, begin, end),
-            order=OneReadState(reads),
+            order=OneReadState(read_state),
             grace_ns=int(return_grace * 1e9),
         )
-        addresses = Addresses(shuffle.ticket, manifest.addresses, reads.learn)
-        super().__init__(shuffle, core, addresses, reads)
+        addresses = Addresses(shuffle.ticket, manifest.addresses, read_state.learn)
+        super().__init__(shuffle, core, addresses, read_state)
 
     def _sink(self, number: int) -> Sink:
         return _Stream(number, self._events)

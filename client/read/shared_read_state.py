@@ -93,8 +93,8 @@ class SharedReadState:
 class OneReadState:
     """The order of one read: it does not change between its files but by what the read itself meets."""
 
-    def __init__(self, reads: SharedReadState) -> None:
-        self._reads = reads
+    def __init__(self, read_state: SharedReadState) -> None:
+        self._read_state = read_state
         #: there are few pairs of workers, and many files
         self._ordered: dict[tuple[WorkerId, ...], tuple[WorkerId, ...]] = {}
 
@@ -103,19 +103,19 @@ class OneReadState:
         key = tuple(copies)
         found = self._ordered.get(key)
         if found is None:
-            found = self._ordered[key] = self._reads.ordered(key)
+            found = self._ordered[key] = self._read_state.ordered(key)
         return found
 
     def failed(self, worker: WorkerId) -> None:
         """As SharedReadState.failed."""
-        self._reads.failed(worker)
+        self._read_state.failed(worker)
 
     def slow(self, worker: WorkerId) -> None:
         """As SharedReadState.slow."""
-        self._reads.slow(worker)
+        self._read_state.slow(worker)
 
 
-def reads_of(ticket: Ticket) -> SharedReadState:
+def read_state_of(ticket: Ticket) -> SharedReadState:
     """Return what this process knows of the ticket's cluster, with its settings."""
     books: dict[tuple[str, FetchOptions], SharedReadState] = runtime().kept.setdefault(SharedReadState, {})
     key = (ticket.cluster_id, ticket.fetch)

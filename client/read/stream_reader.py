@@ -232,20 +232,20 @@ class Committed(Protocol):
     def forget_manifest(self) -> None:
         """Ask for the manifest anew when it is needed next."""
 
-    def why_dropped(self) -> HoldfastError | None:
+    def dropped_error(self) -> HoldfastError | None:
         """The masters' word that it was dropped, None if it was not or they do not answer."""
 
 
 class StreamReader(Generic[K, P]):
     """Iterate once. One thread at a time."""
 
-    def __init__(self, shuffle: Committed, core: Fetch[K], addresses: Addresses, reads: SharedReadState) -> None:
+    def __init__(self, shuffle: Committed, core: Fetch[K], addresses: Addresses, read_state: SharedReadState) -> None:
         self._shuffle = shuffle
         self._core = core
         self._addresses = addresses
-        self._reads = reads
+        self._read_state = read_state
         #: of one stream: rivals take nothing that was not there before
-        self._credit_bytes = CREDIT_BYTES * STREAMS_MAX // (STREAMS_MAX + RIVALS_MAX * reads.speculative)
+        self._credit_bytes = CREDIT_BYTES * STREAMS_MAX // (STREAMS_MAX + RIVALS_MAX * read_state.speculative)
         self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._open: dict[int, Reading[K]] = {}
         self._runtime: Runtime = runtime()
@@ -406,12 +406,12 @@ class StreamReader(Generic[K, P]):
         """Something came of a stream that was asked for: it is in time, or it was quicker than another one."""
         if reading.late_ns:
             reading.late_ns = 0
-            self._reads.took(reading.sink.first_ns - reading.asked_ns)
+            self._read_state.took(reading.sink.first_ns - reading.asked_ns)
             self._do(self._core.data_came(stream))
 
     def _wait_seconds(self) -> float:
         """How long to wait for an event: until somebody is late, or it is time to look for stalls."""
-        if not self._reads.speculative:
+        if not self._read_state.speculative:
             return _LOOK_SECONDS
         late_ns = min((each.late_ns for each in self._open.values() if each.late_ns), default=0)
         left = (late_ns - time.monotonic_ns()) / 1e9 if late_ns else _LOOK_SECONDS
@@ -422,7 +422,7 @@ class StreamReader(Generic[K, P]):
         now_ns = time.monotonic_ns()
         for number, reading in list(self._open.items()):
             if reading.late_ns and now_ns >= reading.late_ns:
-                reading.late_ns = now_ns + self._reads.delay_ns()
+                reading.late_ns = now_ns + self._read_state.delay_ns()
                 self._do(self._core.late(number))
 
     def _look_for_stalls(self) -> None:
@@ -452,10 +452,10 @@ class StreamReader(Generic[K, P]):
             match effect:
                 case OpenStream():
                     now_ns = time.monotonic_ns()
-                    late_ns = now_ns + self._reads.delay_ns() if self._reads.speculative else 0
+                    late_ns = now_ns + self._read_state.delay_ns() if self._read_state.speculative else 0
                     reading = Reading(self._sink(effect.stream), effect.worker, effect.files, now_ns, late_ns)
                     self._open[effect.stream] = reading
-                    self._reads.opened(effect.worker)
+                    self._read_state.opened(effect.worker)
                     self._spawn(self._open_stream(reading, self._patience(effect.stream)))
                 case CloseStream():
                     self._close(effect.stream)
@@ -467,7 +467,7 @@ class StreamReader(Generic[K, P]):
                     # Data that is nowhere was lost, or dropped on purpose: only the masters know.
                     if isinstance(effect.error, DataLostError):
                         self._shuffle.forget_manifest()
-                        if (dropped := self._shuffle.why_dropped()) is not None:
+                        if (dropped := self._shuffle.dropped_error()) is not None:
                             raise dropped from effect.error
                     raise effect.error
 
@@ -508,7 +508,7 @@ class StreamReader(Generic[K, P]):
     def _forget(self, number: int) -> Reading[K] | None:
         reading = self._open.pop(number, None)
         if reading is not None:
-            self._reads.closed(reading.worker)
+            self._read_state.closed(reading.worker)
         return reading
 
     def _close(self, number: int) -> None:

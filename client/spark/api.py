@@ -205,7 +205,7 @@ def _forget(target: MapShuffle) -> None:
     try:
         target.unregister()
     except HoldfastError as error:
-        log_event(LogEvent.SHUFFLE_UNREGISTER_FAILED, shuffle=target.key, why=error)
+        log_event(LogEvent.SHUFFLE_UNREGISTER_FAILED, shuffle=target.key, reason=error)
 
 
 def _any_type(kind: DataType, test: Callable[[DataType], bool]) -> bool:

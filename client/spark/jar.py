@@ -198,10 +198,10 @@ def _javac() -> str:
             "and set JAVA_HOME, or have javac on PATH"
         )
     done = subprocess.run([found, "-version"], check=False, capture_output=True, text=True, timeout=60)
-    told = re.search(r"javac (?:1\.)?(\d+)", done.stdout + done.stderr)
-    if done.returncode or told is None or int(told[1]) < _JDK_MIN:
+    version = re.search(r"javac (?:1\.)?(\d+)", done.stdout + done.stderr)
+    if done.returncode or version is None or int(version[1]) < _JDK_MIN:
         raise NoCompilerError(
-            f"{found} is {told[0] if told else 'no Java compiler'}: the plug-in needs a JDK 17 or later"
+            f"{found} is {version[0] if version else 'no Java compiler'}: the plug-in needs a JDK 17 or later"
         )
     return found
 

@@ -93,10 +93,10 @@ class PushBatches:
 
     def bitmap(self) -> bytes:
         """A bit for every partition that has batches."""
-        bits = bytearray(bitmap_bytes(self._partitions))
+        bitmap = bytearray(bitmap_bytes(self._partitions))
         for partition in [*self._writers, *self._held]:
-            bits[partition >> 3] |= 1 << (partition & 7)
-        return bytes(bits)
+            bitmap[partition >> 3] |= 1 << (partition & 7)
+        return bytes(bitmap)
 
     def _take_up(self) -> None:
         if self._taking:

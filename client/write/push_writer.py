@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
 
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import Addresses, known_addresses
-from holdfast.client.connection.push_credit import ROOM_SECONDS, PushLine
+from holdfast.client.connection.push_credit import ROOM_WAIT_SECONDS, PushLine
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.push import AllKept, Ask, Effect, PushFailed, PushSession, Return, Send, Settled, Wake
@@ -92,7 +92,7 @@ class PushTarget(Protocol):
     def key_message(self) -> pb.ShuffleKey:
         """The key as the control plane writes it."""
 
-    def why_dropped(self) -> HoldfastError | None:
+    def dropped_error(self) -> HoldfastError | None:
         """The masters' word that it was dropped, None if it was not or they do not answer."""
 
 
@@ -246,7 +246,7 @@ class PushWriter:
         """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
         error = self._pusher.outcome.exception()
         if isinstance(error, ApplicationGoneError):
-            error = self._shuffle.why_dropped() or error
+            error = self._shuffle.dropped_error() or error
         if isinstance(error, HoldfastError):
             raise error.reworded(str(error))
         if error is not None:
@@ -276,10 +276,10 @@ class _Pusher:
         self._lines: dict[WorkerId, PushLine] = {}
         #: strong references; asyncio keeps none
         self._tasks: set[asyncio.Task[None]] = set()
-        self._rooms: set[asyncio.Task[None]] = set()
+        self._credit_tasks: set[asyncio.Task[None]] = set()
         #: pauses that are not over
         self._pauses = 0
-        self._patience = 2 * ROOM_SECONDS + grace_ns / 1e9
+        self._patience = 2 * ROOM_WAIT_SECONDS + grace_ns / 1e9
         #: acknowledged; read by the caller's thread
         self.settled_bytes = 0
         #: set whenever settled_bytes or the outcome changed
@@ -316,13 +316,13 @@ class _Pusher:
         """Nothing was acknowledged for so long while the caller waited for that: say why, and do not wait for ever."""
         if self._core.over:
             return
-        told = f"{self._where}: nothing was acknowledged for {seconds:.0f} s: {self._core.waits_for()}"
+        text = f"{self._where}: nothing was acknowledged for {seconds:.0f} s: {self._core.waits_for()}"
         if not self._tasks and not self._pauses:
-            self._broke(GiveUpError(f"{told}; and nothing is under way"))
+            self._broke(GiveUpError(f"{text}; and nothing is under way"))
         elif seconds > self._patience:
-            self._broke(RetryError(told))
+            self._broke(RetryError(text))
         else:
-            log_event(LogEvent.PUSH_SLOW, task=self._where, seconds=int(seconds), why=self._core.waits_for())
+            log_event(LogEvent.PUSH_SLOW, task=self._where, seconds=int(seconds), reason=self._core.waits_for())
 
     # Effects.
 
@@ -333,8 +333,8 @@ class _Pusher:
                     self._spawn(self._push(effect, self._lines[effect.destination.primary]))
                 case Ask():
                     task = self._spawn(self._ask(effect))
-                    self._rooms.add(task)
-                    task.add_done_callback(self._rooms.discard)
+                    self._credit_tasks.add(task)
+                    task.add_done_callback(self._credit_tasks.discard)
                 case Return():
                     self._lines[effect.worker].returned(effect.size)
                 case Settled():
@@ -360,12 +360,12 @@ class _Pusher:
     async def _ask(self, ask: Ask) -> None:
         try:
             line = (await self._addresses.connect(ask.worker)).line
-            size = await line.room(ask.least, ask.most)
+            size = await line.wait_for_room(ask.least, ask.most)
         except HoldfastError as error:
             self._do(self._core.unreachable(ask.worker, error))
             return
         self._lines[ask.worker] = line
-        self._do(self._core.room(ask.worker, size))
+        self._do(self._core.granted(ask.worker, size))
 
     async def _push(self, send: Send, line: PushLine) -> None:
         if self._core.over:
@@ -435,10 +435,10 @@ class _Pusher:
             for row in reply.locations
         ]
         incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
-        self._do(self._core.revived(places, incarnations, reply.room))
+        self._do(self._core.revived(places, incarnations, reply.wait_for_room))
 
     def _settle_outcome(self, error: BaseException | None) -> None:
-        for task in self._rooms:
+        for task in self._credit_tasks:
             if task is not asyncio.current_task():
                 task.cancel()
         self._batches.clear()

@@ -97,10 +97,10 @@ class MapRegions:
 
     def bitmap(self) -> bytes:
         """A bit for every partition that has batches."""
-        bits = bytearray(bitmap_bytes(self._partitions))
+        bitmap = bytearray(bitmap_bytes(self._partitions))
         for partition in self._writers:
-            bits[partition >> 3] |= 1 << (partition & 7)
-        return bytes(bits)
+            bitmap[partition >> 3] |= 1 << (partition & 7)
+        return bytes(bitmap)
 
     def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[MapPushFrame]:
         """Cut batches into frames; the last one of a region says END. An empty region is no region."""

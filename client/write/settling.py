@@ -71,7 +71,7 @@ def turn(runtime: Runtime) -> None:
     try:
         runtime.run(_nothing())
     except RetryError as error:
-        log_event(LogEvent.WRITER_ABANDONED, why=error)
+        log_event(LogEvent.WRITER_ABANDONED, reason=error)
 
 
 async def _nothing() -> None:

@@ -224,8 +224,8 @@ class DfsSection:
                 "take them out, or write a url such as s3://bucket/prefix"
             )
         if self.endpoint and not settings.is_endpoint(self.endpoint):
-            told = f", not {settings.shown(self.endpoint)}" if harmless(self.endpoint) else ""
-            raise ConfigError(f"endpoint wants http://host:port or https://host:port, without a path{told}")
+            hint = f", not {settings.shown(self.endpoint)}" if harmless(self.endpoint) else ""
+            raise ConfigError(f"endpoint wants http://host:port or https://host:port, without a path{hint}")
         if bool(self.access_key) != bool(self.secret_key_file):
             raise ConfigError("wants access_key and secret_key_file, or neither and the environment's credentials")
         if not _MIB <= self.part_bytes <= 256 * _MIB:

@@ -59,10 +59,10 @@ class FaultsSection:
         """What is switched on beside faults of disks, for people."""
         if not self.enabled:
             return []
-        told = [f"clock_offset={self.clock_offset}"] if self.clock_offset.ns else []
+        described = [f"clock_offset={self.clock_offset}"] if self.clock_offset.ns else []
         if self.clock_jump.ns:
-            told.append(f"clock_jump={self.clock_jump} every {self.clock_jump_every}")
-        return [*told, f"detour={self.detour}"] if self.detour else told
+            described.append(f"clock_jump={self.clock_jump} every {self.clock_jump_every}")
+        return [*described, f"detour={self.detour}"] if self.detour else described
 
 
 def _loopback(address: str) -> bool:

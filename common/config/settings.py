@@ -105,8 +105,8 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     lines = _lines_of(text)
     value = _read_table(kind, tables, (), problems)
     if problems or value is None:
-        told = sorted({(_line(path, lines), _place(path, lines, variables, source), what) for path, what in problems})
-        raise ConfigError("\n".join(f"{place}: {what}" for _, place, what in told))
+        rows = sorted({(_line(path, lines), _place(path, lines, variables, source), what) for path, what in problems})
+        raise ConfigError("\n".join(f"{place}: {what}" for _, place, what in rows))
     return value
 
 

@@ -21,7 +21,7 @@ from holdfast.common.system.waiting import SAY_SECONDS
 T = TypeVar("T")
 
 #: Calls of one store under way at a time, those that hang included.
-LANES_MAX = 32
+THREADS_MAX = 32
 
 
 class StoreHangsError(TimeoutError):
@@ -62,14 +62,14 @@ class _Call(Generic[T]):
 class Calls:
     """The threads of one store."""
 
-    def __init__(self, store: str = "a DFS store", lanes_max: int = LANES_MAX) -> None:
+    def __init__(self, store: str = "a DFS store", threads_max: int = THREADS_MAX) -> None:
         """`store` is how logs call it."""
         self._store = store
-        self._free = threading.Semaphore(lanes_max)
+        self._free = threading.Semaphore(threads_max)
         self._jobs: queue.SimpleQueue[_Call[object] | None] = queue.SimpleQueue()
         self._guard = threading.Lock()
         self._waiting: set[_Call[object]] = set()
-        self._lanes = 0
+        self._threads = 0
         self._idle = 0
         self._closed = False
 
@@ -77,7 +77,7 @@ class Calls:
         """Return act(), or raise what it raises; StoreHangsError after `seconds`."""
         deadline = time.monotonic() + seconds
         if not self._waited(lambda left: self._free.acquire(timeout=left), seconds, "a free thread"):
-            raise StoreHangsError(f"all {self._lanes} calls that may be under way hang")
+            raise StoreHangsError(f"all {self._threads} calls that may be under way hang")
         call = _Call(act)
         del act  # the call's thread alone keeps what is called
         self._hand_over(cast("_Call[object]", call))
@@ -106,7 +106,7 @@ class Calls:
     def running(self) -> int:
         """Calls that the client has not come back from, those that nobody waits for any more included."""
         with self._guard:
-            return self._lanes - self._idle
+            return self._threads - self._idle
 
     def close(self) -> None:
         """End waiting callers with ClosedError, and idle threads; those that hang end when the client returns."""
@@ -116,7 +116,7 @@ class Calls:
             self._closed = True
             for call in self._waiting:
                 call.give_up()
-            for _ in range(self._lanes):
+            for _ in range(self._threads):
                 self._jobs.put(None)
         self._free.release()  # who waits for a thread hears it too, and passes it on to the next one
 
@@ -130,8 +130,8 @@ class Calls:
             if self._idle:
                 self._idle -= 1
             else:
-                self._lanes += 1
-                threading.Thread(target=self._work, name=f"holdfast-dfs-{self._lanes}", daemon=True).start()
+                self._threads += 1
+                threading.Thread(target=self._work, name=f"holdfast-dfs-{self._threads}", daemon=True).start()
 
     def _work(self) -> None:
         while (call := self._jobs.get()) is not None:

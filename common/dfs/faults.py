@@ -95,10 +95,10 @@ _STATUS = {
 def error_of(store: str, what: str, error: BaseException) -> DfsError:
     """Return the error to raise: which store, what it was asked, why not, and what to do."""
     fault = classify(error)
-    told = " ".join(str(error).split()) or type(error).__name__
-    told = told if len(told) <= _TEXT_MAX else told[: _TEXT_MAX - 3] + "..."
+    text = " ".join(str(error).split()) or type(error).__name__
+    text = text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 3] + "..."
     return DfsError(
-        f"DFS store {store}: cannot {what}: {told}; {_ADVICE[fault]}",
+        f"DFS store {store}: cannot {what}: {text}; {_ADVICE[fault]}",
         status=_STATUS[fault],
         passing=fault is Fault.PASSING,
     )

@@ -326,7 +326,7 @@ class ControlClient:
                 raise RetryError(self._no_leader())
             if loop.time() >= max(begun + _SAY_S, self._say_at):
                 self._say_at = loop.time() + _SAY_AGAIN_S
-                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), why=self._no_leader())
+                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), reason=self._no_leader())
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
 
@@ -343,8 +343,8 @@ class ControlClient:
             return None
         others = [each.cluster_id for each in causes if isinstance(each, OtherClusterError)]
         if not self._met and len(others) == len(causes):
-            why = f"the masters are of cluster {others[0]!r}, not of {self.cluster_id!r}"
-            return error_for(Status.WRONG_CLUSTER, why)
+            reason = f"the masters are of cluster {others[0]!r}, not of {self.cluster_id!r}"
+            return error_for(Status.WRONG_CLUSTER, reason)
         of_token = (each for each in causes if isinstance(each, UnauthenticatedError | TokenExpiredError))
         return next((each.reworded(str(each)) for each in of_token), None)
 
@@ -377,8 +377,8 @@ class ControlClient:
             self._causes[address] = error
             return None
         if self.cluster_id not in ("", reply.cluster_id):  # the two first answers came from two clusters
-            why = f"{address}: is a master of another cluster, {reply.cluster_id}"
-            self._causes[address] = OtherClusterError(why, cluster_id=reply.cluster_id)
+            reason = f"{address}: is a master of another cluster, {reply.cluster_id}"
+            self._causes[address] = OtherClusterError(reason, cluster_id=reply.cluster_id)
             return None
         self.cluster_id = self._http.cluster_id = self._transport.cluster_id = reply.cluster_id
         self._met = True

@@ -75,8 +75,8 @@ class HttpClient:
 
         def read(status: int, _: Mapping[str, str], body: bytes) -> bytes:
             if status != _OK:
-                why = f"HTTP status {status}" if status else body.decode()
-                raise RetryError(f"{address}: answers {path} with {why}")
+                reason = f"HTTP status {status}" if status else body.decode()
+                raise RetryError(f"{address}: answers {path} with {reason}")
             return body
 
         return self._ask(address, "GET", path, b"", timeout_s, read)
@@ -192,8 +192,8 @@ class _Connection(asyncio.Protocol):
         """Hear from asyncio; an idle connection is forgotten, a request under way fails."""
         self._home.forget(self._address, self)
         if self._asked is not None:
-            why = error or (_HUNG_UP_PLAIN if self._home.shown is None else _HUNG_UP)
-            fail(self._asked.answered, RetryError(f"{self._address}: {why}"))
+            reason = error or (_HUNG_UP_PLAIN if self._home.shown is None else _HUNG_UP)
+            fail(self._asked.answered, RetryError(f"{self._address}: {reason}"))
 
     def data_received(self, data: bytes) -> None:
         """Hear from asyncio."""

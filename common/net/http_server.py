@@ -168,7 +168,7 @@ class HttpServer:
         except web.RequestPayloadError:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
         except OSError as error:
-            log_event(LogEvent.REQUEST_CUT_OFF, why=error)
+            log_event(LogEvent.REQUEST_CUT_OFF, reason=error)
             return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
         finally:
             self._busy.discard(connection)

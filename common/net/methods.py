@@ -20,7 +20,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 STATUS_KEY = "holdfast-status"
 LEADER_KEY = "holdfast-leader"
 LOWEST_KEY = "holdfast-lowest"
-#: In every answer of a master, good or bad: the cluster's id as `told_cluster` writes it. What comes without it is no
+#: In every answer of a master, good or bad: the cluster's id as `quoted_cluster` writes it. What comes without it is no
 #: master's.
 CLUSTER_KEY = "holdfast-cluster"
 
@@ -33,7 +33,7 @@ GRPC_MESSAGE_BYTES_MAX = 1 * MIB
 
 
 @lru_cache(8)
-def told_cluster(cluster_id: str) -> str:
+def quoted_cluster(cluster_id: str) -> str:
     """The id as headers can carry it: its UTF-8, with %XX for what is neither letter, digit nor one of `-._~`."""
     return quote(cluster_id, safe="")
 

@@ -88,7 +88,7 @@ class GrpcTransport:
         call = self._method(address, path)(request, timeout=timeout_s, metadata=self._metadata())
         try:
             reply = await call
-            check_cluster(address, _told(await call.trailing_metadata()), self.cluster_id, "it answers over gRPC")
+            check_cluster(address, _headers(await call.trailing_metadata()), self.cluster_id, "it answers over gRPC")
         except RpcError as error:
             fail(answered, self._from_grpc(error, address))
             return
@@ -101,13 +101,13 @@ class GrpcTransport:
     def _from_grpc(self, error: Any, address: str) -> HoldfastError:
         from grpc import StatusCode
 
-        told, details = _told(error.trailing_metadata()), str(error.details() or "")
-        if told:
+        headers, details = _headers(error.trailing_metadata()), str(error.details() or "")
+        if headers:
             try:
-                check_cluster(address, told, self.cluster_id, details)
+                check_cluster(address, headers, self.cluster_id, details)
             except NotMasterError as stranger:
                 return stranger
-            return refusal(address, told, details)
+            return refusal(address, headers, details)
         if error.code() is StatusCode.RESOURCE_EXHAUSTED:  # of gRPC itself: as many calls as it lets in
             return RetryError(f"master {address} is busy: {details}", status=Status.BUSY)
         return RetryError(f"master {address} cannot be reached: {error.code().name}: {details}")
@@ -133,6 +133,6 @@ class GrpcTransport:
         return () if self._shown is None else (("authorization", f"Bearer {self._shown.token}"),)
 
 
-def _told(metadata: Any) -> dict[str, str]:
+def _headers(metadata: Any) -> dict[str, str]:
     """The metadata of an answer over gRPC."""
     return {str(key): str(value) for key, value in (metadata or ())}

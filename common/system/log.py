@@ -155,7 +155,9 @@ def set_up_logging(level: str, form: str) -> None:
     logging.basicConfig(level=level, handlers=[handler], force=True)
     logging.captureWarnings(True)
     sys.excepthook = _uncaught
-    threading.excepthook = lambda told: _uncaught(told.exc_type, told.exc_value or told.exc_type(), told.exc_traceback)
+    threading.excepthook = lambda thrown: _uncaught(
+        thrown.exc_type, thrown.exc_value or thrown.exc_type(), thrown.exc_traceback
+    )
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -33,7 +33,7 @@ def close_to_others(root: Path) -> None:
         count = int(_close(root, root.stat().st_mode))
         count += _close_below(root, deep=was_open)
     except OSError as error:
-        log_event(LogEvent.DIRECTORY_PERMISSIONS, directory=root, closed=False, why=error)
+        log_event(LogEvent.DIRECTORY_PERMISSIONS, directory=root, closed=False, reason=error)
     else:
         if count:
             log_event(LogEvent.DIRECTORY_PERMISSIONS, directory=root, closed=True, count=count)

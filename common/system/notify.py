@@ -36,10 +36,10 @@ class Notifier:
 
     def __init__(self, environ: Mapping[str, str] | None = None, pid: int | None = None) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from `environ` (default: this process's)."""
-        told = os.environ if environ is None else environ
-        self._address = _address(told.get("NOTIFY_SOCKET", ""))
+        environment = os.environ if environ is None else environ
+        self._address = _address(environment.get("NOTIFY_SOCKET", ""))
         #: how long the manager waits for a sign of life, in seconds; 0: it does not
-        self.patience = _patience(told, os.getpid() if pid is None else pid) if self._address else 0.0
+        self.patience = _patience(environment, os.getpid() if pid is None else pid) if self._address else 0.0
         self._state = ""
         self._warned = False
         if self._address:
@@ -86,7 +86,7 @@ class Notifier:
         except OSError as error:
             if not self._warned:
                 self._warned = True
-                log_event(LogEvent.SYSTEMD_UNREACHABLE, what=text, why=error)
+                log_event(LogEvent.SYSTEMD_UNREACHABLE, what=text, reason=error)
 
 
 def _address(path: str) -> str:

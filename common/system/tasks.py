@@ -38,7 +38,7 @@ def background(work: Coroutine[Any, Any, T], failed: Failed | None = None) -> as
         try:
             failed(error)
         except Exception as failure:  # noqa: BLE001 - whatever it is, it is logged
-            log_event(LogEvent.TASK_INTERNAL_ERROR, task=name, why=error, trace=failure)
+            log_event(LogEvent.TASK_INTERNAL_ERROR, task=name, reason=error, trace=failure)
 
     task.add_done_callback(ended)
     return task

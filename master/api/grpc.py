@@ -21,7 +21,7 @@ from grpc_reflection.v1alpha import reflection
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
-from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, METHODS, Method, told_cluster
+from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, METHODS, Method, quoted_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.http import token_of
 from holdfast.common.security.server import ServerSecurity
@@ -158,7 +158,7 @@ async def _answer(
 def _handler(
     cluster_id: str, handlers: Handlers, method: Method, security: ServerSecurity | None
 ) -> Callable[[AsyncIterator[bytes], Any], Awaitable[None]]:
-    cluster = (CLUSTER_KEY, told_cluster(cluster_id))
+    cluster = (CLUSTER_KEY, quoted_cluster(cluster_id))
 
     async def handle(messages: AsyncIterator[bytes], context: Any) -> None:
         context.set_trailing_metadata((cluster,))

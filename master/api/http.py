@@ -22,7 +22,7 @@ from google.protobuf.message import Message
 from holdfast.common.errors import HoldfastError, ProtocolError
 from holdfast.common.limits import KIB
 from holdfast.common.net.http_server import OPEN_PATH, HttpLimits, HttpServer
-from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, told_cluster
+from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, quoted_cluster
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import SEES, Bearer, must_be
 from holdfast.common.statuses import Status
@@ -67,7 +67,7 @@ class MasterHttp:
         security: ServerSecurity | None = None,
     ) -> None:
         """With `security` every request but those for OPEN_PATH has to show a token."""
-        self._cluster = told_cluster(cluster_id)
+        self._cluster = quoted_cluster(cluster_id)
         self._handlers = handlers
         self._metrics = metrics
         self._pages = pages

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
+from holdfast.common.limits import APPLICATIONS_REPORTED_MAX, SHUFFLES_REPORTED_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
@@ -166,9 +166,9 @@ def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> W
     return worker if mine else None
 
 
-def _check_applications(told: Sequence[pb.ApplicationHeld]) -> None:
-    if len(told) > APPLICATIONS_TOLD_MAX or any(len(each.largest) > SHUFFLES_TOLD_MAX for each in told):
+def _check_applications(reports: Sequence[pb.ApplicationHeld]) -> None:
+    if len(reports) > APPLICATIONS_REPORTED_MAX or any(len(each.largest) > SHUFFLES_REPORTED_MAX for each in reports):
         raise ProtocolError(
-            f"a worker tells of at most {APPLICATIONS_TOLD_MAX} applications and {SHUFFLES_TOLD_MAX} shuffles of each",
+            f"more than {APPLICATIONS_REPORTED_MAX} applications, or {SHUFFLES_REPORTED_MAX} shuffles of one",
             status=Status.BAD_REQUEST,
         )

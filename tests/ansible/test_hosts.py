@@ -123,8 +123,8 @@ def pids(fleet: Fleet) -> dict[str, str]:
 def leader(fleet: Fleet) -> str:
     """The host of the master that leads, which all masters agree on."""
     asked = fleet.world.hosts["w1"]
-    told = wait_until(lambda: fleet.ask(asked, "status").get("leader"), "a leader")
-    return next(name for name, host in fleet.world.hosts.items() if told == f"{host.address}:7070")
+    reported = wait_until(lambda: fleet.ask(asked, "status").get("leader"), "a leader")
+    return next(name for name, host in fleet.world.hosts.items() if reported == f"{host.address}:7070")
 
 
 def well(fleet: Fleet) -> None:

@@ -28,49 +28,49 @@ _HEAD = (
 
 async def refused_over_grpc(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """Somebody who may only look calls what he may with 62 MiB each, which is refused as too long."""
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     credentials = grpc.ssl_channel_credentials(target.viewer.ca_pem.encode())
     body = b"\x0a" + _varint(BODY_BYTES) + bytes(BODY_BYTES)
     metadata = (("authorization", f"Bearer {target.viewer.token}"),)
     for address in cycle(target.grpc):
         if until():
-            return told
+            return reported
         async with aio.secure_channel(address, credentials, options=(("grpc.max_send_message_length", -1),)) as channel:
             try:
                 call: Any = channel.unary_unary("/holdfast.v1.Admin/Status")
                 await call(body, metadata=metadata, timeout=60)
-                told["answered"] += 1
+                reported["answered"] += 1
             except aio.AioRpcError as error:
-                told[error.code().name] += 1
-    return told
+                reported[error.code().name] += 1
+    return reported
 
 
 async def cut_over_http(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """A tenant sends commits of 62 MiB and hangs up just before each one's end."""
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     for master in cycle(target.cluster.masters):
         if until():
-            return told
+            return reported
         with suppress(OSError):
-            told[await _begin(target, master.address, hang_up=True)] += 1
-    return told
+            reported[await _begin(target, master.address, hang_up=True)] += 1
+    return reported
 
 
 async def at_once_over_http(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """A tenant sends 40 commits of 62 MiB at once to each master, and never the last byte of any."""
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
 
     async def one(address: str) -> None:
         while not until():
             with suppress(OSError, TimeoutError):
                 async with asyncio.timeout(20):
-                    told[await _begin(target, address, hang_up=False)] += 1
+                    reported[await _begin(target, address, hang_up=False)] += 1
 
     async with asyncio.TaskGroup() as group:
         for master in target.cluster.masters:
             for _ in range(_AT_ONCE):
                 group.create_task(one(master.address))
-    return told
+    return reported
 
 
 async def _begin(target: Target, address: str, *, hang_up: bool) -> str:

@@ -40,7 +40,7 @@ async def as_registered(target: Target, until: Callable[[], bool]) -> Counter[st
 
 
 async def _commit(target: Target, until: Callable[[], bool], registered: int) -> Counter[str]:
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     keys = [
         (await target.register(1, kind=pb.PARTITION_KIND_MAP, partitions=1, maps=registered), winners(MAPS_MAX)),
         (
@@ -54,11 +54,11 @@ async def _commit(target: Target, until: Callable[[], bool], registered: int) ->
             request = pb.CommitRequest(key=key, winners_array=array, holder=target.instance)
             try:
                 await control.call("Shuffles/Commit", request, 60)
-                told["OK"] += 1
+                reported["OK"] += 1
             except HoldfastError as error:
-                told[error.status.name] += 1
+                reported[error.status.name] += 1
 
     async with ControlClient(target.cluster.endpoints, target.application) as control, asyncio.TaskGroup() as group:
         for number in range(_AT_ONCE):
             group.create_task(one(control, *keys[number % 2]))
-    return told
+    return reported

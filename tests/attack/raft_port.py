@@ -56,7 +56,7 @@ async def asked(target: Target, port: tuple[str, int], said: Iterable[bytes]) ->
 
 
 async def _hold(target: Target, until: Callable[[], bool], *, tls: bool, said: bytes) -> Counter[str]:
-    told: Counter[str] = Counter()
+    reported: Counter[str] = Counter()
     loop = asyncio.get_running_loop()
 
     async def one(host: str, port: int) -> None:
@@ -64,11 +64,11 @@ async def _hold(target: Target, until: Callable[[], bool], *, tls: bool, said: b
             try:
                 reader, writer = await asyncio.open_connection(host, port, ssl=target.context if tls else None)
             except OSError:
-                told["away"] += 1
+                reported["away"] += 1
                 soon = loop.time() + _AWAY_SECONDS
                 await wait_until_async(lambda soon=soon: until() or loop.time() > soon, "the next try")  # type: ignore[misc]
                 continue
-            told["opened"] += 1
+            reported["opened"] += 1
             try:
                 writer.write(said)
                 while not until():
@@ -77,13 +77,13 @@ async def _hold(target: Target, until: Callable[[], bool], *, tls: bool, said: b
                             if not await reader.read(4096):
                                 break
             except OSError:
-                told["reset"] += 1
+                reported["reset"] += 1
             finally:
                 writer.transport.abort()
-            told["closed"] += 1
+            reported["closed"] += 1
 
     async with asyncio.TaskGroup() as group:
         for host, port in target.raft:
             for _ in range(_AT_ONCE):
                 group.create_task(one(host, port))
-    return told
+    return reported

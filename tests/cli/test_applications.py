@@ -56,8 +56,8 @@ def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster):
     refused = run("forget", SHELL, "--yes", masters=cluster.endpoints)
     assert refused.returncode == 2
     assert f'2 applications are called "{SHELL}"' in refused.stderr
-    for told in (mine, theirs, "of ann, app-1 in Spark", "of bob, app-2 in Spark", " old, 1 shuffle, 0 B"):
-        assert told in refused.stderr
+    for reported in (mine, theirs, "of ann, app-1 in Spark", "of bob, app-2 in Spark", " old, 1 shuffle, 0 B"):
+        assert reported in refused.stderr
     assert other not in refused.stderr
     assert alive(cluster) == {mine, theirs, other}
     assert document(run("forget", "app-2", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
@@ -92,8 +92,8 @@ def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
         command = [*COMMAND, "forget", "nightly", "--masters", cluster.endpoints]
         with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
             os.write(main, f"{answer}\n".encode())
-            _, told = asked.communicate(timeout=SECONDS_MAX)
-            assert b"Drop " in told
+            _, reported = asked.communicate(timeout=SECONDS_MAX)
+            assert b"Drop " in reported
         os.close(main)
         os.close(terminal)
         assert alive(cluster) == left

@@ -115,7 +115,7 @@ def test_every_command_explains_itself(command: str):
         (["drill", "leader", "--count", "0"], "--count"),
     ],
 )
-def test_misuse_is_told_in_a_sentence(words: list[str], sentence: str):
+def test_misuse_is_reported_in_a_sentence(words: list[str], sentence: str):
     """Wrong usage leaves with 2 and one line that names what is wrong; with --json it is a document, too."""
     done = run(*words)
     assert done.returncode == 2
@@ -205,7 +205,7 @@ def test_unreachable_masters_are_bad_news():
     assert "Traceback" not in done.stderr
 
 
-def test_wrong_endpoints_are_told_by_what_they_are(cluster: LocalCluster):
+def test_wrong_endpoints_are_reported_by_what_they_are(cluster: LocalCluster):
     """A worker's ports and an unknown host given as masters: each with its cause, in `workers` and in `status`."""
     worker = cluster.workers[0]
     done = run("workers", "--masters", f"{worker.http},256.256.256.256:1")
@@ -268,7 +268,7 @@ def test_inspect_shows_pushed_shuffles(tmp_path: Path):
     assert pack.name in missing.stdout
 
 
-def test_local_runs_until_it_is_told_to_stop(tmp_path: Path):
+def test_local_runs_until_it_is_asked_to_stop(tmp_path: Path):
     """`local --json` prints one line when ready, answers `status`, ends with 0 on SIGTERM and leaves no process."""
     command = [*COMMAND, "local", "--masters", "1", "--workers", "1", "--dir", str(tmp_path), "--json"]
     running = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
@@ -281,9 +281,9 @@ def test_local_runs_until_it_is_told_to_stop(tmp_path: Path):
             os.kill(said["servers"][1]["pid"], signal.SIGKILL)
             assert running.stderr is not None
             with running.stderr:
-                told = running.stderr.readline() + running.stderr.readline()
-            assert "worker w1 has ended" in told
-            assert f"holdfast worker --config {tmp_path / 'w1.toml'}" in told
+                reported = running.stderr.readline() + running.stderr.readline()
+            assert "worker w1 has ended" in reported
+            assert f"holdfast worker --config {tmp_path / 'w1.toml'}" in reported
             running.send_signal(signal.SIGTERM)
             assert running.stdout.read() == ""
         assert running.wait(SECONDS_MAX) == 0

@@ -61,7 +61,7 @@ def master(tmp_path: Path, section: str = "", own: str = "127.0.0.1", others: st
     return config.parse(text + more)
 
 
-def told(found: Config) -> list[Symptom]:
+def reported(found: Config) -> list[Symptom]:
     """What the doctor says of a host with this file, without asking any master."""
     return list(Patient(found, [], False, None).examine())
 
@@ -215,7 +215,7 @@ SETUPS: dict[str, tuple[Build, str, str]] = {
 def test_a_broken_set_up_is_named_with_its_remedy(name: str, tmp_path: Path):
     """Each of these set-ups is found out by name, with where it is and a remedy that fits it."""
     build, code, remedy = SETUPS[name]
-    found = only(told(build(tmp_path)), code)
+    found = only(reported(build(tmp_path)), code)
     assert remedy in found.remedy, found
     assert found.where
     assert found.what
@@ -224,7 +224,7 @@ def test_a_broken_set_up_is_named_with_its_remedy(name: str, tmp_path: Path):
 def test_a_sound_set_up_has_no_problem(tmp_path: Path):
     """A worker's and a master's file with nothing wrong give no problem at all."""
     for found in (worker(tmp_path), master(tmp_path)):
-        assert problems(told(found)) == []
+        assert problems(reported(found)) == []
     assert not (tmp_path / "data").exists()
 
 
@@ -232,7 +232,7 @@ def test_a_port_in_use_is_named_with_who_has_it(tmp_path: Path):
     """A port that another process listens on is a problem, and that process is named."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         ports = f"data_port = {taken.getsockname()[1]}\nhttp_port = {free_ports(1)[0]}"
-        found = only(told(worker(tmp_path, ports)), "port-held")
+        found = only(reported(worker(tmp_path, ports)), "port-held")
     assert str(os.getpid()) in found.what
     assert "another port" in found.remedy
 
@@ -244,7 +244,7 @@ def test_a_low_port_wants_a_permission(tmp_path: Path):
         pytest.skip("this machine lets everybody listen everywhere")
     with ordinary_user():
         found = only(
-            told(worker(tmp_path, f"data_port = {lowest - 1}\nhttp_port = {free_ports(1)[0]}")), "port-forbidden"
+            reported(worker(tmp_path, f"data_port = {lowest - 1}\nhttp_port = {free_ports(1)[0]}")), "port-forbidden"
         )
     assert "1024" in found.remedy
 
@@ -256,7 +256,7 @@ def test_a_directory_of_somebody_else_is_named(tmp_path: Path):
     tmp_path.chmod(0o755)
     with ordinary_user():
         setup = worker(tmp_path, directories=f'{{ path = "{private}/data" }}')
-        found = only(told(setup), "directory-unusable")
+        found = only(reported(setup), "directory-unusable")
         assert f"uid {os.geteuid()}" in found.remedy
 
 
@@ -273,9 +273,9 @@ def test_a_disk_that_is_not_mounted_is_named(tmp_path: Path):
 def test_a_disk_that_is_memory_is_named(tmp_path: Path):
     """Data of a disk tier, and a master's journal, on a file system in memory are problems."""
     setup = worker(tmp_path, directories='{ path = "/dev/shm/holdfast-doctor", tier = "HDD" }')
-    assert "on a disk" in only(told(setup), "file-system").remedy
+    assert "on a disk" in only(reported(setup), "file-system").remedy
     setup = master(tmp_path, 'directory = "/dev/shm/holdfast-doctor"')
-    assert "on a disk" in only(told(setup), "file-system").remedy
+    assert "on a disk" in only(reported(setup), "file-system").remedy
 
 
 def test_a_memory_tier_on_a_disk_is_named(tmp_path: Path):
@@ -283,7 +283,7 @@ def test_a_memory_tier_on_a_disk_is_named(tmp_path: Path):
     setup = worker(tmp_path, directories=f'{{ path = "{tmp_path}/data", tier = "MEMORY", capacity = "64MiB" }}')
     if gather_directories(setup)[0].file_system in ("tmpfs", "ramfs"):
         pytest.skip("temporary files are in memory here")
-    assert "tmpfs" in only(told(setup), "tier").remedy
+    assert "tmpfs" in only(reported(setup), "tier").remedy
 
 
 def test_a_disk_that_swallows_syncs_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -292,7 +292,7 @@ def test_a_disk_that_swallows_syncs_is_named(tmp_path: Path, monkeypatch: pytest
     setup = worker(tmp_path)
     if gather_directories(setup)[0].file_system in ("tmpfs", "ramfs"):
         pytest.skip("temporary files are in memory here")
-    assert "power loss" in only(told(setup), "sync-dishonest").remedy
+    assert "power loss" in only(reported(setup), "sync-dishonest").remedy
 
 
 def test_the_process_itself_is_looked_at():
@@ -319,7 +319,7 @@ def test_the_process_itself_is_looked_at():
     assert limited.stdout.strip() == "['nofile']"
 
 
-def test_wrong_usage_is_told_in_a_sentence(tmp_path: Path):
+def test_wrong_usage_is_reported_in_a_sentence(tmp_path: Path):
     """A file that is not there, sets up nothing or cannot be read, and a user that does not exist, end with 2."""
     empty = tmp_path / "empty.toml"
     empty.write_text('[log]\nlevel = "INFO"\n')
@@ -357,22 +357,22 @@ def test_certificates_that_clients_would_not_take_are_named(tmp_path: Path):
     """Ended, of another CA, without the name, of another key, soon over: each is found by meeting it as clients do."""
     authority, other = Authority(), Authority("others")
     good = authority.issue("127.0.0.1", days=365)
-    assert problems(told(secured(tmp_path, good, authority))) == []
+    assert problems(reported(secured(tmp_path, good, authority))) == []
     for certificate, code, words in (
         (authority.issue("127.0.0.1", days=-1), "certificate", "expired"),
         (other.issue("127.0.0.1", days=365), "certificate", "refused"),
         (authority.issue("m1.example.org", days=365), "certificate-name", "127.0.0.1"),
         (authority.issue("127.0.0.1", days=3), "certificate-ends", "days"),
     ):
-        found = only(told(secured(tmp_path, certificate, authority)), code)
+        found = only(reported(secured(tmp_path, certificate, authority)), code)
         assert words in found.what
         assert found.level == "problem"
     assert (
-        only(told(secured(tmp_path, authority.issue("127.0.0.1", days=20), authority)), "certificate-ends").level
+        only(reported(secured(tmp_path, authority.issue("127.0.0.1", days=20), authority)), "certificate-ends").level
         == "advice"
     )
     wrong_key = secured(tmp_path, good, authority, key=authority.issue("127.0.0.1"))
-    assert "no pair" in only(told(wrong_key), "certificate").what
+    assert "no pair" in only(reported(wrong_key), "certificate").what
 
 
 def test_keys_and_secrets_that_others_read_are_named(tmp_path: Path):
@@ -380,11 +380,11 @@ def test_keys_and_secrets_that_others_read_are_named(tmp_path: Path):
     authority = Authority()
     setup = secured(tmp_path, authority.issue("127.0.0.1", days=365), authority)
     Path(setup.security.key_file).chmod(0o644)
-    assert "chmod 0600" in only(told(setup), "key-open").remedy
+    assert "chmod 0600" in only(reported(setup), "key-open").remedy
     Path(setup.security.key_file).unlink()
-    assert "cannot read" in only(told(setup), "certificate").what
+    assert "cannot read" in only(reported(setup), "certificate").what
     bare = replace(setup, cluster=replace(setup.cluster, secret_file=""))
-    assert "docs/security.md" in only(told(bare), "secret").remedy
+    assert "docs/security.md" in only(reported(bare), "secret").remedy
 
 
 def test_tokens_of_clients_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):

@@ -192,7 +192,7 @@ def answers(server: Server) -> bool:
     return True
 
 
-def test_a_server_that_its_cluster_does_not_know_is_told_why(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def test_a_server_that_its_cluster_does_not_know_learns_the_reason(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     """A worker with another secret, without TLS or with another CA runs and has its ports: those are its own, and the
     finding is what differs."""
     authority = pytest.importorskip("holdfast.common.security.authority")

@@ -39,22 +39,22 @@ def token(tmp_path: Path, text: str, mode: int = 0o640) -> None:
     (tmp_path / "token").chmod(mode)
 
 
-def told(settings: dict[str, str]) -> list[Symptom]:
+def reported(settings: dict[str, str]) -> list[Symptom]:
     """What the doctor says of the two files."""
     return list(check_job(gather_job(settings)[0], "spark-defaults.conf", time.time()))
 
 
 def test_files_as_they_should_be_are_left_alone(files: dict[str, str]):
     """A CA and a user's token that a group may read give nothing to say; settings that name none neither."""
-    assert told(files) == []
-    assert told({}) == []
+    assert reported(files) == []
+    assert reported({}) == []
 
 
 def test_files_that_are_not_there_are_named(files: dict[str, str], tmp_path: Path):
     """Each of the two files that is missing is a problem of its own, with the setting and the path."""
     (tmp_path / "ca.pem").unlink()
     (tmp_path / "token").unlink()
-    found = told(files)
+    found = reported(files)
     assert [(each.code, each.level) for each in found] == [("spark-security", "problem")] * 2
     for each, name, key in zip(found, ("ca.pem", "token"), files, strict=True):
         assert f"there is no file {tmp_path}/{name}" in each.what
@@ -69,7 +69,7 @@ def test_files_that_this_user_may_not_read_are_named(files: dict[str, str], tmp_
     hidden.mkdir(mode=0o000)
     settings = {**files, "spark.holdfast.security.ca": f"{hidden}/ca.pem"}
     with ordinary_user():
-        found = told(settings)
+        found = reported(settings)
     hidden.chmod(0o700)
     assert [each.code for each in found] == ["spark-security"] * 2
     for each in found:
@@ -85,7 +85,7 @@ def test_files_that_this_user_may_not_read_are_named(files: dict[str, str], tmp_
 def test_a_ca_that_is_none_is_named(files: dict[str, str], tmp_path: Path, content: bytes):
     """Random bytes, text that is not ASCII, an empty file and other text where the CA should be are problems."""
     (tmp_path / "ca.pem").write_bytes(content)
-    (found,) = told(files)
+    (found,) = reported(files)
     assert (found.code, found.level) == ("spark-security", "problem")
     assert "security.ca" in found.where
 
@@ -100,7 +100,7 @@ def test_tokens_with_which_no_job_starts_are_named(files: dict[str, str], tmp_pa
         (KEEPER.mint(TokenKind.SERVER, b"w1", now, 90 * DAY), "of kind server"),
     ):
         token(tmp_path, text)
-        (found,) = told(files)
+        (found,) = reported(files)
         assert (found.code, found.level) == ("spark-security", "problem")
         assert words in found.what
         assert text not in f"{found}"
@@ -110,11 +110,11 @@ def test_tokens_that_do_and_should_not_stay_are_advised(files: dict[str, str], t
     """A token that ends within a week, or is an admin's, is advice; one that everybody may read is a problem."""
     now = int(time.time())
     token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", now, 2 * DAY))
-    assert [(each.code, each.level) for each in told(files)] == [("spark-security", "advice")]
+    assert [(each.code, each.level) for each in reported(files)] == [("spark-security", "advice")]
     token(tmp_path, KEEPER.mint(TokenKind.ADMIN, b"ops", now, 90 * DAY))
-    assert [(each.code, each.level) for each in told(files)] == [("spark-security", "advice")]
+    assert [(each.code, each.level) for each in reported(files)] == [("spark-security", "advice")]
     token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", now, 90 * DAY), mode=0o644)
-    assert [(each.code, each.level) for each in told(files)] == [("key-open", "problem")]
+    assert [(each.code, each.level) for each in reported(files)] == [("key-open", "problem")]
 
 
 # On a cluster.
@@ -161,7 +161,7 @@ def test_a_host_in_order_needs_nothing_else(of_the_cluster: dict[str, str], tmp_
     assert found == []
     assert any("which 127.0.0.1" in each and "takes" in each for each in patient.looked_at)
     assert {"masters", "workers"} <= set(patient.looked_at)
-    assert any("clocks" in each and "viewer" in why for each, why in patient.not_looked_at.items())
+    assert any("clocks" in each and "viewer" in reason for each, reason in patient.not_looked_at.items())
 
 
 def test_a_users_token_that_is_exported_is_no_problem(
@@ -174,7 +174,7 @@ def test_a_users_token_that_is_exported_is_no_problem(
     assert seen(of_the_cluster, tmp_path)[1] == []
 
 
-def test_files_of_another_cluster_are_told_once(of_the_cluster: dict[str, str], tmp_path: Path):
+def test_files_of_another_cluster_are_reported_once(of_the_cluster: dict[str, str], tmp_path: Path):
     """A token made with another secret, and another CA, are one problem each, and masters are not blamed."""
     token(tmp_path, KEEPER.mint(TokenKind.USER, b"etl", int(time.time()), 90 * DAY))
     ((code, what),) = seen(of_the_cluster, tmp_path)[1]

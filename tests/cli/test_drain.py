@@ -44,9 +44,9 @@ def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
     problem; cancelled, all is as before."""
     with Session(cluster.endpoints, app="cli") as session:
         fill(session)
-        told = document(run("drain", "w1", "--json", masters=cluster.endpoints))
-        assert (told["safe"], told["for"], told["cancelled"]) == (True, "restart", False)
-        (worker,) = told["workers"]
+        reported = document(run("drain", "w1", "--json", masters=cluster.endpoints))
+        assert (reported["safe"], reported["for"], reported["cancelled"]) == (True, "restart", False)
+        (worker,) = reported["workers"]
         assert (worker["name"], worker["state"]) == ("w1", "draining")
         assert (worker["drain"]["epochs"], worker["drain"]["writing"]) == (0, 0)
         assert worker["drain"]["restart"] is True
@@ -60,7 +60,7 @@ def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
         assert [(each["state"], each["drain"]) for each in cancelled["workers"]] == [("alive", None)]
 
 
-def test_progress_is_told_until_a_worker_may_be_removed(cluster: LocalCluster) -> None:
+def test_progress_is_reported_until_a_worker_may_be_removed(cluster: LocalCluster) -> None:
     """For a removal it waits for what the worker keeps, says so on standard error, and ends when that is gone."""
     with Session(cluster.endpoints, app="cli") as session:
         shuffle, _ = fill(session, MAPS)
@@ -94,15 +94,15 @@ def test_a_removed_worker_is_gone_and_no_problem(cluster: LocalCluster) -> None:
     assert run("drain", gone.name, masters=cluster.endpoints).returncode != 0
     lost.kill()
     wait_until(lambda: states()[lost.name] == "lost", "the masters to miss the other one")
-    told = run("status", "--json", masters=cluster.endpoints)
-    assert told.returncode == 1
-    assert json.loads(told.stdout)["problems"] == [f"1 worker lost: {lost.name}"]
+    reported = run("status", "--json", masters=cluster.endpoints)
+    assert reported.returncode == 1
+    assert json.loads(reported.stdout)["problems"] == [f"1 worker lost: {lost.name}"]
 
 
 def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
     """With --no-wait it begins and leaves with 0, safe or not."""
-    told = document(run("drain", "w2", "w3", "--no-wait", "--json", masters=cluster.endpoints))
-    assert [(each["name"], each["state"]) for each in told["workers"]] == [("w2", "draining"), ("w3", "draining")]
+    reported = document(run("drain", "w2", "w3", "--no-wait", "--json", masters=cluster.endpoints))
+    assert [(each["name"], each["state"]) for each in reported["workers"]] == [("w2", "draining"), ("w3", "draining")]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,9 @@ def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
         (["w1", "--cancel", "--no-wait"], 2, "--no-wait"),
     ],
 )
-def test_what_cannot_be_drained_is_told(cluster: LocalCluster, words: list[str], status: int, sentence: str) -> None:
+def test_what_cannot_be_drained_is_reported(
+    cluster: LocalCluster, words: list[str], status: int, sentence: str
+) -> None:
     """Unknown and last workers are bad news, wrong words are usage; a sentence says why, a document too."""
     done = run("drain", *words, masters=cluster.endpoints)
     assert (done.returncode, done.stdout) == (status, "")
@@ -137,12 +139,12 @@ def test_waiting_ends_when_the_worker_is_gone_or_cancelled(cluster: LocalCluster
                     document(run("drain", name, "--cancel", "--json", masters=cluster.endpoints))
                 else:
                     next(worker for worker in cluster.workers if worker.name == name).kill()
-                _, told = running.communicate(timeout=SECONDS_MAX)
+                _, reported = running.communicate(timeout=SECONDS_MAX)
             assert running.returncode == 1
-            assert sentence in told
+            assert sentence in reported
 
 
-def test_no_leader_is_told() -> None:
+def test_no_leader_is_reported() -> None:
     """Without masters it says whom it asked, and leaves with 1."""
     done = run("drain", "w1", masters="127.0.0.1:1")
     assert done.returncode == 1

@@ -147,9 +147,9 @@ def test_drill_files_are_made_again_equal_and_hold_whole_batches():
 def test_all_names_the_drills_that_it_knows(capsys: pytest.CaptureFixture[str]):
     """A name that is none is refused before any server starts; exit 2."""
     assert run(["drill", "all", "--only", "earthquake"]) == 2
-    told = capsys.readouterr().err
-    assert "'earthquake'" in told
-    assert all(name in told for name in ("leader --stop", "rack", "clock-skew"))
+    reported = capsys.readouterr().err
+    assert "'earthquake'" in reported
+    assert all(name in reported for name in ("leader --stop", "rack", "clock-skew"))
 
 
 def test_many_drills_are_drawn_together():
@@ -164,10 +164,10 @@ def test_many_drills_are_drawn_together():
     screen = Console(width=200)
     with screen.capture() as captured:
         draw_all(screen, [good, bad])
-    told = captured.get()
-    assert re.search(r"rack +2 +1 +0", told)
-    assert "record 7 [of 9] is missing" in told
-    assert "holdfast drill rack --seed 2" in told
+    reported = captured.get()
+    assert re.search(r"rack +2 +1 +0", reported)
+    assert "record 7 [of 9] is missing" in reported
+    assert "holdfast drill rack --seed 2" in reported
 
 
 @pytest.mark.parametrize("name", CATALOGUE)

@@ -153,10 +153,10 @@ def test_spark_conf_prints_what_spark_submit_reads(cache: Path) -> None:
     words = ("spark-conf", "--masters", "one:1", "--ack", "synced", "--jar", "local:/x.jar")
     status, lines, _ = run(cache, *words)
     assert status == 0
-    told = dict(line.split(" ", 1) for line in lines.splitlines())
-    assert told["spark.shuffle.manager"] == "org.apache.spark.shuffle.holdfast.HoldfastShuffleManager"
-    assert told["spark.holdfast.ack"] == "synced"
-    assert json.loads(run(cache, *words, "--json")[1]) == told
+    reported = dict(line.split(" ", 1) for line in lines.splitlines())
+    assert reported["spark.shuffle.manager"] == "org.apache.spark.shuffle.holdfast.HoldfastShuffleManager"
+    assert reported["spark.holdfast.ack"] == "synced"
+    assert json.loads(run(cache, *words, "--json")[1]) == reported
 
 
 def test_prebuilt_jar_serves_its_line_where_there_is_no_compiler(

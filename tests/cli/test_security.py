@@ -57,7 +57,7 @@ def test_certificates_that_nobody_could_use_are_refused(
     make_ca(tmp_path)
     before = files(tmp_path)
     assert run(["ca", "issue", str(tmp_path), "--host", host, "--", name]) == 2
-    assert "such as w1.example.org" in (told := capsys.readouterr().err) or "is no such name" in told
+    assert "such as w1.example.org" in (reported := capsys.readouterr().err) or "is no such name" in reported
     assert files(tmp_path) == before
 
 
@@ -96,9 +96,9 @@ def test_tokens_that_nobody_could_use_are_refused(
     """Lives without end, and names that no token can hold, are told with status 2, and no token is made."""
     common = ["token", "--kind", "admin", "--name", "ops", "--cluster", "c", "--secret-file", str(secret(tmp_path))]
     assert run([*common, *words]) == 2
-    told = capsys.readouterr()
-    assert words[0] in told.err
-    assert told.out == ""
+    reported = capsys.readouterr()
+    assert words[0] in reported.err
+    assert reported.out == ""
 
 
 def test_a_token_is_written_where_a_file_was_and_nowhere_else(
@@ -142,7 +142,7 @@ def test_a_full_disk_leaves_nothing_half(tmp_path: Path) -> None:
         assert files(made) == {}
 
 
-def test_standard_output_that_takes_nothing_is_told(tmp_path: Path) -> None:
+def test_standard_output_that_takes_nothing_is_reported(tmp_path: Path) -> None:
     """A token that could not be printed is status 1 and a sentence; a reader that leaves is no news."""
     words = ["token", "--kind", "admin", "--cluster", "c", "--secret-file", str(secret(tmp_path))]
     with open("/dev/full", "w") as full:

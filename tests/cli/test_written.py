@@ -16,7 +16,7 @@ from holdfast.tools.drills.support.report import Report
 
 
 @pytest.mark.parametrize("where", ["none/page.html", "."])
-def test_a_page_that_cannot_be_is_told_before_the_drill(
+def test_a_page_that_cannot_be_is_reported_before_the_drill(
     tmp_path: Path, where: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """--html in a directory that is not there, or that is one, ends with status 2 and no server is started."""
@@ -26,15 +26,15 @@ def test_a_page_that_cannot_be_is_told_before_the_drill(
     assert not state.exists()
 
 
-def test_what_a_drill_found_is_told_before_its_page_is_written(
+def test_what_a_drill_found_is_reported_before_its_page_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A page that cannot be written any more costs the page alone; it is bad news, and no wrong usage."""
     page = tmp_path / "gone" / "page.html"
     asked = Asked(count=1, seed=7, directory=None, html=page, as_json=True, inventory=None, yes=False)
-    with pytest.raises(HoldfastError) as told:
+    with pytest.raises(HoldfastError) as reported:
         _tell(asked, [Report("leader", 7, 1)])
-    assert not isinstance(told.value, ConfigError)
+    assert not isinstance(reported.value, ConfigError)
     assert '"drill": "leader"' in capsys.readouterr().out
 
 
@@ -46,7 +46,7 @@ def test_an_export_that_finds_no_room_is_bad_news(tmp_path: Path) -> None:
             unfinished.write_bytes(b"half")
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    with pytest.raises(HoldfastError, match="export again") as told:
+    with pytest.raises(HoldfastError, match="export again") as reported:
         export_half()
-    assert not isinstance(told.value, ConfigError)
+    assert not isinstance(reported.value, ConfigError)
     assert list(tmp_path.iterdir()) == []

@@ -103,12 +103,12 @@ class Peer:
             await silent(beat_s, "the next heartbeat")
 
     def _answer(self, connection: ServerConnection, header: FrameHeader, seal: Seal) -> None:
-        told = []
+        reported = []
         for partition, epoch in seal.epochs:
             status = self.statuses.get((partition, epoch), Status.OK)
             size = 100 if status == Status.OK else 0
-            told.append(SealedEpoch(partition, epoch, status, size))  # type: ignore[arg-type]
-        connection.reply(header, SealAnswer(told).encode())
+            reported.append(SealedEpoch(partition, epoch, status, size))  # type: ignore[arg-type]
+        connection.reply(header, SealAnswer(reported).encode())
 
     # What the frame server calls.
 
@@ -193,7 +193,7 @@ class ReduceDriver(Driver):
         reply: pb.CommitReply = await (client or self.client).call("Shuffles/Commit", request, deadline_s=60)
         return reply
 
-    async def told(self, offers: bool = False, wait_ms: int = 0) -> tuple[EpochResult, ...]:
+    async def reported(self, offers: bool = False, wait_ms: int = 0) -> tuple[EpochResult, ...]:
         """The committed epochs, as a reader hears of them."""
         request = pb.GetManifestRequest(key=self.key(1), wait_ms=wait_ms, holder=self.holder, offers_winners=offers)
         reply = await self.client.call("Shuffles/GetManifest", request)

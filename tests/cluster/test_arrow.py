@@ -123,8 +123,8 @@ def test_a_shuffle_without_rows_has_its_columns(session: Session):
     number = write_table(session, EVERYTHING.slice(0, 0), 3)
     assert shuffle_table(session, number).schema.equals(plain(EVERYTHING).schema)
     target = session.register_map_shuffle(2)
-    told = '{"type":"struct","fields":[{"name":"a b","type":"decimal(9,2)","nullable":true,"metadata":{}}]}'
-    target.commit([write_header(target, 0, Header(told, b"", 0, 0))])  # as Spark's side writes it
+    reported = '{"type":"struct","fields":[{"name":"a b","type":"decimal(9,2)","nullable":true,"metadata":{}}]}'
+    target.commit([write_header(target, 0, Header(reported, b"", 0, 0))])  # as Spark's side writes it
     empty = shuffle_table(session, target.key.shuffle)
     assert empty.schema == pa.schema([("a b", pa.decimal128(9, 2))])
 

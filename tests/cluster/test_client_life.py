@@ -161,8 +161,8 @@ def test_a34_a_process_that_slept_past_its_token_goes_on(tmp_path: Path) -> None
         wait_until(lambda: time.time() > end, "the end of the token")
         process.send_signal(signal.SIGCONT)
         try:
-            told, errors = process.communicate("go\n", timeout=SECONDS_MAX)
+            reported, errors = process.communicate("go\n", timeout=SECONDS_MAX)
         except subprocess.TimeoutExpired:
             process.kill()
             raise AssertionError("the process does not go on") from None
-    assert (told, process.returncode) == ("[b'after the sleep']\n", 0), errors
+    assert (reported, process.returncode) == ("[b'after the sleep']\n", 0), errors

@@ -85,16 +85,16 @@ def test_a01_a_payload_that_is_in_no_batch_is_missed(session: Session, failing: 
     writer = shuffle.writer(0, 1, codec=Codec.LZ4)
     compressor = FailsOnce(failing)
     writer._batches._compressor = compressor
-    told = []
+    reported = []
     for partition, payload in records_of(0, count=300):
         try:
             writer.write(partition, payload)
         except (MemoryError, GiveUpError) as error:
-            told.append(error)
+            reported.append(error)
     with pytest.raises(GiveUpError, match="no memory for a moment"):
         writer.close()
-    assert isinstance(told[0], MemoryError)
-    assert all("no memory for a moment" in str(each) for each in told)
+    assert isinstance(reported[0], MemoryError)
+    assert all("no memory for a moment" in str(each) for each in reported)
     assert compressor.calls == failing, "nothing is made of what comes later"
 
 

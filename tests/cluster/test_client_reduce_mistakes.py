@@ -104,11 +104,11 @@ _WRITER: list[tuple[dict[str, Any], str]] = [
 ]
 
 
-@pytest.mark.parametrize(("wrong", "told"), _WRITER)
-def test_writers_refuse_wrong_arguments(session: Session, wrong: dict[str, Any], told: str) -> None:
+@pytest.mark.parametrize(("wrong", "reported"), _WRITER)
+def test_writers_refuse_wrong_arguments(session: Session, wrong: dict[str, Any], reported: str) -> None:
     """Each wrong argument of `writer` is named."""
     shuffle = session.register_reduce_shuffle(PARTITIONS, maps=2)
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         shuffle.writer(**wrong)
 
 
@@ -124,8 +124,8 @@ def test_readers_refuse_wrong_arguments(session: Session) -> None:
         ({"partitions": [0], "maps": range(0, 2, 2)}, "a range with step 1"),
         ({"partitions": [0], "maps": range(1, 3)}, "the shuffle has 2 maps"),
     ]
-    for arguments, told in wrong:
-        with pytest.raises(ConfigError, match=told):
+    for arguments, reported in wrong:
+        with pytest.raises(ConfigError, match=reported):
             shuffle.reader(**arguments)
 
 

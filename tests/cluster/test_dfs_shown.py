@@ -100,7 +100,7 @@ def test_what_lies_on_the_dfs_is_shown(tmp_path: Path) -> None:
             assert holdfast(cluster, "status").stdout.endswith("all is well\n")
 
 
-def test_a_dfs_that_is_away_is_told_wherever_one_looks(tmp_path: Path) -> None:
+def test_a_dfs_that_is_away_is_reported_wherever_one_looks(tmp_path: Path) -> None:
     """While the store is away `status`, `workers`, the log, and the error of a map without room say so, and the log
     not for each file; when it is back all is well without a file more."""
     folder, gone = tmp_path / "dfs", tmp_path / "gone"
@@ -122,7 +122,7 @@ def test_a_dfs_that_is_away_is_told_wherever_one_looks(tmp_path: Path) -> None:
         workers = holdfast(cluster, "workers")
         assert workers.returncode == 1
         assert "failing" in workers.stdout
-        assert [told for told in worker_status(cluster.workers[0].http, 5.0)["problems"] if "the DFS" in told]
+        assert [problem for problem in worker_status(cluster.workers[0].http, 5.0)["problems"] if "the DFS" in problem]
         assert warnings(cluster) == 1
         assert not lines_of(cluster.workers[0].log, LogEvent.FILE_MOVE_FAILED)
         gone.rename(folder)
@@ -143,7 +143,7 @@ def test_a_wrong_url_is_noticed_before_anything_is_stored(tmp_path: Path) -> Non
         assert not (tmp_path / "missing").exists()
 
 
-def test_a_master_without_the_dfs_of_the_workers_is_told(tmp_path: Path) -> None:
+def test_a_master_without_the_dfs_of_the_workers_is_reported(tmp_path: Path) -> None:
     """Started again without `[dfs]` it warns in its log, and `status` names it; with it all is well again."""
     (tmp_path / "dfs").mkdir()
     with cluster_with(tmp_path, tmp_path / "dfs") as cluster:
@@ -158,8 +158,8 @@ def test_a_master_without_the_dfs_of_the_workers_is_told(tmp_path: Path) -> None
         wait_until(lambda: lines_of(master.log, LogEvent.DFS_NOT_CONFIGURED), "a heartbeat")
         done = holdfast(cluster, "status")
         assert done.returncode == 1
-        told = " ".join(done.stdout.split())
-        assert f"workers have the [dfs] url file://{tmp_path}/dfs, of the masters m1 has none" in told
+        problem = " ".join(done.stdout.split())
+        assert f"workers have the [dfs] url file://{tmp_path}/dfs, of the masters m1 has none" in problem
         master.stop()
         master.config.write_text(before)
         master.start()

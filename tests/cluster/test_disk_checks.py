@@ -27,7 +27,7 @@ SETTINGS: dict[str, dict[str, object]] = {
 }
 
 
-def told(cluster: LocalCluster, worker: int = 0) -> dict[str, Any]:
+def reported(cluster: LocalCluster, worker: int = 0) -> dict[str, Any]:
     """The first directory of a worker by its own status."""
     found: dict[str, Any] = worker_status(cluster.workers[worker].http, 5.0)["directories"][0]
     return found
@@ -35,7 +35,7 @@ def told(cluster: LocalCluster, worker: int = 0) -> dict[str, Any]:
 
 def wait_for_state(cluster: LocalCluster, *states: str) -> None:
     """Wait until the first worker's directory is in one of these states."""
-    wait_until(lambda: told(cluster)["state"] in states, f"{states}", SECONDS_MAX)
+    wait_until(lambda: reported(cluster)["state"] in states, f"{states}", SECONDS_MAX)
 
 
 def listed(cluster: LocalCluster, *words: str, what: str = "workers") -> subprocess.CompletedProcess[str]:
@@ -134,7 +134,7 @@ def test_row_33_a_disk_that_fails_for_a_time_comes_back(tmp_path: Path) -> None:
             assert worker_status(worker.http, 5.0)["incarnation"] == incarnation
 
 
-def test_row_33_a_disk_that_hangs_is_told_and_holds_up_no_end(tmp_path: Path) -> None:
+def test_row_33_a_disk_that_hangs_is_reported_and_holds_up_no_end(tmp_path: Path) -> None:
     """A sync that does not return within the time of a check: hanging, unhealthy, the masters are told; heartbeats go
     on, and the process ends when it is told to."""
     settings = {
@@ -145,7 +145,7 @@ def test_row_33_a_disk_that_hangs_is_told_and_holds_up_no_end(tmp_path: Path) ->
         _start_with(cluster, 'disk_delay = "1h"')
         wait_for_state(cluster, "hanging")
         wait_until(lambda: disk_by_masters(cluster)["state"] == "hanging", "the masters to hear of it", SECONDS_MAX)
-        assert "hangs" in told(cluster)["problem"]
+        assert "hangs" in reported(cluster)["problem"]
         worker = cluster.workers[0]
         assert worker.stop() == 0
 
@@ -158,7 +158,7 @@ def test_times_and_states_are_shown(tmp_path: Path) -> None:
         Session(cluster.endpoints, app="times") as session,
     ):
         push_and_read(session, 16)
-        found = told(cluster)
+        found = reported(cluster)
         assert min(found["flush_us"], found["fetch_us"]) > 0
         assert (found["state"], found["errors"], found["device"] > 0) == ("well", 0, True)
         text = urllib.request.urlopen(f"http://{cluster.workers[0].http}/metrics", timeout=60).read().decode()

@@ -69,9 +69,9 @@ def test_a_disk_that_fails_mid_push(tmp_path: Path, error: str, copies: int) -> 
         refused = judge(shuffle, wanted(pushers.seed, mib))
         if error == "ENOSPC" or copies == 2:
             assert not refused
-        told = worker_status(cluster.workers[0].http, 5.0)
-        assert error in told["faults"][0]
-        (directory,) = told["directories"]
+        reported = worker_status(cluster.workers[0].http, 5.0)
+        assert error in reported["faults"][0]
+        (directory,) = reported["directories"]
         if error == "ENOSPC":
             # A full disk is not a broken one. How full it is by now hangs on when its log was emptied.
             assert directory["healthy"]
@@ -108,11 +108,11 @@ def test_a_directory_that_goes_mid_push(tmp_path: Path, what: str, copies: int) 
         assert bool(refused) == (copies == 1)
         worker = cluster.workers[0]
 
-        def told() -> bool:
+        def reported() -> bool:
             (directory,) = worker_status(worker.http, 5.0)["directories"]
             return not directory["healthy"] and bool(directory["problem"])
 
-        assert wait_until(told, SECONDS_MAX)
+        assert wait_until(reported, SECONDS_MAX)
         # Nothing new goes there.
         again = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
         more = Pushers(again, mib=8)

@@ -115,10 +115,10 @@ def test_row_36_what_is_open_moves_and_is_sealed_and_nothing_is_lost(
     writing = Writing(driver, copies)
     wait_until(lambda: gauge(worker, "epochs_open") > 0, "epochs to be open there")
     assert drain(trio, worker.name)[0].state == "draining"
-    told = may_restart(trio, worker.name)
-    assert (told.state, told.drain.epochs, told.drain.writing) == ("draining", 0, 0)
-    assert told.drain.shuffles >= 1
-    assert not told.drain.removal
+    reported = may_restart(trio, worker.name)
+    assert (reported.state, reported.drain.epochs, reported.drain.writing) == ("draining", 0, 0)
+    assert reported.drain.shuffles >= 1
+    assert not reported.drain.removal
     assert gauge(worker, "epochs_open") == 0
     assert gauge(worker, "epochs_sealed") > 0, "what it had is sealed early"
     opened = gauge(worker, "epochs_opened")
@@ -165,8 +165,8 @@ def test_row_36_maps_end_where_they_began_and_new_ones_go_on(trio: LocalCluster,
         wait_until(lambda: listed(trio)[worker.name].drain.writing == 1, "the masters to hear of the file")
         assert "not sealed" in listed(trio)[worker.name].drain.waits
         rest[first] = writer.close(data[first][-1])
-    told = {map_id: status.winner.workers for map_id, status in rest.items()}
-    assert {map_id for map_id, workers in told.items() if number in workers} == {first}
+    reported = {map_id: status.winner.workers for map_id, status in rest.items()}
+    assert {map_id for map_id, workers in reported.items() if number in workers} == {first}
     assert may_restart(trio, worker.name).drain.shuffles >= 1
     shuffle.commit(rest.values())
     assert read_maps(shuffle) == map_contents(data)
@@ -204,7 +204,7 @@ def test_row_36_the_next_leader_goes_on_with_a_drain(trio: LocalCluster, driver:
     assert read(writing.shuffle, range(2 * PARTITIONS)) == expected
 
 
-def test_who_cannot_be_drained_is_told(trio: LocalCluster) -> None:
+def test_who_cannot_be_drained_is_reported(trio: LocalCluster) -> None:
     """An unknown name, a lost worker, and the last ones that take data are refused, with what to do; nothing changes.
     Names and numbers mean the same, over JSON too."""
     with pytest.raises(HoldfastError, match="there are w1, w2, w3") as unknown:
@@ -219,8 +219,8 @@ def test_who_cannot_be_drained_is_told(trio: LocalCluster) -> None:
     body = json.dumps({"workers": [str(number), "w2"]}).encode()
     status, _, answer = post(trio.leader().address, "Admin/DrainWorkers", body)
     assert status == 200, answer
-    told = json.loads(answer)["workers"]
-    assert [(each["name"], each["state"]) for each in told] == [("w2", "draining")]
+    reported = json.loads(answer)["workers"]
+    assert [(each["name"], each["state"]) for each in reported] == [("w2", "draining")]
     assert [each.state for each in drain(trio, "w2")] == ["draining"], "asked again, it is as it was"
     with pytest.raises(NoRoomError, match="no other worker would be left"):
         drain(trio, "w1", "w3")
@@ -261,7 +261,7 @@ def test_all_workers_may_be_asked_at_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("timeout", "signals", "why"),
+    ("timeout", "signals", "reason"),
     [
         ("10m", [signal.SIGTERM, signal.SIGTERM], "it was asked twice"),
         ("10m", [signal.SIGINT], "at once"),
@@ -270,7 +270,7 @@ def test_all_workers_may_be_asked_at_once(tmp_path: Path) -> None:
     ],
 )
 def test_row_36_an_end_does_not_wait_longer_than_it_may(
-    tmp_path: Path, timeout: str, signals: list[signal.Signals], why: str
+    tmp_path: Path, timeout: str, signals: list[signal.Signals], reason: str
 ) -> None:
     """While a map is being written the worker waits, until it is asked again or its time is over; SIGINT and a time-out
     of 0 do not wait at all. The map goes on elsewhere."""
@@ -291,7 +291,7 @@ def test_row_36_an_end_does_not_wait_longer_than_it_may(
                     wait_until(lambda: gauge(worker, "draining") == 1, "the worker to drain")
                 worker.kill(number)
             assert worker.wait(60) == 0
-            assert why in worker.log_tail()
+            assert reason in worker.log_tail()
             for region in regions[1:-1]:
                 writer.write_region(region)
             status = writer.close(regions[-1])

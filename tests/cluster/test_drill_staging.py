@@ -172,9 +172,9 @@ def test_without_a_token_nothing_is_killed(secured_staging: Staging, capsys, mon
     file, _, done = secured_staging
     done.clear()
     assert run(["drill", "leader", "--inventory", str(file), "--yes"]) == 1
-    told = capsys.readouterr().err
-    assert "nothing was killed" in told
-    assert "HOLDFAST_TOKEN_FILE" in told
+    reported = capsys.readouterr().err
+    assert "nothing was killed" in reported
+    assert "HOLDFAST_TOKEN_FILE" in reported
     assert done == []
 
 
@@ -215,7 +215,7 @@ def toml(tables: dict) -> str:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "reported"),
     [
         ({"kill": "k {nmae}"}, "'nmae'"),
         ({"stop": ""}, "how to stop master m1"),
@@ -225,12 +225,12 @@ def toml(tables: dict) -> str:
         ({"reboot": "r"}, "reboot means nothing"),
     ],
 )
-def test_a_wrong_inventory_is_told_in_a_sentence(tmp_path: Path, capsys, change: dict, told: str) -> None:
+def test_a_wrong_inventory_is_reported_in_a_sentence(tmp_path: Path, capsys, change: dict, reported: str) -> None:
     """What is missing or means nothing is named, before anything is killed; exit 2."""
     file = tmp_path / "staging.toml"
     file.write_text(toml({**GOOD, **change}), encoding="utf-8")
     assert run(["drill", "leader", "--inventory", str(file), "--yes"]) == 2
-    assert told in capsys.readouterr().err
+    assert reported in capsys.readouterr().err
 
 
 def test_an_ansible_inventory_names_the_same_servers(tmp_path: Path) -> None:

@@ -40,8 +40,8 @@ def test_a17_masters_keep_no_body_that_was_refused_or_cut(cluster: LocalCluster,
     leave no body in a master, and no traceback in its log."""
     master = cluster.masters[0]
     before = used(master)[0]
-    told, _ = beside(cluster, attack, tries)
-    assert sum(told.values()) >= tries - 1
+    reported, _ = beside(cluster, attack, tries)
+    assert sum(reported.values()) >= tries - 1
     wait_until(lambda: used(master)[0] < before + _KEPT_BYTES, "the master to let go of all bodies")
     assert "Traceback" not in log_of(master)
 
@@ -51,9 +51,9 @@ def test_a17_bodies_at_once_are_bounded_together(cluster: LocalCluster) -> None:
     come again before a byte of it is kept, and the honest client's calls are answered."""
     master = cluster.masters[0]
     before = used(master)[0]
-    told, peak = beside(cluster, bodies.at_once_over_http, watched=master)
+    reported, peak = beside(cluster, bodies.at_once_over_http, watched=master)
     assert peak < before + BODY_BYTES_EACH_MAX + _KEPT_BYTES
-    assert told["503"] > 0
+    assert reported["503"] > 0
     wait_until(lambda: used(master)[0] < before + _KEPT_BYTES, "the master to let go of all bodies")
     assert "Traceback" not in log_of(master)
 
@@ -63,9 +63,9 @@ def test_a18_winners_of_another_shape_are_not_looked_at(cluster: LocalCluster) -
     has no work with them, and an honest client's job goes on."""
     process = psutil.Process(cluster.masters[0].pid)
     before = process.cpu_times()
-    told, _ = beside(cluster, commits.of_another_shape, tries=60)
+    reported, _ = beside(cluster, commits.of_another_shape, tries=60)
     after = process.cpu_times()
-    assert told["CONFLICT"] >= 50
+    assert reported["CONFLICT"] >= 50
     assert after.user + after.system - before.user - before.system < 20
 
 
@@ -83,6 +83,6 @@ def test_a18_long_winners_hold_no_loop(cluster: LocalCluster) -> None:
             answered += 1
         return await attacking
 
-    told, _ = beside(cluster, beside_others, tries=8)
-    assert sum(told.values()) > 0
-    assert answered > 3 * sum(told.values())
+    reported, _ = beside(cluster, beside_others, tries=8)
+    assert sum(reported.values()) > 0
+    assert answered > 3 * sum(reported.values())

@@ -125,9 +125,9 @@ def test_row_38_followers_redirect_to_the_leader(shared: LocalCluster, method):
 
     async def story():
         async with ControlClient(shared.endpoints) as client:
-            with pytest.raises(NotLeaderError) as told:
+            with pytest.raises(NotLeaderError) as reported:
                 await client.ask(follower.address, method, request)
-            assert told.value.leader == leader.address
+            assert reported.value.leader == leader.address
 
     run(story())
     with grpc.insecure_channel(grpc_address(follower)) as channel:
@@ -232,7 +232,7 @@ def test_garbage_gets_typed_errors_and_harms_nobody(shared: LocalCluster):
             await driver.register()
             await driver.shuffle(1)
             leader = leader_of(shared).address
-            told: list[tuple[Status, str, bytes]] = []
+            reported: list[tuple[Status, str, bytes]] = []
             for name, method in METHODS.items():
                 for _ in range(60):
                     request = full.get(name) or method.request()
@@ -240,14 +240,14 @@ def test_garbage_gets_typed_errors_and_harms_nobody(shared: LocalCluster):
                     try:
                         await client._http.call(leader, method.path, body, 10)
                     except HoldfastError as error:
-                        told.append((error.status, name, body))
+                        reported.append((error.status, name, body))
             for name in METHODS:
                 for _ in range(10):
                     status, headers, _ = await asyncio.to_thread(
                         post, leader, name, mutated(rng, b'{"key": {"shuffle": 1}}')
                     )
                     assert status == 200 or headers["Holdfast-Status"] != str(int(Status.INTERNAL))
-            assert [each for each in told if each[0] is Status.INTERNAL] == []
+            assert [each for each in reported if each[0] is Status.INTERNAL] == []
             array = winners(1, maps=5)
             for _ in range(100):
                 commit = pb.CommitRequest(key=driver.key(1), winners_array=mutated(rng, array))

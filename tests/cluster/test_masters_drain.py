@@ -18,7 +18,7 @@ async def drain(client: ControlClient, *names: str, cancel: bool = False) -> lis
     return list((await client.call("Admin/DrainWorkers", request)).workers)
 
 
-async def told(client: ControlClient, peer: Peer) -> pb.WorkerInfo:
+async def reported(client: ControlClient, peer: Peer) -> pb.WorkerInfo:
     """What the leader tells of a worker."""
     listed = await client.call("Admin/ListWorkers", pb.ListWorkersRequest())
     return next(each for each in listed.workers if each.worker == peer.number)
@@ -62,10 +62,10 @@ def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalC
             assert all(leaver.number not in (each.primary, each.replica) for each in fresh.partitions)
             ring = MapAssignment.decode((await driver.shuffle(4)).assignment_array)
             assert sorted(ring.workers) == sorted(peer.number for peer in peers[1:])
-            assert "does not know of it yet" in (await told(client, leaver)).drain.waits
+            assert "does not know of it yet" in (await reported(client, leaver)).drain.waits
             for writing, shuffles, may in ((2, 2, (False, False)), (0, 2, (True, False)), (0, 0, (True, True))):
                 await beat(client, leaver, emptying=pb.Emptying(writing=writing, shuffles=shuffles))
-                drained = (await told(client, leaver)).drain
+                drained = (await reported(client, leaver)).drain
                 assert (drained.restart, drained.removal) == may, (writing, shuffles)
             assert [each.state for each in await drain(client, leaver.name, cancel=True)] == ["alive"]
             assert await beat(client, leaver) == (False, False)
@@ -81,12 +81,12 @@ def test_a_worker_that_leaves_drains_unless_it_is_alone(own: LocalCluster):
         async with world(own, 2) as (driver, [first, second]):
             placed, _ = await driver.open(partitions=8)
             await until_clear(driver.client, first, leaving=True)
-            assert (await told(driver.client, first)).state == "draining"
+            assert (await reported(driver.client, first)).state == "draining"
             now, _ = await driver.open(partitions=8)
             assert {each.primary for each in now.partitions} == {second.number}
             assert {each.primary for each in placed.partitions} == {first.number, second.number}
             assert await beat(driver.client, second, leaving=True) == (False, False)
-            assert (await told(driver.client, second)).state == "alive"
+            assert (await reported(driver.client, second)).state == "alive"
 
     run(story())
 
@@ -104,7 +104,7 @@ def test_what_is_being_committed_stays_and_is_waited_for(own: LocalCluster):
             await drain(driver.client, peers[0].name)
 
             async def placed() -> int:
-                return int((await told(driver.client, peers[0])).drain.epochs)
+                return int((await reported(driver.client, peers[0])).drain.epochs)
 
             while await placed() != 4:  # the story's time limit is the deadline
                 await wait_until_async(lambda: True, "the next look")
@@ -114,6 +114,6 @@ def test_what_is_being_committed_stays_and_is_waited_for(own: LocalCluster):
             await commit
             await until_clear(driver.client, peers[0])
             assert metric(own, "holdfast_master_moves") == 0
-            assert not any(each.epoch for each in await driver.told())
+            assert not any(each.epoch for each in await driver.reported())
 
     run(story())

@@ -92,19 +92,19 @@ def test_a36_a_master_names_the_damage_in_its_journal(cluster: LocalCluster) -> 
     directory = cluster.directory / master.name
     file = directory / "journal" / "data.mdb"
     whole = file.read_bytes()
-    told = {}
+    reported = {}
     for name, where in FLIPS.items():
         offset, bit = where(whole)
         damaged = bytearray(whole)
         damaged[offset] ^= 1 << bit
         file.write_bytes(damaged)
-        told[name] = ended(master)
+        reported[name] = ended(master)
         master.kill()
     file.write_bytes(whole)
     ways = (f"{file} is damaged", "page", "move", str(directory))
     wrong = [
         f"{name}: {how}"
-        for name, how in told.items()
+        for name, how in reported.items()
         if how[:13] != "exit status 1" or any(each not in how for each in ways)
     ]
     assert not wrong, "\n".join(wrong)

@@ -60,9 +60,9 @@ def test_leadership_goes_to_whom_it_is_given(shared: LocalCluster) -> None:
     On a busy machine leadership may move by itself at any moment, so no more is asked of who led before."""
     before = leader_name(shared)
     to = next(each.name for each in shared.masters if each.name != before)
-    told = document(run("handover", "--to", to, "--json", masters=shared.endpoints))
-    assert told["leader"] == to
-    assert told["changed"] is (told["before"] != to)
+    reported = document(run("handover", "--to", to, "--json", masters=shared.endpoints))
+    assert reported["leader"] == to
+    assert reported["changed"] is (reported["before"] != to)
     again = document(run("handover", "--to", to, "--away-from", before, "--json", masters=shared.endpoints))
     assert again["leader"] != before
     anyone = document(run("handover", "--away-from", to, "--json", masters=shared.endpoints))
@@ -94,8 +94,8 @@ def test_leadership_moves_under_commands(shared: LocalCluster) -> None:
             for _ in range(3):
                 leader = await asyncio.to_thread(leader_name, shared)
                 words = ("handover", "--away-from", leader, "--json")
-                told = document(await asyncio.to_thread(run, *words, masters=shared.endpoints))
-                assert told["leader"] != leader
+                reported = document(await asyncio.to_thread(run, *words, masters=shared.endpoints))
+                assert reported["leader"] != leader
         finally:
             done.set()
         assert all(count > 0 for count in await asyncio.gather(*clients))

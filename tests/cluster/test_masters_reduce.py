@@ -108,17 +108,17 @@ def test_commit_seals_every_epoch_and_is_final(own: LocalCluster):
             placed, _ = await driver.open(copies=2)
             moved = await driver.revive([(5, 0)], Status.SOFT_SPLIT)
             with pytest.raises(GiveUpError) as needs:
-                await driver.told(offers=True, wait_ms=30_000)
+                await driver.reported(offers=True, wait_ms=30_000)
             assert needs.value.status is Status.NEED_WINNERS
             with pytest.raises(ConflictError):
                 await driver.end(partitions=9)
             assert not any(peer.seals for peer in peers), "nothing was sealed for winners that do not fit"
-            reader = asyncio.create_task(driver.told(wait_ms=30_000))
+            reader = asyncio.create_task(driver.reported(wait_ms=30_000))
             await wait_until_async(lambda: waiting(own) == 1, "the reader to wait")
             await asyncio.gather(driver.end(), driver.end())
-            told = await reader
-            assert [(each.partition, each.epoch) for each in told] == sorted([*((p, 0) for p in range(8)), (5, 1)])
-            for each in told:
+            reported = await reader
+            assert [(each.partition, each.epoch) for each in reported] == sorted([*((p, 0) for p in range(8)), (5, 1)])
+            for each in reported:
                 place = moved[0] if each.epoch else placed.partitions[each.partition]
                 assert (each.primary.worker, each.replica.worker) == (place.primary, place.replica)
                 assert (each.primary.status, each.primary.size_bytes, each.lost) == (Status.OK, 100, False)
@@ -133,7 +133,7 @@ def test_commit_seals_every_epoch_and_is_final(own: LocalCluster):
             assert committed.value.status is Status.COMMITTED
             info = await driver.info()
             assert (info.state, info.bytes, info.epochs, info.lost) == ("committed", 900, 9, 0)
-            assert await driver.told(offers=True) == told
+            assert await driver.reported(offers=True) == reported
 
     run(story())
 
@@ -148,7 +148,7 @@ def test_revives_wait_while_a_commit_runs(own: LocalCluster):
             commit = asyncio.create_task(driver.end())
             await wait_until_async(lambda: peer.seals, "the seal")
             revive = asyncio.create_task(driver.revive([(1, 0)]))
-            reader = asyncio.create_task(driver.told(offers=True, wait_ms=30_000))
+            reader = asyncio.create_task(driver.reported(offers=True, wait_ms=30_000))
             await wait_until_async(lambda: waiting(own) == 1, "the reader to wait")
             assert not revive.done()
             peer.release()
@@ -179,9 +179,9 @@ def test_commit_survives_the_leader(own: LocalCluster):
             for peer in peers:
                 peer.release()
             await commit
-            told = await driver.told()
-            assert len(told) == 9
-            assert not any(each.lost for each in told)
+            reported = await driver.reported()
+            assert len(reported) == 9
+            assert not any(each.lost for each in reported)
             old.start()
             await agree(driver.client)
 
@@ -269,9 +269,9 @@ def test_restarted_worker_that_knows_nothing(own: LocalCluster, ack: Ack, boot_i
             await peer.start(driver.client, boot_id=boot_id)
             peer.statuses = dict.fromkeys([(0, 0), (1, 0)], Status.UNKNOWN_FILE)
             await driver.end(partitions=2)
-            told = [each for each in await driver.told() if each.epoch == 0]
-            assert [each.lost for each in told] == [lost] * 2
-            assert {each.primary.status for each in told} == {Status.DATA_LOST if lost else Status.UNKNOWN_FILE}
+            reported = [each for each in await driver.reported() if each.epoch == 0]
+            assert [each.lost for each in reported] == [lost] * 2
+            assert {each.primary.status for each in reported} == {Status.DATA_LOST if lost else Status.UNKNOWN_FILE}
 
     run(story())
 
@@ -319,23 +319,23 @@ def test_generation_to_write_is_the_newest_that_takes_data(own: LocalCluster):
     async def story():
         async with world(own, 2) as (driver, _):
 
-            async def told(generation: int = 0) -> int:
+            async def reported(generation: int = 0) -> int:
                 placed, reply = await driver.open(generation=generation, to_write=True)
                 assert len(placed.partitions) == 8
                 return reply.generation
 
-            assert await told() == 0
+            assert await reported() == 0
             commands = metric(own, "holdfast_master_commands_proposed")
-            assert await told() == 0
+            assert await reported() == 0
             assert metric(own, "holdfast_master_commands_proposed") == commands
             await driver.end()
-            assert await asyncio.gather(*(told() for _ in range(5))) == [1] * 5
-            assert await told(1) == 1
+            assert await asyncio.gather(*(reported() for _ in range(5))) == [1] * 5
+            assert await reported(1) == 1
             _, exact = await driver.open()
             assert exact.generation == 0, "who names a generation gets that one"
             dropped = pb.UnregisterShuffleRequest(key=driver.key(1, 1))
             await driver.client.call("Shuffles/UnregisterShuffle", dropped)
-            assert await told() == 2
+            assert await reported() == 2
             with pytest.raises(ConflictError):
                 await driver.open(partitions=9, to_write=True)
 
@@ -399,7 +399,7 @@ def test_every_epoch_that_a_client_heard_of_is_in_the_manifest(own: LocalCluster
             revives += [asyncio.ensure_future(revive(partition)) for partition in range(20, 40)]
             given = {(each.partition, each.epoch) for answer in await asyncio.gather(*revives) for each in answer}
             await commit
-            assert given <= {(each.partition, each.epoch) for each in await driver.told()}
+            assert given <= {(each.partition, each.epoch) for each in await driver.reported()}
 
     run(story())
 
@@ -461,10 +461,10 @@ def test_real_workers_seal_what_was_pushed(cluster: LocalCluster, copies: int):
             placed, reply = await driver.open(partitions=6, copies=copies)
             await push_one_each(driver, ReduceLocations(placed.partitions[:5]), reply, Ack.WRITTEN)
             await asyncio.gather(driver.end(partitions=6), driver.end(partitions=6))
-            told = await driver.told()
-            assert [len(each.copies) for each in told] == [copies] * 5 + [0]
-            assert {copy.size_bytes for each in told for copy in each.copies} == {1028}
-            assert not any(each.lost for each in told)
+            reported = await driver.reported()
+            assert [len(each.copies) for each in reported] == [copies] * 5 + [0]
+            assert {copy.size_bytes for each in reported for copy in each.copies} == {1028}
+            assert not any(each.lost for each in reported)
             with pytest.raises(HoldfastError) as refused:
                 await push_one_each(driver, placed, reply, Ack.WRITTEN)
             assert refused.value.status is Status.COMMITTED
@@ -490,11 +490,11 @@ def test_real_worker_killed_before_the_commit(cluster: LocalCluster, ack: Ack):
             await wait_until_async(lambda: metric(cluster, "holdfast_master_calls_under_way") > 0, "the commit")
             await asyncio.to_thread(victim.start)
             await commit
-            told = [each for each in await driver.told() if each.epoch == 0]
+            reported = [each for each in await driver.reported() if each.epoch == 0]
             hit = [each.primary == number for each in placed.partitions]
-            assert [each.lost for each in told] == [was and ack is Ack.MEMORY for was in hit]
+            assert [each.lost for each in reported] == [was and ack is Ack.MEMORY for was in hit]
             assert any(hit)
-            assert {each.primary.size_bytes for each in told if not each.lost} == {1028}
+            assert {each.primary.size_bytes for each in reported if not each.lost} == {1028}
 
     run(story())
 

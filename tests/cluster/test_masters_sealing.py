@@ -30,7 +30,7 @@ def test_worker_that_stays_away_is_recorded_as_lost(own: LocalCluster):
             placed, _ = await driver.open(partitions=6)
             await peers[0].stop()
             await driver.end(partitions=6)
-            lost = {each.partition for each in await driver.told() if each.lost}
+            lost = {each.partition for each in await driver.reported() if each.lost}
             assert lost == {p for p, each in enumerate(placed.partitions) if each.primary == peers[0].number}
             info = await driver.info()
             assert (info.state, info.lost) == ("committed", 3)
@@ -54,9 +54,9 @@ def test_second_copy_is_not_waited_for(own: LocalCluster):
             begin = loop.time()
             await driver.end()
             assert loop.time() - begin < 15, "the grace was waited for"
-            told = await driver.told()
-            assert not any(each.lost for each in told)
-            statuses = {copy.status for each in told for copy in (each.primary, each.replica) if copy.worker == gone}
+            results = await driver.reported()
+            assert not any(each.lost for each in results)
+            statuses = {copy.status for each in results for copy in (each.primary, each.replica) if copy.worker == gone}
             assert statuses == {Status.UNAVAILABLE}
             await peers[0].start(driver.client)
 
@@ -75,8 +75,8 @@ def test_copy_that_was_never_written_to_is_not_waited_for(own: LocalCluster):
             begin = asyncio.get_running_loop().time()
             await driver.end()
             assert asyncio.get_running_loop().time() - begin < 15, "the grace was waited for"
-            told = await driver.told()
-            assert [(each.copies, each.lost) for each in told] == [((), False)] * 8
+            results = await driver.reported()
+            assert [(each.copies, each.lost) for each in results] == [((), False)] * 8
             assert (await driver.info()).lost == 0
             await peers[0].start(driver.client)
 
@@ -92,9 +92,9 @@ def test_worker_that_lives_and_never_answers_is_left_where_there_is_another_copy
             peers[0].hold = True
             await driver.end()
             assert peers[0].seals, "it was asked"
-            told = await driver.told()
-            assert not any(each.lost for each in told)
-            statuses = {copy.status for each in told for copy in (each.primary, each.replica)}
+            results = await driver.reported()
+            assert not any(each.lost for each in results)
+            statuses = {copy.status for each in results for copy in (each.primary, each.replica)}
             assert statuses == {Status.OK, Status.UNAVAILABLE}
 
     run(story())
@@ -112,7 +112,7 @@ def test_worker_that_comes_back_is_waited_for(own: LocalCluster):
             assert not commit.done()
             await peers[0].start(driver.client)
             await commit
-            assert not any(each.lost for each in await driver.told())
+            assert not any(each.lost for each in await driver.reported())
 
     run(story())
 
@@ -143,7 +143,7 @@ def test_a06_worker_that_is_back_and_not_registered_yet_is_waited_for(own: Local
             assert not commit.done()
             await peers[0].register(driver.client)
             await commit
-            assert not any(each.lost for each in await driver.told())
+            assert not any(each.lost for each in await driver.reported())
 
     run(story())
 
@@ -159,7 +159,7 @@ def test_worker_with_a_full_disk_is_waited_for(own: LocalCluster):
             peer.refusals = [full, HoldfastError("not now", status=Status.BUSY), *[full] * 4]
             await driver.end()
             assert len(peer.seals) == 7
-            assert not any(each.lost for each in await driver.told())
+            assert not any(each.lost for each in await driver.reported())
 
     run(story())
 
@@ -180,7 +180,7 @@ def test_worker_that_never_has_room_fails_the_commit(own: LocalCluster):
             assert (await driver.info()).state == "open"
             peer.refusals = []
             await driver.end()
-            assert not any(each.lost for each in await driver.told())
+            assert not any(each.lost for each in await driver.reported())
 
     run(story())
 
@@ -201,7 +201,7 @@ def test_worker_that_never_has_room_is_not_needed_with_another_copy(own: LocalCl
             await wait_until_async(lambda: commit.done() or metric(own, given_up) == 1, "the end of patience")
             slow.release()
             await commit
-            assert [len(each.copies) for each in await driver.told()] == [1, 2]
+            assert [len(each.copies) for each in await driver.reported()] == [1, 2]
 
     run(story())
 
@@ -215,7 +215,7 @@ def test_worker_that_cannot_seal_is_given_up(own: LocalCluster):
             await driver.open()
             peer.refusals = [HoldfastError("broken", status=Status.INTERNAL)] * 1000
             await driver.end()
-            assert all(each.lost for each in await driver.told())
+            assert all(each.lost for each in await driver.reported())
 
     run(story())
 
@@ -240,7 +240,7 @@ def test_what_a_start_finds_is_sealed_before_the_commit(own: LocalCluster):
             await driver.end(partitions=6)
             final = {epoch for each in peers[0].seals if each.flags & SealFlag.FINAL for epoch in each.epochs}
             assert final >= set(mine)
-            assert not any(each.lost for each in await driver.told())
+            assert not any(each.lost for each in await driver.reported())
 
     run(story())
 
@@ -319,7 +319,7 @@ def test_real_worker_has_sealed_what_it_found_before_the_commit(cluster: LocalCl
             await wait_until_async(lambda: metric(cluster, "holdfast_master_early_seals") == 3, "the early seal")
             assert (await driver.info()).state == "open"
             await driver.end(partitions=6)
-            told = [each for each in await driver.told() if each.epoch == 0]
-            assert [(each.primary.size_bytes, each.lost) for each in told] == [(1028, False)] * 6
+            results = [each for each in await driver.reported() if each.epoch == 0]
+            assert [(each.primary.size_bytes, each.lost) for each in results] == [(1028, False)] * 6
 
     run(story())

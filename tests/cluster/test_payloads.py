@@ -126,15 +126,15 @@ def test_a46_a_map_of_which_nothing_comes_is_missed(session: Session, copies: in
     short = session.register_reduce_shuffle(1, copies=copies)
     first = push(short, 0, 1, [(0, TEXT)])
     short._commit(ReduceWinners(1, (first.attempt, AttemptId(2))).encode())
-    told, whole = short.manifest(), shuffle.manifest().epochs.epochs[0]
-    (epoch,) = told.epochs.epochs
+    reported, whole = short.manifest(), shuffle.manifest().epochs.epochs[0]
+    (epoch,) = reported.epochs.epochs
     sealed = [
         copy._replace(size_bytes=whole.primary.size_bytes) if copy.worker != NO_WORKER else copy
         for copy in (epoch.primary, epoch.replica)
     ]
     assert whole.primary.size_bytes > epoch.primary.size_bytes > 0
     array = ReduceManifest(1, (epoch._replace(primary=sealed[0], replica=sealed[1]),)).encode()
-    short._manifest = PushManifest(told.winners_array, array, told.addresses, told.sights)
+    short._manifest = PushManifest(reported.winners_array, array, reported.addresses, reported.sights)
     reduce_shuffle._manifests.pop(short.key)
     with pytest.raises(
         CorruptError, match=rf"partition 0 .* bytes .* came, and {whole.primary.size_bytes} were sealed"

@@ -98,9 +98,9 @@ def fill(session: Session) -> None:
 
 def refused(server: Server) -> str:
     """What a server says that does not start."""
-    with pytest.raises(StartError) as told:
+    with pytest.raises(StartError) as reported:
         server.start()
-    return str(told.value)
+    return str(reported.value)
 
 
 def test_a20_a_link_among_a_workers_files_is_refused_at_its_start(tmp_path: Path) -> None:
@@ -127,9 +127,9 @@ def test_a20_a_link_among_a_workers_files_is_refused_at_its_start(tmp_path: Path
             if entry in data:
                 continue
             with planted(entry, tmp_path / "outside"):
-                with pytest.raises(ConfigError, match="is a symbolic link") as told:
+                with pytest.raises(ConfigError, match="is a symbolic link") as reported:
                     prepare(settings)
-                assert str(entry) in str(told.value)
+                assert str(entry) in str(reported.value)
                 if entry.name != "identity":
                     with pytest.raises(ConfigError):
                         open_offline(str(root))

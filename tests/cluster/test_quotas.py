@@ -45,7 +45,7 @@ def fill(session: Session, size_kib: int) -> ReduceShuffle:
     return shuffle
 
 
-def told_of(session: Session) -> pb.ShuffleInfo:
+def reported_of(session: Session) -> pb.ShuffleInfo:
     """What the masters list of the first shuffle of an application."""
 
     async def ask() -> pb.ListShufflesReply:
@@ -59,7 +59,7 @@ def told_of(session: Session) -> pb.ShuffleInfo:
 
 def wait_for_heartbeats(session: Session, size_kib: int) -> None:
     """Wait until the leader has heard from all workers that the application holds so much."""
-    wait_until(lambda: told_of(session).application_bytes >= size_kib * KIB, "the heartbeats that tell it")
+    wait_until(lambda: reported_of(session).application_bytes >= size_kib * KIB, "the heartbeats that tell it")
 
 
 def refusal(session: Session) -> str:
@@ -82,10 +82,10 @@ def test_row_42_an_application_that_holds_too_much_gets_no_new_shuffle(shared: L
         fill(session, 500)
         large = fill(session, 3_000)
         wait_for_heartbeats(session, 3_500)
-        told = refusal(session)
-        assert told.startswith('application "greedy" holds 3.')
+        text = refusal(session)
+        assert text.startswith('application "greedy" holds 3.')
         assert (
-            f"of 3.0 MiB that an application may have, largest: shuffle greedy/{large.key.shuffle} with 2.9 MiB" in told
+            f"of 3.0 MiB that an application may have, largest: shuffle greedy/{large.key.shuffle} with 2.9 MiB" in text
         )
         assert metric(shared, "holdfast_master_quota_refusals") > 0
         lines = lines_of(shared.leader().log, LogEvent.QUOTA_EXCEEDED)
@@ -110,7 +110,7 @@ def test_row_42_an_application_that_holds_too_much_gets_no_new_shuffle(shared: L
         wait_until(again, "room in the quota")
 
 
-def test_row_42_a_user_with_too_much_is_told_the_largest_application(shared: LocalCluster) -> None:
+def test_row_42_a_user_with_too_much_is_reported_the_largest_application(shared: LocalCluster) -> None:
     """All applications of a user count together; another user, and one who may have more, are not hit."""
     with (
         Session(shared.endpoints, app="nightly", user="ann") as nightly,
@@ -122,14 +122,14 @@ def test_row_42_a_user_with_too_much_is_told_the_largest_application(shared: Loc
             fill(session, size)
             wait_for_heartbeats(session, size)
         for session in (nightly, adhoc):
-            told = refusal(session)
-            assert told.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that this user may have, in 2 applications')
-            assert f'largest: application "nightly" ({nightly.instance.hex()[:8]}) with 2.4 MiB' in told
+            text = refusal(session)
+            assert text.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that this user may have, in 2 applications')
+            assert f'largest: application "nightly" ({nightly.instance.hex()[:8]}) with 2.4 MiB' in text
         load.register_reduce_shuffle(2)
-        info = told_of(load)
+        info = reported_of(load)
         assert (info.application_bytes_limit, info.application_files_limit) == (3 * MIB, 0)
         assert (info.user_bytes_limit, info.user_files_limit) == (1 << 30, 1000)
-        assert info.user_bytes == info.application_bytes + told_of(merge).application_bytes
+        assert info.user_bytes == info.application_bytes + reported_of(merge).application_bytes
         command = [sys.executable, "-P", "-m", "holdfast.tools.cli.main", "shuffles", "--masters", shared.endpoints]
         listed = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout
         assert "application and user holds: on all workers, second copies counted, of what [quota] allows" in listed
@@ -146,6 +146,6 @@ def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> No
     with Session(shared.endpoints, app="owned", user=user) as session:
         fill(session, 500)
         wait_for_heartbeats(session, 500)
-        info = told_of(session)
+        info = reported_of(session)
         assert info.user == (user or getpass.getuser())
         assert info.application_files == 2

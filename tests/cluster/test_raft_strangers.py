@@ -71,8 +71,8 @@ def test_a19_strangers_at_the_raft_port_keep_no_master_out(cluster: LocalCluster
         master.start()
         wait_until(lambda: is_back(cluster, master), f"{master.name} to be back", 60)
 
-    told, _ = beside(cluster, beside_restarts, tries=1)
-    assert told["opened"] >= 64 * len(cluster.masters)
+    reported, _ = beside(cluster, beside_restarts, tries=1)
+    assert reported["opened"] >= 64 * len(cluster.masters)
     for master in cluster.masters:
         assert "Traceback" not in log_of(master)
         assert 0 < len(lines_of(master.log, LogEvent.RAFT_PEER_REFUSED)) < 100

@@ -12,7 +12,7 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.cluster.server import Server, wait_until
 from holdfast.client.connection.direct import worker_status
 from holdfast.client.connection.runtime import runtime
-from holdfast.client.read.shared_read_state import reads_of
+from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.common.ids import PartitionId, WorkerId
 from holdfast.common.limits import MIB
 from tests.cluster.shapes import Shape
@@ -62,7 +62,7 @@ def test_a_late_worker_loses_to_the_other_copy(shared: LocalCluster) -> None:
     failed. The next readers ask the other one first, also when it is well again, until that is forgotten."""
     with Session(shared.endpoints, app="late", fetch=LATE) as session:
         shuffle, expected = fill(session, copies=2)
-        reads = reads_of(shuffle.ticket)
+        reads = read_state_of(shuffle.ticket)
         slow = asked_first(shuffle, 0)
         (other,) = set(BOTH) - {slow}
         server = server_of(shared, session, slow)
@@ -94,7 +94,7 @@ def test_a_late_worker_of_map_files(shared: LocalCluster) -> None:
         with stopped(server_of(shared, session, slow)):
             found = [(record.partition, bytes(record.payload)) for record in shuffle.reader(range(PARTITIONS))]
         assert found == records
-        assert reads_of(shuffle.ticket).is_slow(slow)
+        assert read_state_of(shuffle.ticket).is_slow(slow)
 
 
 def test_large_partitions_of_which_one_worker_is_late(shared: LocalCluster) -> None:
@@ -104,7 +104,7 @@ def test_large_partitions_of_which_one_worker_is_late(shared: LocalCluster) -> N
         data = {map_id: records_of(map_id, 60, size_max=MIB) for map_id in range(2)}
         shuffle.commit([push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()])
         for index in (0, 1):
-            reads_of(shuffle.ticket)._book.health.slow_expire_ns = 0
+            read_state_of(shuffle.ticket)._book.health.slow_expire_ns = 0
             with stopped(shared.workers[index]):
                 assert read(shuffle) == contents(data)
 
@@ -120,7 +120,7 @@ def test_a_worker_that_failed_is_asked_last(tmp_path: Path) -> None:
         server = server_of(cluster, session, failing)
         server.kill()
         assert read(shuffle) == expected
-        assert reads_of(shuffle.ticket)._book.health.failure_ns(failing) > 0
+        assert read_state_of(shuffle.ticket)._book.health.failure_ns(failing) > 0
         server.start()
         cluster.wait_ready()
         assert read(shuffle) == expected
@@ -142,7 +142,7 @@ def test_a_worker_that_the_masters_call_lost_is_not_asked(tmp_path: Path) -> Non
         reduce_shuffle._manifests.clear()
         again = session.open_reduce_shuffle(shuffle.key.shuffle)
         assert read(again) == expected
-        reads = reads_of(again.ticket)
+        reads = read_state_of(again.ticket)
         assert reads.ordered([lost, *(each for each in BOTH if each != lost)])[-1] == lost
         assert reads._book.health.failure_ns(lost) == 0, "it was asked"
 
@@ -165,4 +165,4 @@ def test_a_loaded_worker_gives_way(shared: LocalCluster, order: str) -> None:
         assert read(shuffle, [0]) == expected
         assert streams_opened(server) == before + (1 if order == "health" else 2)
         assert 1 + sum(1 for _ in first) == len(data[0])
-        assert not reads_of(shuffle.ticket)._book._pending, "streams that are over count no more"
+        assert not read_state_of(shuffle.ticket)._book._pending, "streams that are over count no more"

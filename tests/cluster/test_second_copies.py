@@ -33,9 +33,9 @@ AT_ONCE = {"worker": {"copy_grace": "0s"}}
 UNDER_REPLICATED = "holdfast_master_under_replicated_epochs"
 
 
-def copies(told: tuple[EpochResult, ...]) -> list[int]:
+def copies(reported: tuple[EpochResult, ...]) -> list[int]:
     """How many copies of each first epoch can be read."""
-    return [len(each.copies) for each in told if each.epoch == 0]
+    return [len(each.copies) for each in reported if each.epoch == 0]
 
 
 def cli(cluster: LocalCluster, *words: str, status: int = 0) -> Any:
@@ -89,7 +89,7 @@ def test_a06_a_worker_started_again_at_the_commit_keeps_its_copy(tmp_path: Path)
             commit = asyncio.create_task(driver.end(partitions=6))
             await asyncio.to_thread(cluster.workers[0].start)
             answer = await commit
-            assert copies(await driver.told()) == [2] * 6
+            assert copies(await driver.reported()) == [2] * 6
             assert (answer.lost, answer.under_replicated) == (0, 0)
 
     with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=PATIENT) as cluster:
@@ -166,7 +166,7 @@ def test_a06_the_next_leader_has_late_copies_sealed(own: LocalCluster):
             old.kill()
             peers[0].refusals = []
             await wait_until_async(lambda: metric(own, UNDER_REPLICATED) == 0, "the next leader's")
-            assert copies(await driver.told()) == [2] * 8
+            assert copies(await driver.reported()) == [2] * 8
             assert len(peers[1].seals) == seals, "it had said all"
             old.start()
             await agree(driver.client)
@@ -189,7 +189,7 @@ def test_a06_what_is_back_after_the_grace_is_not_lost(own: LocalCluster):
 
             await wait_until_async(lambda: metric(own, "holdfast_master_late_copies") == 3, "the late seal")
             assert (await driver.info()).lost == 1
-            assert [each.lost for each in await driver.told()] == [False] * 3 + [True]
+            assert [each.lost for each in await driver.reported()] == [False] * 3 + [True]
 
     run(story())
 
@@ -215,7 +215,7 @@ def event(cluster: LocalCluster) -> str:
 
 
 @pytest.mark.parametrize(("kind", "fewer"), [("map", 3), ("reduce", 4)])
-def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
+def test_a06_copies_that_had_no_place_are_reported_and_promised_to_nobody(
     kind: str, fewer: int, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ):
     """Two copies asked for, the second worker lost before the shuffle is registered. Registration names the shuffle and
@@ -237,7 +237,7 @@ def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
         assert found == [str(shuffle.key), 1, 2, [name]]
         shuffle.commit(write(shuffle))
         assert shuffle.under_replicated == fewer
-        told = f"{fewer} epochs have fewer copies than asked for: that stays so"
+        reported = f"{fewer} epochs have fewer copies than asked for: that stays so"
         (committed,) = logged(caplog, LogEvent.SHUFFLE_UNDER_REPLICATED)
         assert (committed["shuffle"], committed["epochs"], committed["awaited"]) == (shuffle.key, fewer, 0)
         assert metric(cluster, UNDER_REPLICATED) == fewer
@@ -249,14 +249,14 @@ def test_a06_copies_that_had_no_place_are_told_and_promised_to_nobody(
         assert (listed["under_replicated"], listed["awaited"], listed["copies_wanted"]) == (fewer, 0, 2)
         assert f"{fewer} under-replicated" in " ".join(human(cluster, "shuffles").split())
         status = human(cluster, "status")
-        assert told in status
+        assert reported in status
         assert "all is well" not in status
         assert "run again" in remedy(cluster)
         assert "seal" not in remedy(cluster)
-        assert told in page(cluster)
+        assert reported in page(cluster)
 
 
-def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture):
+def test_a06_who_waits_for_copies_is_reported_for_which_worker(tmp_path: Path, caplog: pytest.LogCaptureFixture):
     """A worker is away at the commit: the warning names the shuffle and the worker, the shuffle object has the number,
     and status, event and doctor say that the copies are sealed when it is back."""
     with (
@@ -270,11 +270,11 @@ def test_a06_who_waits_for_copies_is_told_for_which_worker(tmp_path: Path, caplo
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 1, "the worker is lost")
         shuffle.commit(statuses)
         assert shuffle.under_replicated == 4
-        told = "4 epochs have fewer copies than asked for: the missing copies are sealed once their workers can"
+        reported = "4 epochs have fewer copies than asked for: the missing copies are sealed once their workers can"
         (committed,) = logged(caplog, LogEvent.SHUFFLE_UNDER_REPLICATED)
         assert committed == {"shuffle": shuffle.key, "epochs": 4, "awaited": 4, "waits_for": [name]}
         assert "epochs=4 awaited=4 — " in event(cluster)
-        assert told in " ".join(cli(cluster, "status", status=1)["warnings"])
+        assert reported in " ".join(cli(cluster, "status", status=1)["warnings"])
         assert f"start the lost workers ({name})" in remedy(cluster)
         assert "run again" not in remedy(cluster)
 

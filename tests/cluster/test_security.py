@@ -155,7 +155,7 @@ def test_grpc_asks_as_http_does(cluster: LocalCluster, wrong_tokens: dict[str, s
 
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/proto"])
-def test_who_may_not_call_is_told_before_the_body_is_read(
+def test_who_may_not_call_is_reported_before_the_body_is_read(
     cluster: LocalCluster, keeper: Keeper, content_type: str
 ) -> None:
     """A token of another kind and a body that never comes: the refusal does not wait for it."""
@@ -331,12 +331,12 @@ def test_a10_a_user_forgets_what_is_that_users(cluster: LocalCluster, keeper: Ke
         asyncio.run(called(cluster, shown, "Shuffles/RegisterApplication", request))
     assert seen(alice) == {instances["alice"]}
     assert seen(admin) >= set(instances.values())
-    told = set()
+    reported = set()
     for strange in (instances["bob"], secrets.token_bytes(16)):
         with pytest.raises(ForbiddenError) as refused:
             forget(alice, strange)
-        told.add(str(refused.value))
-    assert len(told) == 1
+        reported.add(str(refused.value))
+    assert len(reported) == 1
     forget(alice, instances["alice"])
     assert instances["alice"] not in seen(admin)
     forget(admin, instances["bob"])
@@ -382,10 +382,10 @@ def test_row_49_everything_works_and_nothing_is_kept(cluster: LocalCluster, keep
     counters = [worker_status(worker.http, 5.0, cluster.credentials)["counters"] for worker in cluster.workers]
     assert sum(each["forwards"] for each in counters) > 0
     assert sum(each["forwards_failed"] for each in counters) == 0
-    told = logs(cluster)
+    reported = logs(cluster)
     for token in (user.token, application, cluster.credentials.token if cluster.credentials else "?"):
-        assert token not in told
-        assert token.partition(".")[2][:40] not in told
+        assert token not in reported
+        assert token.partition(".")[2][:40] not in reported
 
 
 def test_a_token_that_ends_is_renewed_under_way(tmp_path: Path) -> None:

@@ -59,8 +59,17 @@ def test_the_leader_shows_all_of_it(worked: LocalCluster) -> None:
     assert status == 200
     assert headers["Content-Security-Policy"] == POLICY
     assert headers["X-Content-Type-Options"] == "nosniff"
-    for told in ("8 of 8", "/hall-1/r1", "/hall-2/r7", "w08", "nightly-orders", "features-v2", "378.0 MiB", "2 leases"):
-        assert told in found.text, told
+    for each in (
+        "8 of 8",
+        "/hall-1/r1",
+        "/hall-2/r7",
+        "w08",
+        "nightly-orders",
+        "features-v2",
+        "378.0 MiB",
+        "2 leases",
+    ):
+        assert each in found.text, each
     assert "17 8 committed" not in found.text
     assert "17 9 open, 8 committed" in found.text
     assert re.search(r"Pushed [1-9][\d.]* MiB/s", found.text)
@@ -76,7 +85,7 @@ def asked(cluster: LocalCluster, *words: str) -> tuple[int, str]:
     return int(done.return_value), done.stdout
 
 
-def test_events_of_all_masters_are_told_together(worked: LocalCluster) -> None:
+def test_events_of_all_masters_are_reported_together(worked: LocalCluster) -> None:
     """`holdfast events`: each event of the log once, oldest first, those of one master by its name; levels and limits
     are heeded, and JSON is one document."""
     status, text = asked(worked, "events", "--limit", "3000", "--json")
@@ -111,8 +120,17 @@ def test_top_shows_the_busiest_first(worked: LocalCluster) -> None:
     assert found["push_rate"] > max(each["push_rate"] for each in found["workers"])
     status, shown = asked(worked, "top", "--once")
     assert status == 0
-    for told in ("8 workers", "MiB/s", "w01", "/hall-2/r7", "nightly-orders", "open", "committed", "unless renewed"):
-        assert told in shown, told
+    for events_of in (
+        "8 workers",
+        "MiB/s",
+        "w01",
+        "/hall-2/r7",
+        "nightly-orders",
+        "open",
+        "committed",
+        "unless renewed",
+    ):
+        assert events_of in shown, events_of
 
 
 def test_followers_show_themselves_and_link_to_the_leader(worked: LocalCluster) -> None:
@@ -144,7 +162,7 @@ def test_the_page_is_only_read(worked: LocalCluster) -> None:
     assert "w01" not in Reader(page(leader, "?rack=%2Fhall-1%2Fr2&events=1")[2]).text
 
 
-def test_many_who_ask_at_once_all_get_one_or_are_told_to_wait(worked: LocalCluster) -> None:
+def test_many_who_ask_at_once_all_get_one_or_are_asked_to_wait(worked: LocalCluster) -> None:
     """Pages are made one after the other; beyond a bound the answer is 503, and the master goes on."""
     leader = leader_of(worked)
 
@@ -162,12 +180,12 @@ def test_every_master_tells_the_same_of_the_log(worked: LocalCluster) -> None:
     async def story() -> None:
         async with ControlClient(worked.endpoints) as client:
 
-            async def told(address: str, **asked: Any) -> pb.ListEventsReply:
+            async def events_of(address: str, **asked: Any) -> pb.ListEventsReply:
                 reply: pb.ListEventsReply = await client.ask(address, "Admin/ListEvents", pb.ListEventsRequest(**asked))
                 return reply
 
             async def of_log(address: str) -> list[tuple[int, str, str]]:
-                reply = await told(address, limit=3_000)
+                reply = await events_of(address, limit=3_000)
                 return [(each.raft_index, each.event, each.text) for each in reply.events if each.raft_index]
 
             leader = leader_of(worked).address
@@ -177,20 +195,23 @@ def test_every_master_tells_the_same_of_the_log(worked: LocalCluster) -> None:
             await agree(client)
             for master in worked.masters:
                 assert await of_log(master.address) == wanted
-            own = await told(leader, limit=3_000)
+            own = await events_of(leader, limit=3_000)
             assert {each.master for each in own.events if not each.raft_index} == {own.name}
             assert [each.event for each in own.events if not each.raft_index].count("leader.elected") >= 1
-            assert [each.number for each in (await told(leader, after=own.last - 2)).events] == [own.last, own.last - 1]
-            assert not (await told(leader, after=own.last)).events
-            assert len((await told(leader)).events) <= 100
-            assert not (await told(leader, least="error")).events
+            assert [each.number for each in (await events_of(leader, after=own.last - 2)).events] == [
+                own.last,
+                own.last - 1,
+            ]
+            assert not (await events_of(leader, after=own.last)).events
+            assert len((await events_of(leader)).events) <= 100
+            assert not (await events_of(leader, least="error")).events
             with pytest.raises(ProtocolError, match="info, warning, error"):
-                await told(leader, least="loud")
+                await events_of(leader, least="loud")
 
     run(story())
 
 
-def test_what_is_told_of_shuffles_says_why_and_how_far(worked: LocalCluster) -> None:
+def test_what_is_reported_shuffles_says_why_and_how_far(worked: LocalCluster) -> None:
     """A commit that waits for a worker that does not answer shows copies asked, sealed, and whom it waits for."""
 
     async def story() -> None:
@@ -222,11 +243,11 @@ def test_what_is_told_of_shuffles_says_why_and_how_far(worked: LocalCluster) -> 
     run(story())
 
 
-def test_a_leader_that_dies_is_told_and_its_log_tells_again(own: LocalCluster) -> None:
+def test_a_leader_that_dies_is_reported_and_its_log_tells_again(own: LocalCluster) -> None:
     """The next leader tells that it leads and who is away; the one that was killed tells after its start what the log
     did before; one that is left alone shows no workers, since it cannot know."""
 
-    async def told(address: str) -> list[tuple[str, str]]:
+    async def events_of(address: str) -> list[tuple[str, str]]:
         async with ControlClient(own.endpoints) as client:
             reply: pb.ListEventsReply = await client.ask(address, "Admin/ListEvents", pb.ListEventsRequest(limit=3_000))
             return [(each.event, each.subject) for each in reply.events]
@@ -240,11 +261,19 @@ def test_a_leader_that_dies_is_told_and_its_log_tells_again(own: LocalCluster) -
     first.kill()
     second = leader_of(own)
     assert second is not first
-    wait_until(lambda: ("leader.elected", second.name) in asyncio.run(told(second.address)), "the next leader to serve")
-    wait_until(lambda: ("master.disconnected", first.name) in asyncio.run(told(second.address)), "the loss to be seen")
+    wait_until(
+        lambda: ("leader.elected", second.name) in asyncio.run(events_of(second.address)), "the next leader to serve"
+    )
+    wait_until(
+        lambda: ("master.disconnected", first.name) in asyncio.run(events_of(second.address)), "the loss to be seen"
+    )
     first.start()
-    wait_until(lambda: ("worker.registered", "early") in asyncio.run(told(first.address)), "the log to be told again")
-    wait_until(lambda: ("master.connected", first.name) in asyncio.run(told(second.address)), "the return to be seen")
+    wait_until(
+        lambda: ("worker.registered", "early") in asyncio.run(events_of(first.address)), "the log to be told again"
+    )
+    wait_until(
+        lambda: ("master.connected", first.name) in asyncio.run(events_of(second.address)), "the return to be seen"
+    )
     last = leader_of(own)
     wait_until(lambda: 'id="workers"' in page(last)[2].decode(), "the leader to show its workers")
     for master in own.masters:

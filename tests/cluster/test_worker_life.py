@@ -246,7 +246,7 @@ def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
         run(story)
 
 
-def test_metrics_and_health_are_told(world: World) -> None:
+def test_metrics_and_health_are_reported(world: World) -> None:
     """Every counter of /status is in /metrics by its documented name, and in docs/metrics.md."""
     text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=60).read().decode()
     status = world.status()
@@ -289,9 +289,9 @@ def test_a_failing_disk_poisons_the_copy_and_is_shown(tmp_path: Path) -> None:
 
         async def story() -> None:
             shuffle = await world.new_shuffle()
-            told = world.status()["faults"]
-            assert "disk_delay=0.001s" in told
-            assert any("EIO" in each for each in told)
+            reported = world.status()["faults"]
+            assert "disk_delay=0.001s" in reported
+            assert any("EIO" in each for each in reported)
             sealed = []
             async with world.client() as client:
                 content = make_content(file_key(shuffle))

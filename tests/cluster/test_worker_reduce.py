@@ -303,8 +303,8 @@ def test_splits_at_their_sizes(tmp_path: Path) -> None:
         writer = Writer(shuffle_of())
         async with worker.client() as client, worker.client(Role.MASTER) as master:
             statuses = [await client.push(writer, [writer.batch(0, b"x" * 99_972)]) for _ in range(25)]
-            told = [status.get(0, Status.OK) for status in statuses]
-            assert told == [Status.OK] * 11 + [Status.SOFT_SPLIT] * 10 + [Status.HARD_SPLIT] * 4
+            reported = [status.get(0, Status.OK) for status in statuses]
+            assert reported == [Status.OK] * 11 + [Status.SOFT_SPLIT] * 10 + [Status.HARD_SPLIT] * 4
             (answer,) = await master.seal(writer.shuffle, [(0, 0)])
             assert (answer.status, answer.batches) == (Status.OK, 21)
 

@@ -87,7 +87,7 @@ def test_a40_a_long_wait_says_what_it_waits_for(
         slow = logged(caplog, LogEvent.PUSH_SLOW)[0]
         worker = f"worker {next(iter(shuffle.routes().addresses._known))} has not answered "
         assert str(slow["task"]).endswith("map 0 attempt 2")
-        assert worker in str(slow["why"])
+        assert worker in str(slow["reason"])
 
 
 def test_a40_a_connection_that_takes_nothing_more_is_left(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

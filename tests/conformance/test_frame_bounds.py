@@ -268,7 +268,7 @@ def test_who_drips_a_body_loses_its_connection_once_others_wait() -> None:
     run(story)
 
 
-def test_a28_who_stops_in_the_middle_of_a_body_is_told_to_try_again() -> None:
+def test_a28_who_stops_in_the_middle_of_a_body_is_asked_to_try_again() -> None:
     """Two sweeps without a byte end a connection that holds memory; one that is merely idle stays. It is told to try
     again: a network that was cut for a few seconds does the same, and a reader failed for good with BAD_FRAME."""
 

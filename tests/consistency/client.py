@@ -74,7 +74,7 @@ class Client:
 
     def watch(self) -> None:
         """Look for the flags, and for what hangs; a thread."""
-        told: set[int] = set()
+        reported: set[int] = set()
         while not self.end.wait(_LOOK_SECONDS):
             for flag in (self.quiet, self.end):
                 name = "quiet" if flag is self.quiet else "end"
@@ -82,8 +82,8 @@ class Client:
                     flag.set()
             now = time.monotonic()
             for number, (began, line) in list(self.history.open.items()):
-                if now - began > OPERATION_SECONDS_MAX and number not in told:
-                    told.add(number)
+                if now - began > OPERATION_SECONDS_MAX and number not in reported:
+                    reported.add(number)
                     self.history.say(say="hangs", operation=line, stacks=_stacks())
 
     @contextmanager

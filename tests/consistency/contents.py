@@ -106,16 +106,16 @@ def difference(
     if came == wanted:
         return "" if shape_of(place).reduce else _disorder(found)
     missing, extra = wanted - came, came - wanted
-    told = [f"missing {_told(place, one)}" for one in _first(missing)]
-    told += [f"too much {_told(place, one)}" for one in _first(extra)]
-    return f"{missing.total()} of {wanted.total()} records are missing, {extra.total()} too many: {'; '.join(told)}"
+    reported = [f"missing {_reported(place, one)}" for one in _first(missing)]
+    reported += [f"too much {_reported(place, one)}" for one in _first(extra)]
+    return f"{missing.total()} of {wanted.total()} records are missing, {extra.total()} too many: {'; '.join(reported)}"
 
 
 def _first(some: Counter[Found]) -> list[Found]:
     return sorted(some)[:_NAMED_MAX]
 
 
-def _told(place: Place, one: Found) -> str:
+def _reported(place: Place, one: Found) -> str:
     """Whose record it is."""
     map_id, partition, payload = one
     where = f"in map {map_id} partition {partition}"

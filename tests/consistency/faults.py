@@ -164,7 +164,7 @@ class Hand(Generic[V]):
                 self._cut(fault, worker, master)
 
     @contextmanager
-    def _told(self, fault: Fault, targets: Sequence[Target], **more: object) -> Iterator[bool]:
+    def _reported(self, fault: Fault, targets: Sequence[Target], **more: object) -> Iterator[bool]:
         """Whether nothing else is being done to any of them; if so the history has it, and nothing else will be."""
         names = [target.name for target in targets]
         with self._guard:
@@ -183,7 +183,7 @@ class Hand(Generic[V]):
                 self._touched.difference_update(names)
 
     def _with(self, fault: Fault, servers: Sequence[Server], work: Callable[[Fault, Sequence[Server]], None]) -> None:
-        with self._told(fault, servers) as free:
+        with self._reported(fault, servers) as free:
             if free:
                 work(fault, servers)
 
@@ -224,7 +224,7 @@ class Hand(Generic[V]):
     def _to_client(self, fault: Fault) -> None:
         clients = self._clients()
         client = clients[fault.number % len(clients)]
-        with self._told(fault, [client]) as free:
+        with self._reported(fault, [client]) as free:
             if free and fault.what == "kill client":
                 client.kill()
                 self._replace(client)
@@ -274,8 +274,8 @@ class Hand(Generic[V]):
                 workers = self._cluster.workers
                 some, others, touched = [worker.name], [server.name for server in workers], workers
         others = [name for name in others if name not in some]
-        told = {"some": some, "others": others, "one_way": fault.one_way}
-        with self._told(fault, [*touched, _Network()], **told) as free:
+        reported = {"some": some, "others": others, "one_way": fault.one_way}
+        with self._reported(fault, [*touched, _Network()], **reported) as free:
             if free:
                 self._ground.cut(some, others, one_way=fault.one_way)
                 self._stop.wait(fault.seconds)

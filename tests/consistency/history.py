@@ -49,8 +49,8 @@ class History:
 
     def say(self, **line: Any) -> None:
         """Write a line; in one piece, whatever kills us."""
-        told = {"t": round(time.monotonic(), 4), "who": self.who, **line}
-        os.write(self._fd, (json.dumps(told) + "\n").encode())
+        reported = {"t": round(time.monotonic(), 4), "who": self.who, **line}
+        os.write(self._fd, (json.dumps(reported) + "\n").encode())
 
     @contextmanager
     def operation(self, op: str, **names: Any) -> Iterator[Operation]:

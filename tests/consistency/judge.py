@@ -171,8 +171,8 @@ class Verdict:
             case "wrong" | "bug":
                 self._wrong(f"{op.kind.upper()}: {op}")
             case "refused":
-                if not self._is_over(op) and (why := self._refusal(op)):
-                    self._wrong(f"{why}: {op}")
+                if not self._is_over(op) and (reason := self._refusal(op)):
+                    self._wrong(f"{reason}: {op}")
         if op.ended - op.began > self._operation_max:
             self._wrong(f"took {op.ended - op.began:.0f} s: {op}")
 
@@ -259,11 +259,11 @@ class Verdict:
             self._wrong(f"{key}: two commits were accepted: {accepted}")
         said = {tuple(op.line["winners"]) for op in ops["commit"]}
         read = [op for op in (*ops["read"], *ops["manifest"]) if op.kind in ("exact", "ok")]
-        told = {tuple(op.outcome["winners"]) for op in read}
-        if len(told) > 1:
-            self._wrong(f"{key}: readers were told of different winners: {told}")
-        if told - (accepted or said):
-            self._wrong(f"{key}: readers were told of winners {told - (accepted or said)}, accepted was {accepted}")
+        reported = {tuple(op.outcome["winners"]) for op in read}
+        if len(reported) > 1:
+            self._wrong(f"{key}: readers were told of different winners: {reported}")
+        if reported - (accepted or said):
+            self._wrong(f"{key}: readers were told of winners {reported - (accepted or said)}, accepted was {accepted}")
         if any(op.ended < self._commit_began(key) for op in read):
             self._wrong(f"{key}: read before anybody committed it")
         for epoch in self._epochs(key):

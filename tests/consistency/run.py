@@ -236,9 +236,9 @@ class Run:
         for worker in self._cluster.workers:
             data = self._cluster.directory / worker.name / "data"
             files = [f"{folder}/{name}" for folder, _, names in os.walk(data) for name in names]
-            (told,) = worker_status(worker.http)["directories"]
-            if files or told["used_bytes"] > _BYTES_LEFT_MAX:
-                found[worker.name] = {"files": files[:5], "used_bytes": told["used_bytes"]}
+            (reported,) = worker_status(worker.http)["directories"]
+            if files or reported["used_bytes"] > _BYTES_LEFT_MAX:
+                found[worker.name] = {"files": files[:5], "used_bytes": reported["used_bytes"]}
         return found
 
     def _held(self) -> dict[str, int]:

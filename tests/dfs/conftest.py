@@ -7,7 +7,7 @@ import pytest
 
 from holdfast.common.dfs.store import DfsStore
 from tests.conftest import Processes
-from tests.dfs.worlds import KINDS, World, make_world, why_not
+from tests.dfs.worlds import KINDS, World, make_world, skip_reason
 
 CLUSTER = "c1"
 
@@ -15,7 +15,7 @@ CLUSTER = "c1"
 @pytest.fixture(scope="session", params=KINDS)
 def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[World]:
     """A store that tests share and leave running; each has a cluster of its own in it."""
-    if reason := why_not(request.param):
+    if reason := skip_reason(request.param):
         pytest.skip(reason)
     directory = tmp_path_factory.mktemp(request.param)
     processes = Processes(directory)
@@ -26,7 +26,7 @@ def shared_world(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
 @pytest.fixture(params=KINDS)
 def world(request: pytest.FixtureRequest, processes: Processes, tmp_path: Path) -> World:
     """A store of one test, which may break it."""
-    if reason := why_not(request.param):
+    if reason := skip_reason(request.param):
         pytest.skip(reason)
     return make_world(request.param, processes, tmp_path)
 

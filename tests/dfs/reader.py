@@ -16,13 +16,13 @@ Digests = dict[str, str]
 
 def digests(found: Contents) -> Digests:
     """Number and digest of the records of every partition that has any; equal for equal multisets."""
-    told = {}
+    reported = {}
     for partition, records in sorted(found.items()):
         digest = hashlib.sha256()
         for (map_id, payload), count in sorted(records.items()):
             digest.update(b"%d %d %d " % (map_id, count, len(payload)) + payload)
-        told[str(partition)] = f"{records.total()} records, {digest.hexdigest()}"
-    return told
+        reported[str(partition)] = f"{records.total()} records, {digest.hexdigest()}"
+    return reported
 
 
 def of_maps(found: Contents, maps: range) -> Contents:

@@ -16,7 +16,7 @@ from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import ConfigError, DfsError
 from holdfast.common.statuses import Status
 from tests.dfs.test_promises import KEY, MIB, UID, name_in, write
-from tests.dfs.worlds import KINDS, S3, SECRET, Local, World, make_world, why_not
+from tests.dfs.worlds import KINDS, S3, SECRET, Local, World, make_world, skip_reason
 from tests.support.waiting import wait_until
 
 T = TypeVar("T")
@@ -147,7 +147,7 @@ def test_a_store_that_hangs_for_good(world, tmp_path):
     world.wake()
 
 
-@pytest.mark.skipif(bool(why_not("s3")), reason=why_not("s3"))
+@pytest.mark.skipif(bool(skip_reason("s3")), reason=skip_reason("s3"))
 def test_credentials_that_are_refused(processes, tmp_path):
     """Access denied is said at once, without a second try and without the secret."""
     world = make_world("s3", processes, tmp_path)
@@ -165,7 +165,7 @@ def test_credentials_that_are_refused(processes, tmp_path):
     assert SECRET not in str(caught.value) + repr(caught.value.__cause__) + store.look() + repr(world.section())
 
 
-@pytest.mark.skipif(bool(why_not("s3")), reason=why_not("s3"))
+@pytest.mark.skipif(bool(skip_reason("s3")), reason=skip_reason("s3"))
 def test_credentials_of_the_environment(processes, tmp_path, monkeypatch):
     """Without access_key the usual AWS variables are used, the address of the server among them."""
     world = make_world("s3", processes, tmp_path)
@@ -180,7 +180,7 @@ def test_credentials_of_the_environment(processes, tmp_path, monkeypatch):
     assert store.put(name_in(CLUSTER), tmp_path / "file").size_bytes == 100
 
 
-@pytest.mark.skipif(bool(why_not("s3")), reason=why_not("s3"))
+@pytest.mark.skipif(bool(skip_reason("s3")), reason=skip_reason("s3"))
 def test_a_bucket_that_is_not_there(processes, tmp_path):
     """A bucket is never made here: the error says that there is none, at once."""
     world = make_world("s3", processes, tmp_path)
@@ -190,7 +190,7 @@ def test_a_bucket_that_is_not_there(processes, tmp_path):
     assert store.counts.retries == 0
 
 
-@pytest.mark.skipif(bool(why_not("hdfs")), reason=why_not("hdfs"))
+@pytest.mark.skipif(bool(skip_reason("hdfs")), reason=skip_reason("hdfs"))
 def test_a_user_without_rights(processes, tmp_path, monkeypatch):
     """HDFS that forbids is said at once, without a second try."""
     world = make_world("hdfs", processes, tmp_path)

@@ -31,7 +31,7 @@ BUCKET = "bucket"
 QUICK = {"call_timeout": "2s", "connect_timeout": "1s", "retry_window": "2s", "part_bytes": "1MiB"}
 
 
-def why_not(kind: str) -> str:
+def skip_reason(kind: str) -> str:
     """Why there is no such store here; "" if there can be one."""
     if kind == "s3" and importlib.util.find_spec("moto") is None:
         return "needs moto: run `tox -e s3`"

@@ -77,7 +77,7 @@ def three(root: Path) -> Iterator[LocalCluster]:
         yield cluster
 
 
-def told(cluster: LocalCluster) -> dict[str, Any]:
+def reported(cluster: LocalCluster) -> dict[str, Any]:
     """What the first worker says of its directory."""
     (directory,) = worker_status(cluster.workers[0].http, 5.0)["directories"]
     return dict(directory)
@@ -125,7 +125,7 @@ def test_a_disk_that_somebody_else_fills(tmp_path: Path) -> None:
                     file.write(bytes(1 << 20))
 
         def make_room() -> None:
-            assert wait_until(lambda: told(cluster)["free_bytes"] == 0, SECONDS_MAX)
+            assert wait_until(lambda: reported(cluster)["free_bytes"] == 0, SECONDS_MAX)
             other.unlink()
 
         with ExitStack() as stack:
@@ -152,8 +152,8 @@ def test_a_disk_that_turns_read_only(tmp_path: Path, copies: int) -> None:
         refused = push_and_judge(cluster, mib=60, copies=copies, meanwhile=turn, after_mib=15)
         assert bool(refused) == (copies == 1)
         assert cluster.workers[0].running
-        assert wait_until(lambda: not told(cluster)["healthy"], SECONDS_MAX)
-        assert "ead-only" in told(cluster)["problem"]
+        assert wait_until(lambda: not reported(cluster)["healthy"], SECONDS_MAX)
+        assert "ead-only" in reported(cluster)["problem"]
 
 
 def test_a_disk_that_is_unmounted(tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_a_disk_that_is_unmounted(tmp_path: Path) -> None:
             run("umount", "-l", str(root / "w1"))
 
         assert push_and_judge(cluster, mib=60, copies=1, meanwhile=unmount, after_mib=15, moves=False)
-        assert wait_until(lambda: not told(cluster)["healthy"], SECONDS_MAX)
-        assert "unmounted" in told(cluster)["problem"]
+        assert wait_until(lambda: not reported(cluster)["healthy"], SECONDS_MAX)
+        assert "unmounted" in reported(cluster)["problem"]
         assert push_and_judge(cluster, mib=10, copies=1, moves=False) == set()
         assert [path.name for path in (root / "w1").iterdir()] in ([], ["standing"])
 
@@ -181,6 +181,6 @@ def test_a_directory_deleted_on_a_disk_of_its_own(tmp_path: Path) -> None:
             run("find", str(root / "w1"), "-mindepth", "1", "-delete")
 
         assert push_and_judge(cluster, mib=60, copies=2, meanwhile=delete, after_mib=15, moves=False) == set()
-        assert wait_until(lambda: not told(cluster)["healthy"], SECONDS_MAX)
-        assert "deleted" in told(cluster)["problem"]
+        assert wait_until(lambda: not reported(cluster)["healthy"], SECONDS_MAX)
+        assert "deleted" in reported(cluster)["problem"]
         assert push_and_judge(cluster, mib=10, copies=1, moves=False) == set()

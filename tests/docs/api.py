@@ -25,12 +25,12 @@ change with any release; [python.md](python.md) says how the parts go together.
 
 def documentation() -> str:
     """The whole page."""
-    return _INTRODUCTION + "".join(f"{line}\n" for name, told in MODULES.items() for line in _module(name, told))
+    return _INTRODUCTION + "".join(f"{line}\n" for name, names in MODULES.items() for line in _module(name, names))
 
 
-def _module(name: str, told: str) -> Iterator[str]:
+def _module(name: str, names: str) -> Iterator[str]:
     module = importlib.import_module(name)
-    yield from ("", f"## {name}", "", told)
+    yield from ("", f"## {name}", "", names)
     found = {each: getattr(module, each) for each in sorted(module.__all__)}
     errors = {each: value for each, value in found.items() if _is_error(value)}
     for each, value in found.items():

@@ -235,9 +235,9 @@ def test_every_command_of_the_documentation_runs(
     for command in runnable(offline=False):
         words = world.words(command)
         status = run(words)
-        told = capsys.readouterr()
+        reported = capsys.readouterr()
         allowed = (0, 1) if words[0] == "doctor" or "w2" in words else (0,)
-        assert status in allowed, f"{command} ended with {status}: {told.err or told.out}"
+        assert status in allowed, f"{command} ended with {status}: {reported.err or reported.out}"
         ran += 1
     assert ran >= 10
 

@@ -51,8 +51,8 @@ def test_every_event_is_logged_somewhere() -> None:
         ("WORKER_LOST", ("worker", "host"), True),
         ("WORKER_LEFT", ("worker", "host"), True),
     ]
-    (java,) = calls_in(f"{JAVA}X.java", 'LogEvent.PUSH_SLOW.log(error, "task", where,\n "why", why);')
-    assert (java.event, java.facts, java.part) == ("PUSH_SLOW", ("task", "why"), "plug-in")
+    (java,) = calls_in(f"{JAVA}X.java", 'LogEvent.PUSH_SLOW.log(error, "task", where,\n "reason", reason);')
+    assert (java.event, java.facts, java.part) == ("PUSH_SLOW", ("task", "reason"), "plug-in")
 
 
 @pytest.mark.parametrize("event", LogEvent)
@@ -89,7 +89,7 @@ def test_what_people_are_sent_to_is_there() -> None:
     assert sorted(set(named) - {event.dotted for event in LogEvent}) == []
 
 
-def test_facts_are_told_apart() -> None:
+def test_facts_are_distinguished() -> None:
     """What a value holds begins no other one: spaces, quotes and equal signs stand in quotes."""
     facts = {"worker": "w3", "why": 'it "ended" = ok', "n": 3, "of": ["a", "b"], "none": "", "error": ValueError()}
     assert facts_text(facts) == r'worker=w3 why="it \"ended\" = ok" n=3 of=a,b none="" error=ValueError()'

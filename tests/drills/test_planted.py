@@ -131,11 +131,11 @@ def unverified(data: memoryview, seed: int) -> Iterator[batch.Batch]:
         size = batch.whole_batch_bytes(data, offset)
         assert size is not None
         mended = bytearray(data[offset : offset + size])
-        told = mended[batch._CRC_OFFSET : batch.HEADER_BYTES]
+        reported = mended[batch._CRC_OFFSET : batch.HEADER_BYTES]
         crc = crc32c(memoryview(mended)[batch.HEADER_BYTES :], crc32c(mended[: batch._CRC_OFFSET], seed))
         mended[batch._CRC_OFFSET : batch.HEADER_BYTES] = batch._CRC.pack(crc)
         (found,) = batch.parse_batches(memoryview(mended), seed)
-        yield found._replace(crc=batch._CRC.unpack(told)[0])
+        yield found._replace(crc=batch._CRC.unpack(reported)[0])
         offset += size
 
 

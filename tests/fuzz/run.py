@@ -30,7 +30,7 @@ from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from tests.fuzz.corpus import CORPUS, keep, told_again
+from tests.fuzz.corpus import CORPUS, keep, repeated
 from tests.fuzz.hostile import Hostile
 from tests.fuzz.mutate import Mutator
 from tests.fuzz.ports import fuzz_ports
@@ -171,7 +171,7 @@ async def _replay(cluster: LocalCluster, report: Report) -> None:
     host, port = cluster.workers[0].address.split(":")
     hello = encode_frame(FrameType.HELLO, 1, Hello(cluster_id=_cluster_id(cluster)).encode())
     for kept in sorted(CORPUS.glob("*.frames")):
-        await _converse(host, int(port), hello + told_again(kept, report.states), report=report)
+        await _converse(host, int(port), hello + repeated(kept, report.states), report=report)
 
 
 async def _converse(

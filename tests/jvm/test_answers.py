@@ -89,8 +89,8 @@ Answer = Callable[[Handler], None]
 
 def says(status: int | str, **headers: str) -> Answer:
     """A refusal with this status."""
-    told = json.dumps({"code": "unavailable", "message": "so it is"}).encode()
-    return lambda handler: handler.reply(503, told, status=str(status), **headers)
+    reported = json.dumps({"code": "unavailable", "message": "so it is"}).encode()
+    return lambda handler: handler.reply(503, reported, status=str(status), **headers)
 
 
 def page(status: int) -> Answer:

@@ -193,13 +193,13 @@ def test_messages_of_megabytes(programs: Programs, shared: LocalCluster) -> None
     assert java.call("winners", 5, 0, "random:300000") == ["true"]
 
 
-def test_workers_are_told(programs: Programs, shared: LocalCluster) -> None:
+def test_workers_are_reported(programs: Programs, shared: LocalCluster) -> None:
     """The list has every worker's number, incarnation, host and address; calls learn cluster and Raft index."""
     java = shell(programs, shared)
-    (told,) = java.call("workers")
+    (reported,) = java.call("workers")
     (leader,) = [master for master in shared.masters if master is shared.leader()]
     reply = ask(leader.address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply, 5.0)
-    assert sorted(told.split(",")) == sorted(
+    assert sorted(reported.split(",")) == sorted(
         f"{each.worker}/{each.incarnation}/{each.host}/{each.data_address}/true" for each in reply.workers
     )
     java.call("lease", "app", 0)
@@ -365,8 +365,8 @@ def test_a_long_call_says_what_it_waits_for(
         cluster.masters[0].kill(signal.SIGSTOP)
         under_way = java.begin("workers")
         address = cluster.masters[0].address
-        told = rf'call\.slow method=\S+ seconds=10 seconds_max=1.. why="{address} has not answered'
-        wait_until(lambda: re.search(told, java.program.output()), "it is in the log")
+        reported = rf'call\.slow method=\S+ seconds=10 seconds_max=1.. reason="{address} has not answered'
+        wait_until(lambda: re.search(reported, java.program.output()), "it is in the log")
         cluster.masters[0].kill(signal.SIGCONT)
         assert len(java.end(under_way)) == 1
 
@@ -396,7 +396,7 @@ class Stranger(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
-def test_wrong_endpoints_are_told_at_once(programs: Programs, jvm: Jvm) -> None:
+def test_wrong_endpoints_are_reported_at_once(programs: Programs, jvm: Jvm) -> None:
     """What is no master, an unknown host and words that are no endpoint are named without waiting for a deadline."""
     with http.server.HTTPServer(("127.0.0.1", 0), Stranger) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()

@@ -78,9 +78,9 @@ class Reader:
     def answer(self) -> dict[str, str]:
         """What was read: `sum` and the counters by name. Nothing may be left out anywhere."""
         words = self.program.hear("ok ").split()
-        told = dict(word.split("=") for word in words[5:])
-        assert told["taken"] == told["borrowed"] == told["threads"] == told["open"] == "0", f"leaks: {told}"
-        return {"sum": " ".join(words[:4]), "duplicates": words[4], **told}
+        counts = dict(word.split("=") for word in words[5:])
+        assert counts["taken"] == counts["borrowed"] == counts["threads"] == counts["open"] == "0", f"leaks: {counts}"
+        return {"sum": " ".join(words[:4]), "duplicates": words[4], **counts}
 
     def error(self) -> str:
         """The status and text of the error that the read ended with."""
@@ -173,11 +173,11 @@ def test_a47_an_interrupt_while_connecting_blames_no_worker(tmp_path: Path, read
             java = psutil.Process(reader.program.process.pid)
             wait_until(lambda: port in connected(java), "the reader to connect", 30)
             reader.program.say("interrupt")
-            told = reader.error()
+            counts = reader.error()
         finally:
             cluster.workers[0].kill(signal.SIGCONT)
-        assert told.startswith("INTERRUPTED")
-        assert told.endswith("failed=")
+        assert counts.startswith("INTERRUPTED")
+        assert counts.endswith("failed=")
 
 
 def connected(process: psutil.Process) -> set[int]:
@@ -380,10 +380,10 @@ def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies
             assert answer["sum"] == sum_of(expected)
             assert int(answer["duplicates"]) > 0, "the damaged copy was not begun with"
         else:
-            told = reader.error()
-            assert told.startswith(f"CORRUPT shuffle {shuffle.key}: partition ")
+            counts = reader.error()
+            assert counts.startswith(f"CORRUPT shuffle {shuffle.key}: partition ")
             for word in ("epoch 0", "chunk", "checksum mismatch", "map ", "worker", "3 times"):
-                assert word in told
+                assert word in counts
 
 
 def test_records_of_several_batches(programs: Programs, tmp_path: Path, reader: Reader) -> None:

@@ -38,7 +38,7 @@ MESSAGES = sorted(name for name in samples.MESSAGES if f"message_{name}" not in 
 def read(jvm: Jvm) -> dict[str, Any]:
     """What Java read of every golden file, after it compared what it wrote again."""
     lines = (line.partition(" ") for line in jvm.run("wire.GoldenMain", GOLDEN).splitlines())
-    return {name: json.loads(told) for name, _, told in lines}
+    return {name: json.loads(reported) for name, _, reported in lines}
 
 
 def plain(value: Any) -> Any:
@@ -147,8 +147,8 @@ def test_bad_bytes_are_typed_errors(jvm: Jvm) -> None:
     """Flipped bits, cuts, garbage, bombs and misdirected batches are refused; batches cost no heap."""
     shuffle = samples.SHUFFLE
     seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, samples.PARTITION)
-    told = jvm.run("wire.WireChecks", samples.batches().hex(), crc32c(seed + b"data"))
-    assert told.splitlines()[-1] == "checked"
+    reported = jvm.run("wire.WireChecks", samples.batches().hex(), crc32c(seed + b"data"))
+    assert reported.splitlines()[-1] == "checked"
 
 
 def test_compressed_payloads_go_both_ways(jvm: Jvm, tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from tests.support.jvm import Jvm, Program, Programs
 from tests.support.waiting import wait_until
 
 PARTITIONS = 4
-Told = dict[str, Any]
+Reported = dict[str, Any]
 Reader = Callable[[ReduceShuffle, int], Iterator[Record]]
 
 
@@ -66,10 +66,10 @@ class Pushing:
         maps = ",".join(map(str, maps))
         self.program.say("push", *words, f"records={records} sizes={joined} attempt={attempt} maps={maps} {options}")
 
-    def results(self, seconds: float = 120) -> dict[int, Told]:
+    def results(self, seconds: float = 120) -> dict[int, Reported]:
         """Wait for the end of all attempts; what each said."""
-        told = json.loads(self.program.hear("PUSHED", seconds))
-        found = {int(each): result for each, result in told["maps"].items()}
+        reported = json.loads(self.program.hear("PUSHED", seconds))
+        found = {int(each): result for each, result in reported["maps"].items()}
         records, sizes, attempt = self._asked
         for number, result in found.items():
             if result["status"] == Status.OK:
@@ -81,7 +81,7 @@ class Pushing:
                 )
         return found
 
-    def push(self, *words: str, **more: Any) -> dict[int, Told]:
+    def push(self, *words: str, **more: Any) -> dict[int, Reported]:
         """Push to the end; every attempt ends well."""
         self.say(*words, **more)
         found = self.results()
@@ -147,9 +147,9 @@ def test_a25_noise_in_one_partition_costs_no_other_its_compression(programs: Pro
     with Session(shared.endpoints, app="noise") as session:
         pushing = Pushing(programs, shared, session, maps=1)
         pushing.say(records=400, sizes=[4_000], noise=0)
-        told = pushing.results()[0]
-        assert told["status"] == Status.OK
-        assert told["pushed"] < 100 * 4_000 + 300 * 500
+        reported = pushing.results()[0]
+        assert reported["status"] == Status.OK
+        assert reported["pushed"] < 100 * 4_000 + 300 * 500
 
 
 def test_writers_wait_for_direct_memory(
@@ -231,7 +231,7 @@ def test_records_longer_than_a_batch(programs: Programs, shared: LocalCluster, w
         pushing.check(reader)
 
 
-def test_an_attempt_after_the_commit_is_told(programs: Programs, shared: LocalCluster) -> None:
+def test_an_attempt_after_the_commit_is_reported(programs: Programs, shared: LocalCluster) -> None:
     """A late attempt ends with COMMITTED, whether short or long, and holds nothing afterwards."""
     with Session(shared.endpoints, app="late") as session:
         pushing = Pushing(programs, shared, session)
@@ -254,9 +254,9 @@ def test_an_interrupt_ends_a_task(programs: Programs, tmp_path: Path) -> None:
         try:
             for records, size in ((10, 100), (500, 300_000)):
                 pushing.say(records=records, sizes=[size], codec="NONE", interrupt=500)
-                told = pushing.results(20)
-                assert {result["status"] for result in told.values()} == {Status.INTERNAL}
-                assert all("interrupted" in result["error"] for result in told.values())
+                reported = pushing.results(20)
+                assert {result["status"] for result in reported.values()} == {Status.INTERNAL}
+                assert all("interrupted" in result["error"] for result in reported.values())
                 pushing.check_counts()
         finally:
             os.kill(cluster.workers[0].pid or 0, signal.SIGCONT)
@@ -291,8 +291,8 @@ def test_a40_a_long_wait_says_what_it_waits_for(
         os.kill(cluster.workers[0].pid or 0, signal.SIGSTOP)
         try:
             pushing.say(records=40, sizes=[100_000, 300_000], codec="NONE", attempt=200)
-            told = r'push\.slow task=".* attempt 20\d" seconds=1\d why="worker \d+ has not answered \d+ pushes,'
-            wait_until(lambda: re.search(told, pushing.program.output()), "it is in the log")
+            reported = r'push\.slow task=".* attempt 20\d" seconds=1\d reason="worker \d+ has not answered \d+ pushes,'
+            wait_until(lambda: re.search(reported, pushing.program.output()), "it is in the log")
         finally:
             os.kill(cluster.workers[0].pid or 0, signal.SIGCONT)
         assert {result["status"] for result in pushing.results().values()} == {0}
@@ -374,9 +374,9 @@ def test_batches_that_move_are_held_for_as_well(programs: Programs, tmp_path: Pa
         Session(cluster.endpoints, app="moves") as session,
     ):
         pushing = Pushing(programs, cluster, session, maps=1, partitions=24, copies=2, holds=(str(holds),))
-        (told,) = pushing.push(records=24_000, sizes=[4 * KIB], codec="NONE").values()
+        (reported,) = pushing.push(records=24_000, sizes=[4 * KIB], codec="NONE").values()
         # What is filled, what is held, and copies of it.
-        assert told["most"] <= 3 * holds
+        assert reported["most"] <= 3 * holds
         pushing.check()
 
 

@@ -38,8 +38,8 @@ def test_java_orders_as_python(jvm: Jvm, tmp_path: Path) -> None:
     *orders, end = jvm.run("fetch.ReadOrderMain", tmp_path / "cases").splitlines()
     assert end == "ok"
     expected = [list(case.expected) for case in CASES] + [case.order() for case in random]
-    told = [[int(each) for each in line.removeprefix("order ").split(",") if each] for line in orders]
-    assert dict(enumerate(told)) == dict(enumerate(expected))
+    reported = [[int(each) for each in line.removeprefix("order ").split(",") if each] for line in orders]
+    assert dict(enumerate(reported)) == dict(enumerate(expected))
 
 
 def test_a_late_worker_loses_to_the_other_copy(cluster: LocalCluster, reader: Reader) -> None:

@@ -37,9 +37,9 @@ def test_connections_to_workers_are_the_same_through_tls(jvm: Jvm, directory: Pa
     assert jvm.run("data.DataMain", *files, seconds=180.0, options=BOTH_COMPILERS) == "ok\n"
 
 
-def test_the_newest_token_is_shown_and_none_is_told(jvm: Jvm, directory: Path) -> None:
+def test_the_newest_token_is_shown_and_none_is_reported(jvm: Jvm, directory: Path) -> None:
     """Java reads of a token what Python wrote into it; of two it shows the newer; no text and no error has one."""
     instance = bytes(range(16))
     token = Keeper(b"a secret of sixteen", "cluster").mint(TokenKind.APPLICATION, instance, 1_800_000_000, 600)
-    told = jvm.run("secure.ShownMain", ca_of(directory), token)
-    assert told.splitlines() == [f"1800000000 1800000600 {instance.hex()}", "ok"]
+    reported = jvm.run("secure.CredentialsMain", ca_of(directory), token)
+    assert reported.splitlines() == [f"1800000000 1800000600 {instance.hex()}", "ok"]

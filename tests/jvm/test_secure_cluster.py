@@ -77,7 +77,7 @@ def refused(shelled: Shell) -> tuple[str, str]:
     return status, message
 
 
-def test_strangers_and_bad_tokens_are_told_apart_at_once(
+def test_strangers_and_bad_tokens_are_distinguished_at_once(
     programs: Programs, cluster: LocalCluster, keeper: Keeper, show: Show, tmp_path: Path
 ) -> None:
     """A CA that is not the cluster's, a server without TLS, a token of another secret or one that ended: each ends the
@@ -100,8 +100,8 @@ def test_strangers_and_bad_tokens_are_told_apart_at_once(
         ("TOKEN_EXPIRED", minted(keeper, TokenKind.USER, b"etl", begins=-100, life_s=50)),
     ):
         show(token)
-        told, message = refused(shell(programs, cluster))
-        assert told == status
+        reported, message = refused(shell(programs, cluster))
+        assert reported == status
         assert token not in message
     show(minted(keeper, TokenKind.VIEWER, b"eyes"))
     assert shell(programs, cluster).refusal("lease", "app", 0)[0] == "FORBIDDEN"

@@ -48,9 +48,9 @@ def main() -> None:
             known(spark, asked["scale"]) if known else JAR_FREE[name](spark, asked["scale"], asked["endpoints"])
         )
     trouble.end()
-    told = {"answers": answers, "kills": trouble.kills, "waited": trouble.waited, "heap_bytes": _heap(spark)}
+    reported = {"answers": answers, "kills": trouble.kills, "waited": trouble.waited, "heap_bytes": _heap(spark)}
     spark.stop()
-    print(json.dumps(told, default=str))
+    print(json.dumps(reported, default=str))
 
 
 def _heap(spark: SparkSession) -> int:

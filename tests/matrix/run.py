@@ -30,7 +30,7 @@ MASTER = "local[2,4]"
 
 
 @dataclass(frozen=True)
-class Told:
+class Reported:
     """What a driver printed."""
 
     answers: dict[str, Any]
@@ -39,7 +39,7 @@ class Told:
     heap_bytes: int
 
 
-def drive(jobs: Sequence[str], settings: dict[str, str], **more: Any) -> Told:
+def drive(jobs: Sequence[str], settings: dict[str, str], **more: Any) -> Reported:
     """Run jobs in a Spark of their own; AssertionError with the end of its output if it fails."""
     asked = {"master": MASTER, "conf": settings, "jobs": list(jobs), "scale": 1, "seed": 0, "share": 0.0, **more}
     environ = {**os.environ, "PYSPARK_PYTHON": sys.executable}
@@ -47,7 +47,7 @@ def drive(jobs: Sequence[str], settings: dict[str, str], **more: Any) -> Told:
     command = [sys.executable, "-m", "tests.matrix.driver", json.dumps(asked)]
     done = subprocess.run(command, capture_output=True, text=True, env=environ, timeout=RUN_SECONDS_MAX, check=False)
     assert done.returncode == 0, f"{done.stdout[-2_000:]}\n{done.stderr[-8_000:]}"
-    return Told(**json.loads(done.stdout.splitlines()[-1]))
+    return Reported(**json.loads(done.stdout.splitlines()[-1]))
 
 
 def pushed(cluster: LocalCluster) -> int:
@@ -55,16 +55,16 @@ def pushed(cluster: LocalCluster) -> int:
     return sum(worker_status(worker.http, 5.0)["counters"]["push_bytes"] for worker in cluster.workers)
 
 
-def holds(cluster: LocalCluster, jobs: Sequence[str], seed: int, share: float, scale: int, own: Told) -> Told:
+def holds(cluster: LocalCluster, jobs: Sequence[str], seed: int, share: float, scale: int, own: Reported) -> Reported:
     """Run the jobs with Holdfast and trouble, and compare; AssertionError for what differs."""
     before = pushed(cluster)
     settings = conf(cluster.endpoints, fallback="never")
-    told = drive(jobs, settings, seed=seed, share=share, scale=scale, endpoints=cluster.endpoints)
+    reported = drive(jobs, settings, seed=seed, share=share, scale=scale, endpoints=cluster.endpoints)
     for job in jobs:
-        expected = own.answers[job] if job in own.answers else [True, *told.answers[job][1:]]
-        assert told.answers[job] == expected, f"{job} with seed {seed}: {told.answers[job]} and not {expected}"
+        expected = own.answers[job] if job in own.answers else [True, *reported.answers[job][1:]]
+        assert reported.answers[job] == expected, f"{job} with seed {seed}: {reported.answers[job]} and not {expected}"
     assert pushed(cluster) > before, "nothing went through the workers"
-    return told
+    return reported
 
 
 def main() -> int:
@@ -82,10 +82,10 @@ def main() -> int:
         local_cluster(masters=1, workers=2, dir=Path(place) / "cluster") as cluster,
     ):
         for seed in range(options.seeds):
-            told = holds(cluster, jobs, seed, options.share, options.scale, own)
+            reported = holds(cluster, jobs, seed, options.share, options.scale, own)
             sys.stdout.write(
-                f"seed {seed}: {len(jobs)} jobs as with Spark's own shuffle, {told.kills} tasks killed, at most "
-                f"{told.waited:.1f} s without progress, heap {told.heap_bytes >> 20} MiB (Spark's own: "
+                f"seed {seed}: {len(jobs)} jobs as with Spark's own shuffle, {reported.kills} tasks killed, at most "
+                f"{reported.waited:.1f} s without progress, heap {reported.heap_bytes >> 20} MiB (Spark's own: "
                 f"{own.heap_bytes >> 20} MiB)\n"
             )
             sys.stdout.flush()

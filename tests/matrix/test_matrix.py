@@ -22,9 +22,9 @@ def test_jobs_whose_tasks_fail_and_are_killed_end_as_with_spark(tmp_path: Path, 
     with an interrupt and without: the answers are Spark's own, and no task waits for a minute without progress."""
     own = drive([each for each in jobs if each in JOBS], {})
     with local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster:
-        told = holds(cluster, jobs, seed=1, share=0.5, scale=1, own=own)
-    assert told.kills, "nothing was killed"
-    assert told.waited <= WAIT_SECONDS_MAX
+        reported = holds(cluster, jobs, seed=1, share=0.5, scale=1, own=own)
+    assert reported.kills, "nothing was killed"
+    assert reported.waited <= WAIT_SECONDS_MAX
 
 
 def test_a40_tasks_that_fail_leave_no_other_one_waiting(tmp_path: Path) -> None:
@@ -32,7 +32,7 @@ def test_a40_tasks_that_fail_leave_no_other_one_waiting(tmp_path: Path) -> None:
     Spark's own shuffle, and none of its tasks waits for a minute without progress."""
     with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
         settings = conf(cluster.endpoints, fallback="never") | {"spark.holdfast.codec": "none"}
-        told = drive(["failing_large_maps"], settings)
-        assert told.answers == {"failing_large_maps": 32_000 * 4_000}
-        assert told.waited <= WAIT_SECONDS_MAX
+        reported = drive(["failing_large_maps"], settings)
+        assert reported.answers == {"failing_large_maps": 32_000 * 4_000}
+        assert reported.waited <= WAIT_SECONDS_MAX
         assert pushed(cluster) > 32_000 * 4_000

@@ -65,21 +65,21 @@ class Browser:
 
     async def _read(self) -> None:
         async for message in self._socket:
-            told = message.json()
-            waiting = self._answers.pop(told.get("id", 0), None)
+            reported = message.json()
+            waiting = self._answers.pop(reported.get("id", 0), None)
             if waiting is None:
-                self._events.append(told)
+                self._events.append(reported)
             elif not waiting.done():
-                waiting.set_result(told)
+                waiting.set_result(reported)
 
     async def ask(self, method: str, session: str = "", **parameters: Any) -> dict[str, Any]:
         """Call a method of the protocol."""
         number = next(self._numbers)
-        told: dict[str, Any] = {"id": number, "method": method, "params": parameters}
+        reported: dict[str, Any] = {"id": number, "method": method, "params": parameters}
         if session:
-            told["sessionId"] = session
+            reported["sessionId"] = session
         self._answers[number] = asyncio.get_running_loop().create_future()
-        await self._socket.send_json(told)
+        await self._socket.send_json(reported)
         answer = await asyncio.wait_for(self._answers[number], 30)
         assert "error" not in answer, (method, answer)
         result: dict[str, Any] = answer["result"]
@@ -170,16 +170,16 @@ def _chromium(profile: Path) -> Iterator[None]:
 
 def _complaint(event: dict[str, Any]) -> str:
     """What an event says is wrong; "" if it says nothing."""
-    told = event["params"]
+    reported = event["params"]
     match event["method"]:
         case "Log.entryAdded":
-            return f"log: {told['entry']['text']}"
+            return f"log: {reported['entry']['text']}"
         case "Runtime.consoleAPICalled":
-            return f"console: {told['args']}"
+            return f"console: {reported['args']}"
         case "Runtime.exceptionThrown":
-            return f"exception: {told['exceptionDetails']['text']}"
+            return f"exception: {reported['exceptionDetails']['text']}"
         case "Network.loadingFailed":
-            return f"loading: {told['errorText']}"
+            return f"loading: {reported['errorText']}"
     return ""
 
 

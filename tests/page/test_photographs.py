@@ -133,12 +133,12 @@ def test_the_page_is_whole_at_every_size(name: str, tmp_path: Path) -> None:
                 keep(f"{name}-{size}{'-dark' if dark else ''}", seen, tmp_path)
                 times.append(f"{name} {size}: answered {seen.answered_ms:.0f} ms, loaded {seen.loaded_ms:.0f} ms")
                 check(seen, width, height)
-                for told in wanted:
-                    assert told in seen.text, told
+                for reported in wanted:
+                    assert reported in seen.text, reported
             whole = await chrome.look(f"{url}?refresh=off", width, height, whole=True, scripts=False)
             keep(f"{name}-{size}-whole", whole, tmp_path)
             assert (whole.complaints, whole.wide) == ([], [])
-            assert all(told in whole.text for told in wanted)
+            assert all(reported in whole.text for reported in wanted)
 
     async def run() -> None:
         with local_cluster(masters=3, workers=0, dir=tmp_path / "c", settings=settings) as cluster:

@@ -33,7 +33,7 @@ _BLOCKS = {"ext4": 512, "xfs": 4_096, "btrfs": 4_096}
 _MAKE = {"ext4": ["mkfs.ext4", "-q", "-F"], "xfs": ["mkfs.xfs", "-q", "-f"], "btrfs": ["mkfs.btrfs", "-q", "-f"]}
 
 
-def why_not() -> str:
+def skip_reason() -> str:
     """What is missing to cut power here; "" if nothing is."""
     if os.geteuid() != 0 or not os.environ.get("HOLDFAST_OWN_MOUNTS"):
         return "mounts file systems: run `tox -e power` as root"

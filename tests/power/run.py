@@ -40,7 +40,7 @@ from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
 from holdfast.common.errors import DataLostError, HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB
-from tests.power.machines import Machine, Machines, machines, why_not
+from tests.power.machines import Machine, Machines, machines, skip_reason
 
 PLANT = Path(__file__).parent / "plant"
 MAPS = 2
@@ -280,8 +280,8 @@ def rehearse(root: Path, seed: int, cuts: int, mistake: str = "") -> Counter[str
         while rig.counts["cuts"] < cuts:
             rig.round()
             rig.counts["rounds"] += 1
-            told = ", ".join(f"{what} {count}" for what, count in rig.counts.items())
-            print(f"{time.monotonic() - began:6.0f} s: {told}", flush=True)
+            reported = ", ".join(f"{what} {count}" for what, count in rig.counts.items())
+            print(f"{time.monotonic() - began:6.0f} s: {reported}", flush=True)
         rig.session.close()
         return rig.counts
 
@@ -293,8 +293,8 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().getrandbits(31))
     parser.add_argument("--mistake", default="", help="a mistake of tests/drills/mistakes.py to plant in the servers")
     given = parser.parse_args()
-    if why := why_not():
-        print(why, file=sys.stderr)
+    if reason := skip_reason():
+        print(reason, file=sys.stderr)
         return 2
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))  # by way of all that unmounts and detaches
     print(f"seed {given.seed}", flush=True)

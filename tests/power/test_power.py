@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import HoldfastError
-from tests.power.machines import why_not
+from tests.power.machines import skip_reason
 from tests.power.run import LostError, rehearse
 
-pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(why_not()), reason=why_not())]
+pytestmark = [pytest.mark.long, pytest.mark.skipif(bool(skip_reason()), reason=skip_reason())]
 
 
 def test_power_cuts_lose_nothing_that_is_promised(tmp_path: Path) -> None:

@@ -332,7 +332,7 @@ def test_the_secret_is_proved_inside_tls(pair: Pair) -> None:
 
 
 @pytest.mark.parametrize("pair", ["plain", "tls"], indirect=True)
-def test_security_at_one_end_only_is_told(pair: Pair, tmp_path: Path) -> None:
+def test_security_at_one_end_only_is_reported(pair: Pair, tmp_path: Path) -> None:
     """Whichever end has it, the side that connects says what is wrong."""
     left, right = two(pair, tls=None if pair.tls else contexts(tmp_path))
     pair.run(lambda: "security" in right.errors.get("m1", ""))

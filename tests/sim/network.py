@@ -132,9 +132,9 @@ class Network:
             try:
                 reply = await server.call(method, request)  # type: ignore[attr-defined]
             except HoldfastError as error:
-                told = error.reworded(str(error))
-                told.told = True
-                self.carry(server.life, source, lambda: settle(None, told), lost)
+                reworded = error.reworded(str(error))
+                reworded.from_server = True
+                self.carry(server.life, source, lambda: settle(None, reworded), lost)
             else:
                 self.carry(server.life, source, lambda: settle(reply, None), lost)
 

@@ -178,7 +178,7 @@ def python_rdds(spark: SparkSession) -> Any:
     ]
 
 
-def told(directory: Path) -> dict[str, Counter[str]]:
+def reported(directory: Path) -> dict[str, Counter[str]]:
     """Sums of the shuffle metrics of all tasks, by job."""
     jobs: dict[int, str] = {}
     sums: dict[str, Counter[str]] = {}
@@ -236,7 +236,7 @@ def main() -> None:
         else:
             answers[name] = JOBS[name](spark)
     spark.stop()
-    print(json.dumps({"answers": answers, "metrics": told(Path(asked["events"]))}))
+    print(json.dumps({"answers": answers, "metrics": reported(Path(asked["events"]))}))
 
 
 if __name__ == "__main__":

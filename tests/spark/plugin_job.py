@@ -93,7 +93,7 @@ def strict(spark: SparkSession) -> Steps:
     def another() -> Any:
         return spark.range(0, 100, 1, 2).repartition(2).count()
 
-    def told(what: Callable[[], Any]) -> Any:
+    def reported(what: Callable[[], Any]) -> Any:
         try:
             return what()
         except Exception as error:  # noqa: BLE001 - Py4J and Spark have many kinds, and its text is the answer
@@ -101,7 +101,7 @@ def strict(spark: SparkSession) -> Steps:
 
     yield again()
     while True:
-        yield [told(again), told(another)]
+        yield [reported(again), reported(another)]
 
 
 def outliving(spark: SparkSession) -> Steps:

@@ -128,8 +128,8 @@ def held(spark: SparkSession) -> dict[str, int]:
         "our threads": sum(str(each.getName()).startswith("holdfast") for each in threads),
         "files": len(os.listdir(f"/proc/{process}/fd")),
     }
-    told = subprocess.run(["jmap", "-histo:live", str(process)], check=True, capture_output=True, text=True).stdout
-    for line in told.splitlines():
+    reported = subprocess.run(["jmap", "-histo:live", str(process)], check=True, capture_output=True, text=True).stdout
+    for line in reported.splitlines():
         words = line.split()
         if len(words) > 3 and words[3].startswith("org.apache.spark.shuffle.holdfast."):
             found[words[3].rpartition(".")[2]] = int(words[1])

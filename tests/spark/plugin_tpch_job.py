@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from tests.spark.plugin_job import Steps, main
 
 
-def told(cell: Any) -> Any:
+def reported(cell: Any) -> Any:
     """A cell as JSON has it."""
     if isinstance(cell, Decimal | date):
         return str(cell)
@@ -28,7 +28,7 @@ def tpch(spark: SparkSession) -> Steps:
         spark.read.parquet(str(table)).createOrReplaceTempView(table.stem)
     for query in sorted((data / "queries").glob("*.sql")):
         rows = spark.sql(query.read_text(encoding="utf-8")).collect()
-        yield [query.stem, [[told(cell) for cell in row] for row in rows]]
+        yield [query.stem, [[reported(cell) for cell in row] for row in rows]]
 
 
 if __name__ == "__main__":

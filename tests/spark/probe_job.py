@@ -67,7 +67,7 @@ def adaptive(context: SparkContext) -> list[Any]:
     return [big.join(small, "key").groupBy().count().collect()[0][0]]
 
 
-def told(directory: Path) -> dict[str, Any]:
+def reported(directory: Path) -> dict[str, Any]:
     """What the event log says: tasks of each stage attempt, the longest wait for a launch, executors shut out."""
     stages: Counter[str] = Counter()
     reasons: Counter[str] = Counter()
@@ -113,7 +113,7 @@ def main() -> None:
     version = context.version
     context.stop()
     reads = {path.name: path.read_text() for path in sorted((directory / "notes").glob("read-*"))}
-    print(json.dumps({"version": version, "result": result, "reads": reads, **told(directory)}))
+    print(json.dumps({"version": version, "result": result, "reads": reads, **reported(directory)}))
 
 
 if __name__ == "__main__":

@@ -150,7 +150,7 @@ def test_falls_back_where_nobody_answers(tmp_path: Path) -> None:
 
 
 @pytest.mark.long
-def test_never_falls_back_if_told_so(tmp_path: Path) -> None:
+def test_never_falls_back_if_asked(tmp_path: Path) -> None:
     """With fallback=never the same is an error that names the setting."""
     with job("sums", conf(NOWHERE, fallback="never"), tmp_path) as running:
         with pytest.raises(AssertionError):
@@ -158,7 +158,7 @@ def test_never_falls_back_if_told_so(tmp_path: Path) -> None:
         assert "spark.holdfast.fallback is never" in running.log()
 
 
-def test_wrong_settings_are_told_by_name(tmp_path: Path) -> None:
+def test_wrong_settings_are_reported_by_name(tmp_path: Path) -> None:
     """A value that cannot be right ends Spark's start with a sentence that names the key."""
     wrong = conf(NOWHERE) | {"spark.holdfast.ack": "soon"}
     with job("sums", wrong, tmp_path) as running:

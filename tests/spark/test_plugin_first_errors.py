@@ -39,8 +39,8 @@ def test_a14_a_jar_that_will_not_do_is_refused(tmp_path: Path) -> None:
         others: "is not Holdfast's jar",
         older: "was built for Spark 3.3.1",
     }
-    for path, why in wrong.items():
-        with pytest.raises(ConfigError, match=f"{why}.*holdfast spark-jar"):
+    for path, reason in wrong.items():
+        with pytest.raises(ConfigError, match=f"{reason}.*holdfast spark-jar"):
             conf("one:1", jar=path)
     check_jar(str(build_jar()), installed_spark())
     for elsewhere in ("hdfs://one/holdfast.jar", "local:/opt/holdfast.jar"):

@@ -87,9 +87,9 @@ def test_a09_the_user_reads_the_reason_first(tmp_path: Path) -> None:
             assert running.step() == TOTALS
             network.close()
             running.go()
-            told = running.step()[0]
-    lines = told.splitlines()
+            reported = running.step()[0]
+    lines = reported.splitlines()
     found = [number for number, line in enumerate(lines) if "Is its data address reachable from this host?" in line]
-    assert found, told
-    assert found[0] <= 4, told
+    assert found, reported
+    assert found[0] <= 4, reported
     assert "worker 1 holds" in lines[found[0]]

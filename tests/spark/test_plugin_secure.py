@@ -96,11 +96,11 @@ def test_a26_no_token_is_in_a_task_or_on_a_page(secured: LocalCluster, tmp_path:
     """What Spark's closure serializer makes of a shuffle has neither token nor CA in it, nor has Spark's page or its
     interface anything of them, and the tasks in executors of their own have the token all the same."""
     with job("carried", settings(secured, tmp_path, minted(secured)), tmp_path, EXECUTORS) as running:
-        told = running.step()
-        assert told["totals"] == TOTALS
-        assert "HoldfastShuffleHandle" in told["carried"]
-        assert "spark.holdfast.security.tokenFile" in told["environment"]
-        for where, text in told.items():
+        reported = running.step()
+        assert reported["totals"] == TOTALS
+        assert "HoldfastShuffleHandle" in reported["carried"]
+        assert "spark.holdfast.security.tokenFile" in reported["environment"]
+        for where, text in reported.items():
             assert PREFIX not in str(text), where
             assert "CERTIFICATE" not in str(text), where
 
@@ -108,9 +108,9 @@ def test_a26_no_token_is_in_a_task_or_on_a_page(secured: LocalCluster, tmp_path:
 def test_a26_a_token_in_the_settings_is_refused_and_not_repeated(secured: LocalCluster, tmp_path: Path) -> None:
     """Who gives a token where the path of a file is wanted hears so, and no log has the token."""
     token = minted(secured)
-    with pytest.raises(ConfigError, match="a token itself was given") as told:
+    with pytest.raises(ConfigError, match="a token itself was given") as reported:
         conf(secured.endpoints, ca=secured.directory / "security" / "ca.pem", token_file=token)
-    assert token not in str(told.value)
+    assert token not in str(reported.value)
     asked = settings(secured, tmp_path, token) | {"spark.holdfast.security.tokenFile": token}
     with job("sums", asked, tmp_path) as running:
         with pytest.raises(AssertionError, match="is the path of a file"):
@@ -125,8 +125,8 @@ def test_tasks_outlive_their_tokens(tmp_path: Path) -> None:
     life = {"security": {"token_life": f"{LIFE_S}s"}}
     directory = {"spark.test.directory": str(tmp_path)}
     with local_cluster(1, 1, dir=tmp_path / "cluster", settings=life, secure=True) as ending:
-        told = settings(ending, tmp_path, minted(ending)) | directory
-        with job("outliving", told, tmp_path, EXECUTORS) as running:
+        reported = settings(ending, tmp_path, minted(ending)) | directory
+        with job("outliving", reported, tmp_path, EXECUTORS) as running:
             assert running.step() == "begun"
             running.go()
             for who in ("maps", "readers"):
@@ -143,7 +143,7 @@ def wait_for(ends: float) -> None:
 
 @pytest.mark.long
 @pytest.mark.parametrize("wrong", ["ca", "secret", "ended"])
-def test_refusals_are_told(secured: LocalCluster, tmp_path: Path, wrong: str) -> None:
+def test_refusals_are_reported(secured: LocalCluster, tmp_path: Path, wrong: str) -> None:
     """With another CA, a token of another secret or one that ended the job fails and says which, never the token."""
     ca, token = None, minted(secured)
     if wrong == "ca":

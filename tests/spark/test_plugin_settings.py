@@ -23,9 +23,9 @@ _SQL = r"spark\.sql\.adaptive\.localShuffleReader\.[A-Za-z0-9.]+|spark\.sql\.ada
 
 def ended(running: Job) -> str:
     """The log of a job that ended at its start."""
-    with pytest.raises(AssertionError) as told:
+    with pytest.raises(AssertionError) as reported:
         running.step()
-    return str(told.value)
+    return str(reported.value)
 
 
 @pytest.mark.long
@@ -60,7 +60,7 @@ def test_a25_what_cannot_be_honoured_is_said(cluster: LocalCluster, tmp_path: Pa
 def test_a25_every_setting_of_spark_has_its_line() -> None:
     """docs/spark.md says of every setting of shuffles that the installed Spark has whether it holds."""
     table = (ROOT / "docs" / "spark.md").read_text().split("## Spark's own settings")[1].split("\n## ")[0]
-    told = re.findall(r"`(spark\.[A-Za-z0-9.*]+)`", table)
+    reported = re.findall(r"`(spark\.[A-Za-z0-9.*]+)`", table)
     spark = installed_spark()
     pattern = re.compile(rf"spark\.(?:{_GROUPS})\.[A-Za-z0-9.]+|{_SQL}".encode())
     found: set[str] = set()
@@ -71,4 +71,4 @@ def test_a25_every_setting_of_spark_has_its_line() -> None:
                     if entry.endswith(".class"):
                         found |= {each.decode().rstrip(".") for each in pattern.findall(archive.read(entry))}
     assert len(found) > 60
-    assert [each for each in sorted(found) if not any(fnmatch.fnmatchcase(each, line) for line in told)] == []
+    assert [each for each in sorted(found) if not any(fnmatch.fnmatchcase(each, line) for line in reported)] == []

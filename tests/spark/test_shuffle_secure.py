@@ -60,7 +60,7 @@ def test_a26_python_tasks_have_a_token_that_nothing_shows(tmp_path: Path, how: s
         assert cluster.credentials is not None
         environ = {key: value for key, value in os.environ.items() if not key.startswith(("SPARK_", "PYSPARK_PIN"))}
         security = cluster.directory / "security"
-        told = {
+        reported = {
             "PYSPARK_PYTHON": sys.executable,
             "SPARK_LOCAL_IP": "127.0.0.1",
             "HOLDFAST_CA": str(security / "ca.pem"),
@@ -69,7 +69,7 @@ def test_a26_python_tasks_have_a_token_that_nothing_shows(tmp_path: Path, how: s
         with (tmp_path / "log").open("w") as log:
             done = subprocess.run(
                 [sys.executable, "-c", PROGRAM, how, cluster.endpoints, str(tmp_path)],
-                env={**environ, **told},
+                env={**environ, **reported},
                 stdout=subprocess.PIPE,
                 stderr=log,
                 text=True,

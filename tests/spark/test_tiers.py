@@ -21,7 +21,7 @@ from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import MIB
 from tests.conftest import Processes
-from tests.dfs.worlds import World, make_world, why_not
+from tests.dfs.worlds import World, make_world, skip_reason
 from tests.spark.test_plugin import Job, job
 from tests.support.spark_conf import conf
 from tests.support.tiers import Tiers, watched, within
@@ -39,7 +39,7 @@ MODULE = "plugin_memory_job"
 @pytest.fixture(params=["local", "s3"])
 def world(request: pytest.FixtureRequest, processes: Processes, tmp_path: Path) -> World:
     """A store: a folder, or an S3 server."""
-    if reason := why_not(request.param):
+    if reason := skip_reason(request.param):
         pytest.skip(reason)
     return make_world(request.param, processes, tmp_path)
 

@@ -128,8 +128,8 @@ class Jvm:
         except subprocess.TimeoutExpired as late:
             pytest.fail(f"{main} did not end within {seconds:g} s\n{_text(late.stdout)}\n{_text(late.stderr)}")
         if done.returncode:
-            told = f"{done.stdout[-_TAIL_CHARS:]}\n{done.stderr[-_TAIL_CHARS:]}"
-            pytest.fail(f"{main} ended with {done.returncode}\n{told}")
+            reported = f"{done.stdout[-_TAIL_CHARS:]}\n{done.stderr[-_TAIL_CHARS:]}"
+            pytest.fail(f"{main} ended with {done.returncode}\n{reported}")
         return done.stdout
 
     def command(self, main: str, *args: object, options: tuple[str, ...] = ()) -> list[str]:

@@ -106,7 +106,7 @@ class Preloaded:
         self._ours = ours
         self._answers = ours.makefile("rb")
         self._lock = threading.Lock()
-        self._told = threading.Condition()
+        self._reported = threading.Condition()
         self._starting: list[Forked] = []
         self._running: dict[int, Forked] = {}
         self._reader = threading.Thread(target=self._read, name="preloaded", daemon=True)
@@ -114,9 +114,9 @@ class Preloaded:
 
     def start(self, module: str, request: Mapping[str, Any]) -> Forked:
         """Fork a child that becomes that module."""
-        with self._lock, self._told:
+        with self._lock, self._reported:
             self._ours.sendall(json.dumps({"module": module, **request}).encode() + b"\n")
-            if not self._told.wait_for(lambda: self._starting, _START_SECONDS):
+            if not self._reported.wait_for(lambda: self._starting, _START_SECONDS):
                 raise AssertionError("the preloaded process does not answer")
             return self._starting.pop()
 
@@ -130,14 +130,14 @@ class Preloaded:
 
     def _read(self) -> None:
         for line in self._answers:
-            told = json.loads(line)
-            if "ended" in told:
-                self._running.pop(told["ended"]).ended(told["status"])
+            reported = json.loads(line)
+            if "ended" in reported:
+                self._running.pop(reported["ended"]).ended(reported["status"])
             else:
-                with self._told:
-                    child = self._running[told["started"]] = Forked(told["started"], told["args"])
+                with self._reported:
+                    child = self._running[reported["started"]] = Forked(reported["started"], reported["args"])
                     self._starting.append(child)
-                    self._told.notify_all()
+                    self._reported.notify_all()
 
 
 class Switch:

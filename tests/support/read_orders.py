@@ -54,7 +54,7 @@ class Case:
 
     def line(self) -> str:
         """The same for ReadOrderMain."""
-        told = {
+        reported = {
             "copies": _list(self.copies),
             "writable": _list(self.writable),
             "readonly": _list(self.read_only),
@@ -69,7 +69,7 @@ class Case:
             "failureExpire": self.failure_expire,
             "slowExpire": self.slow_expire,
         }
-        return " ".join(f"{name}={value}" for name, value in told.items())
+        return " ".join(f"{name}={value}" for name, value in reported.items())
 
 
 def _list(numbers: Sequence[int]) -> str:

@@ -333,8 +333,8 @@ class WorkerProcess:
         for address in _PLACES.values():
             master = await self._connect(address, Role.MASTER)
             for number in range(1, 9):
-                told = Registered(shuffle_of(number), list(_PLACES.items()))
-                await master.ask(FrameType.REGISTERED, told.encode())
+                reported = Registered(shuffle_of(number), list(_PLACES.items()))
+                await master.ask(FrameType.REGISTERED, reported.encode())
             await master.close()
 
     @contextlib.asynccontextmanager

@@ -71,13 +71,13 @@ class StoryChecks:
         if number in self.hurt:
             return
         root = self.world.roots[number]
-        told = f"{self.at}: directory {number} holds {held}, its books say {used}"
+        reported = f"{self.at}: directory {number} holds {held}, its books say {used}"
         segments = len(list((root / "log").iterdir()))
-        assert held - used <= FOOTERS_BYTES + segments * PAGE_BYTES, told
+        assert held - used <= FOOTERS_BYTES + segments * PAGE_BYTES, reported
         known = self.world.store._directories[number].shuffles()
         if not known & set(self.forgotten):  # else the files may be gone, and their records not
             files = sum(path.is_file() for path in root.rglob("*"))
-            assert used - held <= files * PAGE_BYTES, told
+            assert used - held <= files * PAGE_BYTES, reported
 
     def _check_books(self, found: dict[DataKey, list[int]]) -> None:
         """What the tiers plan with is what the indexes have, and those have what is there."""

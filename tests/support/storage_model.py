@@ -37,7 +37,7 @@ class ModelEpoch:
     key: EpochKey
     ack: Ack
     #: with their checksums: acknowledged, and sent but not acknowledged
-    told: dict[Name, int] = field(default_factory=dict)
+    acked: dict[Name, int] = field(default_factory=dict)
     maybe: dict[Name, int] = field(default_factory=dict)
     #: number of its directory, in the start that opened it
     directory: int = -1
@@ -108,6 +108,6 @@ def shorten(steps: list[Step], fails: Callable[[list[Step]], bool], tries: int =
     return steps
 
 
-def must(condition: object, why: str) -> None:
+def must(condition: object, reason: str) -> None:
     """Assert, also where an error is being handled."""
-    assert condition, why
+    assert condition, reason

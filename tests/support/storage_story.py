@@ -155,17 +155,17 @@ class Story(StoryChecks):
             epoch.maybe[writer.map, 0, made.number] = int.from_bytes(made.data[24:28], "little")
             epochs.append(epoch)
 
-        def told(statuses: dict[int, int]) -> None:
+        def acked(statuses: dict[int, int]) -> None:
             for index, made in enumerate(batches):
                 status = statuses.get(index, Status.OK)
                 self.counts[f"pushed {Status(status).name}"] += 1
                 name = writer.map, 0, made.number
                 if status in (Status.OK, Status.SOFT_SPLIT):
-                    epochs[index].told[name] = epochs[index].maybe.pop(name)
+                    epochs[index].acked[name] = epochs[index].maybe.pop(name)
                 else:
                     shuffle.newest[made.partition] = max(shuffle.newest[made.partition], made.epoch + 1)
 
-        self.world.push(writer, batches, shuffle.ack, told)
+        self.world.push(writer, batches, shuffle.ack, acked)
         self._note_places(shuffle)
 
     def _note_places(self, shuffle: ModelShuffle) -> None:
@@ -326,12 +326,12 @@ class Story(StoryChecks):
             assert answer == epoch.answer, f"{self.at}: {epoch.key} was answered {epoch.answer}, now {answer}"
             return
         if answer.status is Status.OK:
-            least, most = len(epoch.told), len(epoch.told) + len(epoch.maybe)
+            least, most = len(epoch.acked), len(epoch.acked) + len(epoch.maybe)
             assert least <= answer.batches <= most, f"{self.at}: {epoch.key} has {answer}, {least} were acknowledged"
             epoch.answer = answer
         elif answer.status is Status.UNKNOWN_FILE:
-            fair = not epoch.told or (epoch.excuse and self.lost_index)
-            assert fair, f"{self.at}: {epoch.key} is unknown, and {len(epoch.told)} were acknowledged"
+            fair = not epoch.acked or (epoch.excuse and self.lost_index)
+            assert fair, f"{self.at}: {epoch.key} is unknown, and {len(epoch.acked)} were acknowledged"
         else:
             assert epoch.excuse, f"{self.at}: {epoch.key} is {answer.status.name}, and nothing excuses that"
 
@@ -365,8 +365,11 @@ class Story(StoryChecks):
         self.counts["read away" if place.away else "read"] += 1
         found: dict[Name, int] = {(one.map, one.attempt, int(one.number)): one.crc for one in batches}
         assert len(found) == len(batches), f"{self.at}: {epoch.key} has batches twice"
-        lost, more = epoch.told.items() - found.items(), found.items() - epoch.told.items() - epoch.maybe.items()
-        assert not lost, f"{self.at}: {epoch.key} lost {len(lost)} of {len(epoch.told)} batches at {place.path}"
+        lost, more = (
+            epoch.acked.items() - found.items(),
+            found.items() - epoch.acked.items() - epoch.maybe.items(),
+        )
+        assert not lost, f"{self.at}: {epoch.key} lost {len(lost)} of {len(epoch.acked)} batches at {place.path}"
         assert not more, f"{self.at}: {epoch.key} has {len(more)} batches that nobody sent"
         assert epoch.answer is not None
         assert len(found) == epoch.answer.batches

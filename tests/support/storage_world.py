@@ -153,8 +153,10 @@ class StoryWorld:
 
     # pushing
 
-    def push(self, writer: Writer, batches: Sequence[Made], ack: Ack, told: Callable[[dict[int, int]], None]) -> None:
-        """Push; `told` hears the statuses by index when they are answered: at level MEMORY before the writing."""
+    def push(
+        self, writer: Writer, batches: Sequence[Made], ack: Ack, on_acks: Callable[[dict[int, int]], None]
+    ) -> None:
+        """Push; `on_acks` hears the statuses by index when they are answered: at level MEMORY before the writing."""
         meta, body = writer.push(batches, self.store.incarnation, ack)
         request = Push.decode(meta)
         self._until_look -= len(body)
@@ -170,7 +172,7 @@ class StoryWorld:
         when = self.pending.when(push, slow=False)
         at_once = when is When.PROMISED
         if at_once:
-            told(dict(self.pending.answer(push)))
+            on_acks(dict(self.pending.answer(push)))
         failures = self.store.reduce.append(push.decision, rows, memoryview(body))
         self.pending.written(push, failures, self.store.reduce.flush(push.decision.marked))
         if at_once:
@@ -179,7 +181,7 @@ class StoryWorld:
             self._sync(push, steps.directories)
         self.core.check()
         if not at_once:
-            told(dict(self.pending.answer(push)))
+            on_acks(dict(self.pending.answer(push)))
 
     def _open(self, push: PendingPush) -> None:
         for state in push.decision.opened:

@@ -115,10 +115,14 @@ def test_refusals_say_where_and_what(text, expected):
     assert expected in refusal(text)
 
 
-def test_all_problems_are_told_at_once():
+def test_all_problems_are_reported_at_once():
     """One run names every mistake, in the order of the lines, so that a file is mended in one go."""
-    told = refusal('[worker]\nnane = "a"\n[[worker.directories]]\npath="/a"\n[[worker.directories]]\npaht="/b"\n')
-    assert [line.partition(":")[0] for line in told.splitlines()] == ["h.toml line 2", "h.toml line 5", "h.toml line 6"]
+    text = refusal('[worker]\nnane = "a"\n[[worker.directories]]\npath="/a"\n[[worker.directories]]\npaht="/b"\n')
+    assert [line.partition(":")[0] for line in text.splitlines()] == [
+        "h.toml line 2",
+        "h.toml line 5",
+        "h.toml line 6",
+    ]
 
 
 def test_environment_wins_over_the_file():

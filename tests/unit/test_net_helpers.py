@@ -120,7 +120,7 @@ def test_too_many_ports_are_refused():
 def record(caplog):
     """A record with facts of several types, as it is made where something is logged."""
     log.log_event(
-        LogEvent.FILE_SOURCE_LEFT, file=7, path=Path("data"), why="torn\ntail of it", trace=ValueError("torn\ntail")
+        LogEvent.FILE_SOURCE_LEFT, file=7, path=Path("data"), reason="torn\ntail of it", trace=ValueError("torn\ntail")
     )
     (made,) = caplog.records
     made.created = 0.25
@@ -133,7 +133,7 @@ def test_text_line_has_moment_level_name_facts_and_sentence(record):
     sentence = LogEvent.FILE_SOURCE_LEFT.sentence
     assert (
         line
-        == rf'1970-01-01T00:00:00.250Z WARNING file.source_left file=7 path=data why="torn\ntail of it" — {sentence}'
+        == rf'1970-01-01T00:00:00.250Z WARNING file.source_left file=7 path=data reason="torn\ntail of it" — {sentence}'
     )
     assert trace[0] == "  ValueError: torn"
     record.exc_info = None
@@ -153,13 +153,13 @@ def test_json_line_is_one_object(record):
         "message": LogEvent.FILE_SOURCE_LEFT.sentence,
         "file": 7,
         "path": "data",
-        "why": "torn\ntail of it",
+        "reason": "torn\ntail of it",
     }
 
 
 def test_without_a_set_up_the_message_is_the_line(record):
     """A program that uses the client and logs as it likes has name, facts and sentence in its messages."""
-    assert record.getMessage().startswith("file.source_left file=7 path=data why=")
+    assert record.getMessage().startswith("file.source_left file=7 path=data reason=")
     assert (record.name, record.filename) == ("holdfast", Path(__file__).name)
 
 

@@ -51,12 +51,12 @@ def test_it_hears_a_life(manager: Manager) -> None:
     server.state("serves")
     server.state("two\nlines")
     server.stopping()
-    told = ["READY=1", "STATUS=serves", "WATCHDOG=1", "STATUS=two lines", "STOPPING=1", "STATUS=ends"]
-    assert manager.lines() == told
+    reported = ["READY=1", "STATUS=serves", "WATCHDOG=1", "STATUS=two lines", "STOPPING=1", "STATUS=ends"]
+    assert manager.lines() == reported
 
 
 @pytest.mark.parametrize(
-    ("told", "patience"),
+    ("reported", "patience"),
     [
         ({"WATCHDOG_USEC": "1500000"}, 1.5),
         ({"WATCHDOG_USEC": "1500000", "WATCHDOG_PID": str(PID)}, 1.5),
@@ -65,9 +65,9 @@ def test_it_hears_a_life(manager: Manager) -> None:
         ({}, 0.0),
     ],
 )
-def test_the_watchdog_is_that_of_this_process(manager: Manager, told: dict[str, str], patience: float) -> None:
+def test_the_watchdog_is_that_of_this_process(manager: Manager, reported: dict[str, str], patience: float) -> None:
     """Patience meant for another process, or unreadable, is none."""
-    assert notifier(manager, **told).patience == patience
+    assert notifier(manager, **reported).patience == patience
 
 
 def test_only_what_turns_is_fed(manager: Manager) -> None:

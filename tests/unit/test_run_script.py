@@ -98,8 +98,8 @@ def test_java_home_is_honoured(machine, python):
     machine.install("java", JAVA.format("17"))
     assert "there is no bin/java in it" in sentence(machine.run("tests", PYTHON=python, JAVA_HOME="/nowhere"))
     machine.install("old/bin/java", JAVA.format("11"))
-    told = sentence(machine.run("tests", PYTHON=python, JAVA_HOME=str(machine.path / "old")))
-    assert f"{machine.path}/old/bin/java is Java 11" in told
+    reported = sentence(machine.run("tests", PYTHON=python, JAVA_HOME=str(machine.path / "old")))
+    assert f"{machine.path}/old/bin/java is Java 11" in reported
 
 
 def test_unknown_command_and_help(machine):

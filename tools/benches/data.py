@@ -57,7 +57,7 @@ _BATCH_BYTES = 256 * KIB
 _BATCHES_PER_PARTITION = 4  # a region of 64 MiB
 _FRAME_BYTES = 4 * MIB
 _FILES_PER_CLIENT = 8  # in all 1 GiB
-_READS = 2
+_READ_ROUNDS = 2
 _CREDIT_BYTES = 32 * MIB
 _SECONDS_MAX = 300.0  # a client that takes longer hangs
 _RANGE = 8  # partitions read at a time: what a reduce task of a coalesced stage asks for
@@ -81,7 +81,7 @@ def data(cluster: LocalCluster) -> list[Figure]:
     context = multiprocessing.get_context("spawn")
     figures = []
     with ProcessPoolExecutor(_CLIENTS, mp_context=context) as pool:
-        plans = [("write", _write, 0.7, 1), ("read", _read, 1.5, _READS)]
+        plans = [("write", _write, 0.7, 1), ("read", _read, 1.5, _READ_ROUNDS)]
         for name, action, limit, times in plans:
             begin = time.time() + 3.0  # when every process has made its batches
             loads = [_Load(worker.address, cluster_id, shuffle, number, begin) for number in range(_CLIENTS)]
@@ -182,7 +182,7 @@ async def _read_files(load: _Load) -> int:
     client = await _connect(load)
     await asyncio.sleep(max(0.0, load.begin - time.time()))
     total = 0
-    for _ in range(_READS):
+    for _ in range(_READ_ROUNDS):
         for begin in range(0, _PARTITIONS, _RANGE):
             total += await _read_range(client, load, begin)
     client.close()

@@ -306,16 +306,16 @@ def _clock(sent: float, got: float, clock_ms: int) -> Clock | None:
 async def _silent(ports: Mapping[str, str]) -> tuple[SilentPort, ...]:
     found = []
     for what, address in ports.items():
-        why, refused = await _reach(address) if address else ("", False)
-        if why:
-            found.append(SilentPort(what, why, refused))
+        reason, refused = await _reach(address) if address else ("", False)
+        if reason:
+            found.append(SilentPort(what, reason, refused))
     return tuple(found)
 
 
-async def _unanswered(what: str, address: str, why: str) -> SilentPort:
+async def _unanswered(what: str, address: str, reason: str) -> SilentPort:
     """A port that gave no answer; whether anything listens is asked now."""
     _, refused = await _reach(address)
-    return SilentPort(what, why or f"{address} does not answer", refused)
+    return SilentPort(what, reason or f"{address} does not answer", refused)
 
 
 async def _reach(address: str) -> tuple[str, bool]:

@@ -123,13 +123,13 @@ def gather_ports(config: Config, file: Path | None = None) -> tuple[list[PortFac
         )
         own_pid = pids.get(http, 0) if ours else 0
         pid = pid or own_pid or None
-        for setting, bind, port, state, told in states:
+        for setting, bind, port, state, holder in states:
             found: PortState = state
             if state == "held" and ours and pids.get(port, 0) in (own_pid, 0):
                 found = "ours"
             elif state == "held" and pids.get(port):
-                told = _described(pids[port])
-            facts.append(PortFact(setting=setting, address=f"{bind}:{port}", port=port, state=found, told=told))
+                holder = _described(pids[port])
+            facts.append(PortFact(setting=setting, address=f"{bind}:{port}", port=port, state=found, holder=holder))
     return facts, pid
 
 

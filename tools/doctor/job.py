@@ -35,7 +35,7 @@ def _ca(path: str) -> tuple[str, dict[str, Any]]:
         ca_pem = read_small_text(path, "the CA")
         context = calling_context(ca_pem)
     except ConfigError as error:
-        return "", {"ca_error": _why(path, error)}
+        return "", {"ca_error": _reason(path, error)}
     ends = [ssl.cert_time_to_seconds(str(each["notAfter"])) for each in context.get_ca_certs()]
     return ca_pem, {"ca_ends_s": float(max(ends, default=0))}
 
@@ -46,7 +46,7 @@ def _token(path: str) -> tuple[str, dict[str, Any]]:
     try:
         text = read_small_text(path, "the token").strip()
     except ConfigError as error:
-        return "", {"token_error": _why(path, error)}
+        return "", {"token_error": _reason(path, error)}
     kind = bearer_of(text)[0]
     if kind not in list(TokenKind):
         return "", {"token_error": f"{path} holds no token"}
@@ -58,7 +58,7 @@ def _token(path: str) -> tuple[str, dict[str, Any]]:
     }
 
 
-def _why(path: str, error: ConfigError) -> str:
+def _reason(path: str, error: ConfigError) -> str:
     """In words that say at once whether the file or a permission is missing, and for whom."""
     if isinstance(error.__cause__, FileNotFoundError):
         return f"there is no file {path}"

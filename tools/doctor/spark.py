@@ -112,8 +112,8 @@ def _java(environ: Mapping[str, str]) -> tuple[str, int]:
         done = subprocess.run([command, "-version"], check=False, capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired):
         return command, 0
-    told = re.search(r'version "(?:1\.)?(\d+)', done.stdout + done.stderr)
-    return command, int(told[1]) if told else 0
+    version = re.search(r'version "(?:1\.)?(\d+)', done.stdout + done.stderr)
+    return command, int(version[1]) if version else 0
 
 
 def _python(command: str, setting: str) -> PythonFact:
@@ -127,5 +127,5 @@ def _python(command: str, setting: str) -> PythonFact:
     words = done.stdout.split()
     if len(words) == 2:
         return PythonFact(command=command, setting=setting, version=words[0], has_holdfast=words[1] == "True")
-    told = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
-    return PythonFact(command=command, setting=setting, error=told)
+    version = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    return PythonFact(command=command, setting=setting, error=version)

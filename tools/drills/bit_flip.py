@@ -22,7 +22,7 @@ from holdfast.common.errors import DataError, HoldfastError
 from holdfast.tools.drills.push import MAPS, PARTITIONS, Contents, records_of
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, told_nothing
+from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.report import Report
 
 GROUND = Ground(masters=1, workers=2)
@@ -39,7 +39,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     with Session(cluster.endpoints, app="drill bit-flip") as session:
         for _ in range(report.rounds):
-            async with told_nothing(report):
+            async with no_client_error(report):
                 await _round(cluster, session, report, rng)
             report.done += 1
             step(f"{report.counts['partitions refused by name']} refused, {report.failed} broken promises")
@@ -129,8 +129,8 @@ def _judge(
         try:
             found = read(one)
         except DataError as error:
-            told = f"shuffle {named}" in str(error) and f"partition {partition}" in str(error)
-            report.check("an error names what is damaged", told, f"an error that does not say where: {error}")
+            named_there = f"shuffle {named}" in str(error) and f"partition {partition}" in str(error)
+            report.check("an error names what is damaged", named_there, f"an error that does not say where: {error}")
             wrong = f"{named} partition {partition} has two copies, of which one was not touched: {error}"
             if copies == 2:
                 report.check("with two copies every read is right", False, wrong)

@@ -92,10 +92,10 @@ def run_all(
     seed: int,
     directory: Path | None,
     only: Sequence[str],
-    told: Callable[[list[Report]], None] = lambda _: None,
+    on_reports: Callable[[list[Report]], None] = lambda _: None,
 ) -> list[Report]:
-    """Run every drill, or those named, `times` times in turn, each with another seed; `told` hears of all so far after
-    each of them. Raises ConfigError."""
+    """Run every drill, or those named, `times` times in turn, each with another seed; `on_reports` gets what
+    there is after each of them. Raises ConfigError."""
     names = [name for name in CATALOGUE if not only or name in only or name.partition(" ")[0] in only]
     if strange := [each for each in only if not any(each in (name, name.partition(" ")[0]) for name in CATALOGUE)]:
         raise ConfigError(f"there is no drill {strange[0]!r} here: the names are {', '.join(CATALOGUE)}")
@@ -105,7 +105,7 @@ def run_all(
         for name in names:
             place = directory / f"{turn + 1}-{name.replace(' ', '')}" if directory is not None else None
             reports.append(run_short(name, seeds.getrandbits(32), place))
-            told(reports)
+            on_reports(reports)
     return reports
 
 

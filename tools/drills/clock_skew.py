@@ -21,7 +21,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, told_nothing
+from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.report import Report
 
 LEASE_SECONDS, GRACE_SECONDS = 2.0, 1.0
@@ -64,7 +64,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
             await job.push(0.0)
             await asyncio.to_thread(job.commit)
             for _ in range(report.rounds):
-                async with told_nothing(report):
+                async with no_client_error(report):
                     await _round(cluster, control, report, rng, session, job)
                 report.done += 1
                 step(f"{report.failed} broken promises")
@@ -92,8 +92,8 @@ async def _look(control: ControlClient, report: Report, session: Session) -> Non
     """What the living driver has is there, and so are the workers, which beat all the time."""
     listed = await control.call("Admin/ListShuffles", pb.ListShufflesRequest(instance=session.instance))
     states = [each.state for each in listed.shuffles]
-    told = f"the shuffle of a driver that renews its lease is {states[0] if states else 'not listed'}"
-    report.check("no lease ends early", states == ["committed"], told)
+    text = f"the shuffle of a driver that renews its lease is {states[0] if states else 'not listed'}"
+    report.check("no lease ends early", states == ["committed"], text)
     workers = await control.call("Admin/ListWorkers", pb.ListWorkersRequest())
     lost = [each.name for each in workers.workers if each.state == "lost"]
     report.check("no worker that beats is lost", not lost, f"{', '.join(lost)} beats, and is called lost")

@@ -21,7 +21,7 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.tools.drills.push import MAPS
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, told_nothing
+from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.report import Report
 
 #: MiB that each disk holds.
@@ -55,7 +55,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     with Session(cluster.endpoints, app="drill disk-full", no_room_grace=_NO_ROOM_GRACE_SECONDS) as session:
         for _ in range(report.rounds):
-            async with told_nothing(report):
+            async with no_client_error(report):
                 await _round(cluster, session, report, rng)
             if report.done + 1 < report.rounds:
                 await servers.kill(cluster.workers, report)
@@ -93,13 +93,13 @@ async def _too_much(session: Session, report: Report, rng: random.Random) -> Non
     job = await asyncio.to_thread(_job, session, report, rng.getrandbits(32), _TOO_MUCH_MIB, 1)
     pushes = [asyncio.to_thread(job.push_map, map_id, 0.0, map_id) for map_id in range(MAPS)]
     refused = 0
-    for told in await asyncio.gather(*pushes, return_exceptions=True):
-        if isinstance(told, NoRoomError):
+    for outcome in await asyncio.gather(*pushes, return_exceptions=True):
+        if isinstance(outcome, NoRoomError):
             refused += 1
-            named = "MiB" in str(told) and any(name in str(told) for name in DISKS)
-            report.check("the limit that was met is named", named, f"without worker or limit: {told}")
-        elif isinstance(told, BaseException):
-            raise told
+            named = "MiB" in str(outcome) and any(name in str(outcome) for name in DISKS)
+            report.check("the limit that was met is named", named, f"without worker or limit: {outcome}")
+        elif isinstance(outcome, BaseException):
+            raise outcome
     report.counts["maps without room"] += refused
     report.check("somebody is told that there is no room", refused > 0, f"{_TOO_MUCH_MIB} MiB found room")
     await asyncio.to_thread(job.shuffle.unregister)
@@ -112,8 +112,8 @@ def _job(session: Session, report: Report, seed: int, mib: int, copies: int) -> 
 
 def _full(worker: Server) -> bool:
     """Whether it took nothing more, or has no room for anything."""
-    told = worker_status(worker.http, 5.0)
-    return any(each["full"] or each["free_bytes"] < 2 * MIB for each in told["directories"])
+    outcome = worker_status(worker.http, 5.0)
+    return any(each["full"] or each["free_bytes"] < 2 * MIB for each in outcome["directories"])
 
 
 async def _registered(cluster: LocalCluster, report: Report) -> None:

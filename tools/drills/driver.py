@@ -30,7 +30,7 @@ from holdfast.common.system import process
 from holdfast.tools.drills.push import MAPS, PARTITIONS
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support.driver_process import PUSH_SECONDS
-from holdfast.tools.drills.support.jobs import Job, check_contents, read_of, told_nothing, wanted_of
+from holdfast.tools.drills.support.jobs import Job, check_contents, no_client_error, read_of, wanted_of
 from holdfast.tools.drills.support.report import DrillError, Report
 
 #: The lease of the drivers: some renewals fit into it, and a round does not wait long for its end.
@@ -72,7 +72,7 @@ async def drill(
             driver = await _run_and_kill(cluster, app, report, rng, launcher)
             drivers.append(driver)
             if number % 2 == 0:
-                async with told_nothing(report):
+                async with no_client_error(report):
                     await _go_on(cluster, driver, report, rng)
                     report.counts["drivers that another one followed"] += 1
             else:

@@ -29,7 +29,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills import leader
 from holdfast.tools.drills.running import Drill, Ground
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, told_nothing
+from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.network import CLIENT, ProxiedNetwork
 from holdfast.tools.drills.support.report import Report
 
@@ -74,7 +74,7 @@ async def drill(
         with Session(cluster.endpoints, app="drill partition") as session:
             for number in range(report.rounds):
                 one = _Round(cluster, network, commands, report, rng)
-                async with told_nothing(report):
+                async with no_client_error(report):
                     await one.run(session, cuts[number % len(cuts)])
                 await one.end()
                 report.done += 1

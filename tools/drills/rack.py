@@ -18,7 +18,7 @@ from holdfast.client.session import Session
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, told_nothing
+from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.report import DrillError, Report
 
 WORKERS = 4
@@ -43,7 +43,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
         for _ in range(report.rounds):
             rack = rng.choice(sorted(racks))
             try:
-                async with told_nothing(report):
+                async with no_client_error(report):
                     await _round(session, racks[rack], report, rng)
                     await asyncio.to_thread(before.check_read)
             finally:

@@ -197,8 +197,8 @@ async def restart(worker: Server, report: Report) -> None:
     if status is not None:  # of one elsewhere nobody knows
         report.check("workers end by themselves", status == 0, f"{worker.name} ended with {status}")
     if told := worker.log_tail():
-        why = _why(told)
-        report.check("workers end when that is safe", _SAFE in why, f"{worker.name} ended otherwise: {why}")
+        reason = _end_reason(told)
+        report.check("workers end when that is safe", _SAFE in reason, f"{worker.name} ended otherwise: {reason}")
     began = time.monotonic()
     await servers.start([worker])
     with report.until("the masters do not accept the worker"):
@@ -207,7 +207,7 @@ async def restart(worker: Server, report: Report) -> None:
     report.counts["restarts"] += 1
 
 
-def _why(log: str) -> str:
+def _end_reason(log: str) -> str:
     """The last line in which a worker says why it ends."""
     with suppress(StopIteration):
         return next(line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)

@@ -8,7 +8,7 @@ from functools import reduce
 from typing import NamedTuple
 
 from holdfast.common.ids import Instance, ShuffleKey
-from holdfast.common.limits import APPLICATIONS_TOLD_MAX, SHUFFLES_TOLD_MAX
+from holdfast.common.limits import APPLICATIONS_REPORTED_MAX, SHUFFLES_REPORTED_MAX
 from holdfast.common.sizes import UsageTotals
 
 
@@ -23,8 +23,8 @@ class ApplicationUsage(NamedTuple):
 def by_application(
     found: Iterable[tuple[ShuffleKey, UsageTotals]],
     *,
-    applications_max: int = APPLICATIONS_TOLD_MAX,
-    shuffles_max: int = SHUFFLES_TOLD_MAX,
+    applications_max: int = APPLICATIONS_REPORTED_MAX,
+    shuffles_max: int = SHUFFLES_REPORTED_MAX,
 ) -> list[ApplicationUsage]:
     """Add up what was found, a shuffle may come several times; return the largest applications, largest first."""
     applications: dict[Instance, dict[int, UsageTotals]] = {}

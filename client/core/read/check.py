@@ -92,5 +92,5 @@ def writes_to(winner: MapWinner, begin: PartitionId, end: PartitionId) -> bool:
     """Return whether the map wrote anything for the partitions [begin, end)."""
     if end - begin == 1:
         return winner.has(begin)
-    bits = int.from_bytes(winner.partitions[begin >> 3 : (end + 7) >> 3], "little") >> (begin & 7)
-    return bits & ((1 << (end - begin)) - 1) != 0
+    bitmap = int.from_bytes(winner.partitions[begin >> 3 : (end + 7) >> 3], "little") >> (begin & 7)
+    return bitmap & ((1 << (end - begin)) - 1) != 0

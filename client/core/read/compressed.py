@@ -79,6 +79,6 @@ def _xxh32(ten: bytes) -> int:
     return value ^ value >> 16
 
 
-def _turned(value: int, bits: int) -> int:
+def _turned(value: int, count: int) -> int:
     value &= _MASK
-    return (value << bits | value >> 32 - bits) & _MASK
+    return (value << count | value >> 32 - count) & _MASK

@@ -270,7 +270,7 @@ class MapWrite:
         if state.phase != Phase.WRITING:
             return []
         effects: list[Effect] = []
-        while state.next < len(self._sizes) and self._room(state, self._sizes[state.next]):
+        while state.next < len(self._sizes) and self._fits(state, self._sizes[state.next]):
             size = self._sizes[state.next]
             state.unacked[state.next] = size
             state.unacked_bytes += size
@@ -282,7 +282,7 @@ class MapWrite:
             effects.append(self._seal(copy))
         return effects
 
-    def _room(self, state: _Copy, size: int) -> bool:
+    def _fits(self, state: _Copy, size: int) -> bool:
         if not state.unacked:
             return True
         return len(state.unacked) < self._window_frames and state.unacked_bytes + size <= self._window_bytes

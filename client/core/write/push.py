@@ -45,7 +45,7 @@ DAMAGES_MAX = 3
 
 @dataclass(frozen=True, slots=True)
 class Ask:
-    """Ask for room for a push; answer with `room` or `unreachable`."""
+    """Ask for room for a push; answer with `granted` or `unreachable`."""
 
     worker: WorkerId
     least: int
@@ -178,7 +178,7 @@ class PushSession:
             return [AllKept()]
         return self._advance()
 
-    def room(self, worker: WorkerId, size: int) -> list[Effect]:
+    def granted(self, worker: WorkerId, size: int) -> list[Effect]:
         """The worker has room for `size` bytes."""
         state = self._workers[worker]
         self._asked(state, 0)
@@ -270,12 +270,12 @@ class PushSession:
         self,
         locations: Sequence[tuple[PartitionId, Location]],
         incarnations: Mapping[WorkerId, Incarnation],
-        room: str = "",
+        limits_met: str = "",
     ) -> list[Effect]:
         """The masters name the places of now, and where no worker has room which limits were met."""
         for partition, location in locations:
             self._locations.learn(partition, location, incarnations)
-        self._revivals.answered(room)
+        self._revivals.answered(limits_met)
         return [] if self.over else self._advance()
 
     def revive_failed(self, error: HoldfastError) -> list[Effect]:
@@ -300,17 +300,17 @@ class PushSession:
 
     def waits_for(self) -> str:
         """What the batches that are not kept wait for, for people."""
-        told = []
+        parts = []
         for worker, state in self._workers.items():
             batches = sum(len(queue.batches) for queue in state.queues.values())
             if batches or state.window.unanswered:
-                why = " for room" if state.asked else " for the end of a pause" if state.paused else ""
+                reason = " for room" if state.asked else " for the end of a pause" if state.paused else ""
                 unanswered = state.window.unanswered
-                told.append(f"worker {worker} has not answered {unanswered} bytes, {batches} batches wait{why}")
+                parts.append(f"worker {worker} has not answered {unanswered} bytes, {batches} batches wait{reason}")
         if self._revivals.waiting:
             waiting = len(self._revivals.parked)
-            told.append(f"{waiting} partitions wait for another place ({self._revivals.cause})")
-        return "; ".join(told)
+            parts.append(f"{waiting} partitions wait for another place ({self._revivals.cause})")
+        return "; ".join(parts)
 
     def aborted(self) -> None:
         """The caller gives the attempt up. What was pushed is a loser's, and readers drop it."""
@@ -371,7 +371,7 @@ class PushSession:
         due = self._finishing or queue.size >= FRAME_BYTES_MIN or self._queued_bytes >= self._press_bytes
         return queue if due else None
 
-    def _compose(self, queue: _Queue, room: int) -> Send | None:
+    def _compose(self, queue: _Queue, limits_met: int) -> Send | None:
         """Make the next frame of a queue; batches whose partition has another place by now are put in line there."""
         places = self._locations.places
         entries: list[PushEntry] = []
@@ -382,7 +382,7 @@ class PushSession:
             partition, number, length = self._batches[batch]
             place = places[partition]
             stays = place.destination is queue.destination and partition not in self._revivals.parked
-            if stays and size + length > room:
+            if stays and size + length > limits_met:
                 break
             queue.batches.popleft()
             queue.size -= length

@@ -58,7 +58,7 @@ class Revivals:
         #: what the Revive under way names that cannot go anywhere
         self._asking: list[PartitionId] = []
         #: which limits were met where no worker has room, "" while some has
-        self._room = ""
+        self._limits_met = ""
         #: partitions that waited for room since the last accepted batch of one of them, how often, and how long in all
         self._starved: set[PartitionId] = set()
         self._starvations = 0
@@ -110,8 +110,8 @@ class Revivals:
         for places that break or cannot be reached. `where` begins the sentence."""
         waits = self._asked or self._pausing
         if self._hungry and self._starved_ns >= self._grace_ns and not waits:
-            why = self._room or f"{self.cause}. See `holdfast workers`."
-            waited = f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {why}"
+            reason = self._limits_met or f"{self.cause}. See `holdfast workers`."
+            waited = f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {reason}"
             return NoRoomError(f"{where}: {waited} (NO_ROOM; how long is waited: no_room_grace of the session)")
         rounds, partition = max(((self._rounds.get(each, 0), each) for each in self._refused), default=(0, None))
         if partition is None or rounds < self._revives_max or self._asked:
@@ -155,15 +155,15 @@ class Revivals:
         self._asked = True
         return AskRevive(rows, self._unusable(unreachable))
 
-    def answered(self, room: str = "") -> None:
-        """The Revive is answered, whatever the answer is; `room` says which limits were met where no worker has room.
+    def answered(self, limits_met: str = "") -> None:
+        """The Revive is answered, whatever the answer is; `limits_met` names them where no worker has room.
 
         Places that it names are learnt before.
         """
         self._asked = False
-        self._room = room
+        self._limits_met = limits_met
         self._starvations += self._hungry
-        for partition in self._asking if room else ():
+        for partition in self._asking if limits_met else ():
             refused = self._refused.get(partition)
             if refused is not None and self._places[partition].epoch <= refused[0]:
                 self._starve(partition)
@@ -171,7 +171,7 @@ class Revivals:
     @property
     def _hungry(self) -> bool:
         """Whether some partition waits for room."""
-        return bool(self._crowded) or bool(self._room and self._refused)
+        return bool(self._crowded) or bool(self._limits_met and self._refused)
 
     def _starve(self, partition: PartitionId) -> None:
         """What keeps the partition waiting is want of room, and no place that breaks."""

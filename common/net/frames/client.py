@@ -86,7 +86,7 @@ class FrameClient(FrameConnection):
         super().__init__(pool, tls)
         self._inflight_max = inflight_max
         self._answers: dict[int, asyncio.Future[Reply]] = {}
-        self._room: deque[asyncio.Future[None]] = deque()
+        self._line: deque[asyncio.Future[None]] = deque()
         self._next_id = 1
         self._look: asyncio.TimerHandle | None = None
         #: sinks of open streams by the request id of their STREAM_OPEN
@@ -137,7 +137,7 @@ class FrameClient(FrameConnection):
     @property
     def idle(self) -> bool:
         """Whether nobody waits for anything from here."""
-        return not self._answers and not self.sinks and not self._room
+        return not self._answers and not self.sinks and not self._line
 
     # Requests.
 
@@ -150,7 +150,7 @@ class FrameClient(FrameConnection):
 
         `body` is not copied: it must not change before the future is done.
         """
-        await self._wait_for_room()
+        await self._wait_for_turn()
         _, future = self._start_now(frame_type, meta, *body)
         return future
 
@@ -174,7 +174,7 @@ class FrameClient(FrameConnection):
         sink: StreamSink[Any],
         decode: Callable[[bytes], StreamOpened | ChunksOpened],
     ) -> ClientStream:
-        await self._wait_for_room()
+        await self._wait_for_turn()
         request_id, future = self._start_now(frame_type, meta)
         self.sinks[request_id] = sink
         try:
@@ -186,42 +186,42 @@ class FrameClient(FrameConnection):
 
     def _start_now(self, frame_type: FrameType, meta: bytes, *body: Buffer) -> tuple[int, asyncio.Future[Reply]]:
         if self.closed:
-            raise self._why()
+            raise self._failure()
         request_id = self._next_id
         self._next_id += 1
         try:
             self.send(frame_type, request_id, meta, *body)
         except BaseException:
-            self._make_room()  # nothing was sent, and nothing will be answered: the next one's turn
+            self._wake_next()  # nothing was sent, and nothing will be answered: the next one's turn
             raise
         future: asyncio.Future[Reply] = self._loop.create_future()
         self._answers[request_id] = future
         return request_id, future
 
-    async def _wait_for_room(self) -> None:
+    async def _wait_for_turn(self) -> None:
         while not self.closed and (len(self._answers) >= self._inflight_max or self.crowded):
             waiter: asyncio.Future[None] = self._loop.create_future()
-            self._room.append(waiter)
+            self._line.append(waiter)
             try:
                 await waiter
             except asyncio.CancelledError:
-                if waiter in self._room:
-                    self._room.remove(waiter)
-                self._make_room()  # the turn may have been ours already: it is the next one's
+                if waiter in self._line:
+                    self._line.remove(waiter)
+                self._wake_next()  # the turn may have been ours already: it is the next one's
                 raise
         if self.closed:
-            raise self._why()
+            raise self._failure()
 
-    def _make_room(self) -> None:
+    def _wake_next(self) -> None:
         """Wake those who may go on: as many as answers are missing to the bound."""
         free = self._inflight_max - len(self._answers)
-        while self._room and free > 0:
-            waiter = self._room.popleft()
+        while self._line and free > 0:
+            waiter = self._line.popleft()
             if not waiter.done():
                 waiter.set_result(None)
                 free -= 1
 
-    def _why(self) -> HoldfastError:
+    def _failure(self) -> HoldfastError:
         """A fresh exception of the same kind, so that tracebacks of several waiters do not mix."""
         error = self.error or RetryError("the connection is closed")
         if self._reader.greeted and isinstance(error, ProtocolError):
@@ -241,9 +241,9 @@ class FrameClient(FrameConnection):
         self._look = None
         if self.closed:
             return
-        why = self.why_too_slow(hurried=False)
-        if why is not None:
-            self.abort(RetryError(f"{self.peer}: {why}"))
+        reason = self.slow_reason(hurried=False)
+        if reason is not None:
+            self.abort(RetryError(f"{self.peer}: {reason}"))
         elif self._reader.inside_frame:
             self._look = self._loop.call_later(SWEEP_SECONDS, self._look_at_frame)
 
@@ -278,7 +278,7 @@ class FrameClient(FrameConnection):
                 future.set_result(Reply(meta))
             else:
                 future.set_exception(error_for(header.status, _text(meta)))
-        self._make_room()
+        self._wake_next()
 
     def _on_stream_data(self, frame: Frame) -> None:
         header = frame.header
@@ -311,7 +311,7 @@ class FrameClient(FrameConnection):
             frame.body.release()
 
     def _on_writable(self) -> None:
-        self._make_room()
+        self._wake_next()
 
     def _on_lost(self, error: HoldfastError) -> None:
         if self._look is not None:
@@ -320,13 +320,13 @@ class FrameClient(FrameConnection):
         sinks, self.sinks = self.sinks, {}
         for future in answers.values():
             if not future.done():
-                future.set_exception(self._why())
+                future.set_exception(self._failure())
                 future.exception()  # an owner that has gone away is no reason for a warning
         for sink in sinks.values():
-            sink.failed(self._why())
-        self._make_room()
-        while self._room:
-            waiter = self._room.popleft()
+            sink.failed(self._failure())
+        self._wake_next()
+        while self._line:
+            waiter = self._line.popleft()
             if not waiter.done():
                 waiter.set_result(None)
 

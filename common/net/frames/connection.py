@@ -282,7 +282,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _broken(self, error: OSError) -> None:
         """Sending failed: a frame may be cut, so the connection is of no more use."""
         if error.errno not in (errno.EPIPE, errno.ECONNRESET, errno.ECONNABORTED, errno.ETIMEDOUT):
-            log_event(LogEvent.CONNECTION_SEND_FAILED, peer=self.peer, why=error)
+            log_event(LogEvent.CONNECTION_SEND_FAILED, peer=self.peer, cause=error)
             first = self._queue[0] if self._queue else None
             if isinstance(first, FileRange) and first.failed is not None:
                 first.failed(error)
@@ -372,7 +372,7 @@ class FrameConnection(asyncio.BufferedProtocol):
     def _not_tls(self, error: HoldfastError) -> None:
         """What came is not what TLS says it should be: no frame can be sent any more, so there is no CLOSING."""
         assert self._out is not None
-        log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, why=error)
+        log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, cause=error)
         self.error = error.reworded(f"{self.peer}: {error}")
         if self._answers_only and isinstance(self._wire, TlsWire) and self._wire.first.startswith(MAGIC_BYTES):
             self._tell_plainly("TLS is needed here: the CA has to be given (HOLDFAST_CA), and a token")
@@ -427,15 +427,15 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Read again."""
         self._resume(HELD)
 
-    def _pause(self, why: int) -> None:
+    def _pause(self, cause: int) -> None:
         if not self._paused and self._transport is not None and not self._transport.is_closing():
             self._transport.pause_reading()
             self.pauses += 1
-        self._paused |= why
+        self._paused |= cause
 
-    def _resume(self, why: int) -> None:
-        if self._paused & why:
-            self._paused &= ~why
+    def _resume(self, cause: int) -> None:
+        if self._paused & cause:
+            self._paused &= ~cause
             if not self._paused and self._transport is not None and not self._transport.is_closing():
                 self._transport.resume_reading()
                 if self._wire.holds:
@@ -446,7 +446,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """A frame was begun and is not complete, and it is the peer who lets us wait."""
         return not self._paused and self._reader.inside_frame
 
-    def why_too_slow(self, hurried: bool) -> str | None:
+    def slow_reason(self, hurried: bool) -> str | None:
         """What is wrong with how its frame comes, by what came since this was last asked, SWEEP_SECONDS ago.
 
         A header and its meta section are small and have to be here in that time, whatever trickles in: a damaged length
@@ -475,7 +475,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """Tell the peer why in a CLOSING frame, send what is queued, then close."""
         if self._closing or self._out is None:
             return
-        log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, why=error)
+        log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, cause=error)
         self.send(FrameType.CLOSING, 0, Closing(str(error)).encode(), status=error.status)
         self.error = error
         self._begin_closing()

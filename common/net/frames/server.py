@@ -205,9 +205,9 @@ class FrameServer:
         """Close connections that stopped in the middle of a frame since the last sweep, or came too slowly."""
         hurried = self.pool.waiting > 0 or self.handler.hurried()
         for connection in list(self.connections):
-            why = connection.why_too_slow(hurried)
-            if why is not None:
-                connection.close_because(RetryError(why))  # a network that was cut does the same
+            reason = connection.slow_reason(hurried)
+            if reason is not None:
+                connection.close_because(RetryError(reason))  # a network that was cut does the same
 
     def met(self, connection: ServerConnection) -> None:
         """A connection is there, and says nothing yet. Who is silent for long makes room for who comes."""
@@ -231,17 +231,17 @@ class FrameServer:
         if self._server is not None:
             self._server.close()
 
-    async def close(self, why: HoldfastError | None = None) -> None:
+    async def close(self, reason: HoldfastError | None = None) -> None:
         """Close the port and every connection: at once, or after telling each why."""
         self.ended = True
         self.stop_accepting()
         if self._sweeper is not None:
             self._sweeper.cancel()
         for connection in list(self.connections):
-            if why is None:
+            if reason is None:
                 connection.abort()
             else:
-                connection.close_because(why)  # ends by itself after LINGER_SECONDS at the latest
+                connection.close_because(reason)  # ends by itself after LINGER_SECONDS at the latest
         if self.connections:
             self._empty = asyncio.get_running_loop().create_future()
             await self._empty

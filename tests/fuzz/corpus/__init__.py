@@ -28,7 +28,7 @@ def keep(directory: Path, frames: bytes, states: _States) -> Path:
     return path
 
 
-def told_again(path: Path, states: _States) -> bytes:
+def repeated(path: Path, states: _States) -> bytes:
     """The frames of a file, with the ids of the states of this run in place of those of its own."""
     data = path.read_bytes()
     old, rest = [data[:8], data[8:16]], data[16:]

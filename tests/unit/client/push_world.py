@@ -43,7 +43,7 @@ def sent(core: PushSession, effects: Iterable[object]) -> list[Send]:
         if isinstance(effect, Send):
             found.append(effect)
         elif isinstance(effect, Ask):
-            queue += core.room(effect.worker, effect.most)
+            queue += core.granted(effect.worker, effect.most)
         core.check()
     return found
 

@@ -87,8 +87,8 @@ def test_what_cannot_be_written_is_refused() -> None:
         (0, 7, "bytes or a contiguous buffer"),
         (0, memoryview(bytes(8))[::2], "contiguous"),
     ]
-    for partition, payload, told in wrong:
-        with pytest.raises(ConfigError, match=told):
+    for partition, payload, reported in wrong:
+        with pytest.raises(ConfigError, match=reported):
             batches.add(partition, payload)
     assert batches.add(0, b"") == []
     assert batches.end() == []

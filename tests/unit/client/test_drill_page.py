@@ -49,31 +49,31 @@ class Tags(HTMLParser):
 
 def test_the_page_says_all_that_the_report_has():
     """Verdict, seed, the command that repeats it, kills with their moments, checks, times with their limits."""
-    told = page([report()], NOW)
+    reported = page([report()], NOW)
     for text in ("Drill rack", "good", "seed 7", "holdfast drill rack --count 1 --seed 7", "killed w1, w2", "250.0 ms"):
-        assert text in told
-    assert "p99 ≤ 1.5 s" in told
-    assert "an embedded cluster" in told
+        assert text in reported
+    assert "p99 ≤ 1.5 s" in reported
+    assert "an embedded cluster" in reported
 
 
 def test_the_page_stands_alone_and_is_well_formed():
     """Nothing is loaded, nothing runs, tags close in order, dark and light are both there."""
     tags = Tags()
-    told = page([report(), report(good=False, name="driver")], NOW)
-    tags.feed(told)
+    reported = page([report(), report(good=False, name="driver")], NOW)
+    tags.feed(reported)
     assert tags.open == []
     assert tags.links == []
     assert "script" not in tags.seen
-    assert "prefers-color-scheme: dark" in told
-    assert not re.search(r"https?://", told)
+    assert "prefers-color-scheme: dark" in reported
+    assert not re.search(r"https?://", reported)
 
 
-def test_what_was_told_is_escaped():
+def test_what_was_reported_is_escaped():
     """Angle brackets of an error are text."""
-    told = page([report(good=False)], NOW)
-    assert "<script>" not in told
-    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; 3 records" in told
-    assert "bad" in told
+    reported = page([report(good=False)], NOW)
+    assert "<script>" not in reported
+    assert "&lt;script&gt;alert(1)&lt;/script&gt; &amp; 3 records" in reported
+    assert "bad" in reported
 
 
 def test_many_failures_are_counted():
@@ -84,7 +84,7 @@ def test_many_failures_are_counted():
     assert "and 5 more" in page([made], NOW)
 
 
-def test_a_page_that_cannot_be_written_is_told(tmp_path: Path):
+def test_a_page_that_cannot_be_written_is_reported(tmp_path: Path):
     """A sentence with the file and what to do."""
     with pytest.raises(HoldfastError, match="give --html another file"):
         write(tmp_path / "none" / "x.html", [report()])

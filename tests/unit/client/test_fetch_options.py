@@ -9,7 +9,7 @@ from holdfast.client import FetchOptions, Session
 from holdfast.client.connection.addresses import listed_sights, sights_of
 from holdfast.client.connection.ticket import Ticket
 from holdfast.client.core.read.read_book import Sight
-from holdfast.client.read.shared_read_state import OneReadState, SharedReadState, reads_of
+from holdfast.client.read.shared_read_state import OneReadState, SharedReadState, read_state_of
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import Instance, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -18,7 +18,7 @@ ONE, TWO = WorkerId(1), WorkerId(2)
 
 
 @pytest.mark.parametrize(
-    ("name", "value", "told"),
+    ("name", "value", "reported"),
     [
         ("order", "fastest", "`order` is 'given', 'health', 'region', not 'fastest'"),
         ("order", ["health"], "`order` is "),
@@ -35,11 +35,11 @@ ONE, TWO = WorkerId(1), WorkerId(2)
         ("speculative_delay", "2s", "`speculative_delay` is a number of seconds"),
     ],
 )
-def test_what_cannot_be_is_refused_by_name(name: str, value: Any, told: str) -> None:
+def test_what_cannot_be_is_refused_by_name(name: str, value: Any, reported: str) -> None:
     """With what to write instead."""
     with pytest.raises(ConfigError) as refused:
         FetchOptions(**{name: value})
-    assert told in str(refused.value)
+    assert reported in str(refused.value)
 
 
 def test_a_session_takes_options_only() -> None:
@@ -64,10 +64,10 @@ def test_the_readers_of_a_process_share_what_they_know() -> None:
     """By cluster and settings, also where the ticket came to a task as bytes; what one meets all others go by."""
     first = ticket("shared", FetchOptions())
     task: Ticket = pickle.loads(pickle.dumps(first))  # noqa: S301 - our own bytes
-    assert reads_of(task) is reads_of(first)
-    assert reads_of(ticket("other", FetchOptions())) is not reads_of(first)
-    assert reads_of(ticket("shared", FetchOptions(order="given"))) is not reads_of(first)
-    reads = reads_of(first)
+    assert read_state_of(task) is read_state_of(first)
+    assert read_state_of(ticket("other", FetchOptions())) is not read_state_of(first)
+    assert read_state_of(ticket("shared", FetchOptions(order="given"))) is not read_state_of(first)
+    reads = read_state_of(first)
     before = OneReadState(reads)
     assert before.ordered([ONE, TWO]) == (ONE, TWO)
     OneReadState(reads).failed(ONE)
@@ -91,10 +91,10 @@ def test_expiries_are_as_set() -> None:
 def test_what_is_kept_is_bounded() -> None:
     """Many clusters and settings: the oldest books go, and who uses them goes on with them."""
     first = ticket("bound", FetchOptions())
-    reads = reads_of(first)
+    reads = read_state_of(first)
     for number in range(20):
-        reads_of(ticket(f"bound {number}", FetchOptions()))
-    assert reads_of(first) is not reads
+        read_state_of(ticket(f"bound {number}", FetchOptions()))
+    assert read_state_of(first) is not reads
 
 
 def test_the_region_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,13 +111,13 @@ def test_the_region_of_a_process(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_what_the_masters_say() -> None:
     """A worker that drains serves, and is no lost one; a place that is not resolved yet has no region."""
-    told = [
+    reported = [
         pb.WorkerAddress(worker=1, alive=True, place="/eu/rack-1"),
         pb.WorkerAddress(worker=2, alive=True, draining=True),
         pb.WorkerAddress(worker=3, place="/us/rack-1"),
     ]
     expected = {1: Sight(region="eu"), 2: Sight(draining=True), 3: Sight(alive=False, region="us")}
-    assert sights_of(told) == expected
+    assert sights_of(reported) == expected
     listed = [
         pb.WorkerInfo(worker=1, state="alive", place="/eu/rack-1"),
         pb.WorkerInfo(worker=2, state="draining"),

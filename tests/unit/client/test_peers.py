@@ -26,8 +26,8 @@ class Beginner(Echo):
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
         """Say the number, and have another one the next time."""
-        told, self.number = self.number, WorkerId(3)
-        return HelloOk(worker=told, incarnation=Incarnation(1))
+        reported, self.number = self.number, WorkerId(3)
+        return HelloOk(worker=reported, incarnation=Incarnation(1))
 
 
 def test_a11_a_connection_whose_hello_named_no_worker_is_not_kept() -> None:

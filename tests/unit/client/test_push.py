@@ -76,7 +76,7 @@ def test_a_frame_is_as_large_as_the_room() -> None:
     core.added(batches((0, 0, 100), (0, 1, 100), (0, 2, 100)))
     (ask,) = of(Ask, core.finished())
     assert (ask.least, ask.most) == (100, 300)
-    effects = core.room(WorkerId(1), 250)
+    effects = core.granted(WorkerId(1), 250)
     (frame,) = of(Send, effects)
     assert frame.size == 200
     assert Return(WorkerId(1), 50) in effects
@@ -387,7 +387,7 @@ class World:
             case Ask():
                 if self.rng.random() < 0.1:
                     return core.unreachable(effect.worker, LOST)
-                return core.room(effect.worker, self.rng.randint(effect.least, effect.most))
+                return core.granted(effect.worker, self.rng.randint(effect.least, effect.most))
             case Send():
                 return self._answer(core, effect)
             case Wake():

@@ -33,8 +33,8 @@ def test_without_room_the_masters_are_asked_until_the_grace_is_over() -> None:
     effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 1_000)
     (end,) = of(PushFailed, effects)
     assert isinstance(end.error, NoRoomError)
-    told = f"waited {waited:.0f} s for room for 1 partitions. {FULL} ({GRACE})"
-    assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
+    reported = f"waited {waited:.0f} s for room for 1 partitions. {FULL} ({GRACE})"
+    assert str(end.error) == f"shuffle s map 3 attempt 9: {reported}"
     assert 100 <= waited < 103
 
 
@@ -97,9 +97,9 @@ def test_a_worker_that_says_so_before_the_masters_know_costs_no_revives() -> Non
         if not of(PushFailed, effects):
             (frame,) = sent(core, effects)
     (end,) = of(PushFailed, effects)
-    why = "worker 1 said NO_ROOM. See `holdfast workers`."
-    told = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {why} ({GRACE})"
-    assert str(end.error) == f"shuffle s map 3 attempt 9: {told}"
+    reason = "worker 1 said NO_ROOM. See `holdfast workers`."
+    reported = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {reason} ({GRACE})"
+    assert str(end.error) == f"shuffle s map 3 attempt 9: {reported}"
     assert 100 <= waited / 1e9 < 103
 
 

@@ -24,7 +24,7 @@ from holdfast.common.statuses import Status
 LOST = RetryError("connection refused")
 
 
-class Told:
+class Reported:
     """An order in which the workers named come first, and what it was told."""
 
     def __init__(self, *first: int) -> None:
@@ -41,7 +41,7 @@ class Told:
         self.words.append(f"{worker} slow")
 
 
-def fetch(*files: tuple[int, ...], order: Told | None = None, streams_max: int = 4) -> Fetch[MapId]:
+def fetch(*files: tuple[int, ...], order: Reported | None = None, streams_max: int = 4) -> Fetch[MapId]:
     """A read of maps 0, 1, …, each given by the workers of its copies."""
     sources = {
         MapId(index): Source(tuple(map(WorkerId, workers)), f"map {index}") for index, workers in enumerate(files)
@@ -55,7 +55,7 @@ def opened(stream: int, worker: int, *maps: int) -> OpenStream[MapId]:
 
 def test_the_order_says_who_is_asked() -> None:
     """Of every file the copy that the order puts first, also of files that are wanted later."""
-    core = fetch((1, 2), (3, 1), order=Told(2))
+    core = fetch((1, 2), (3, 1), order=Reported(2))
     assert core.started() == [opened(0, 2, 0), opened(1, 3, 1)]
     again = {MapId(5): Source((WorkerId(1), WorkerId(2)), "map 5")}
     core.file_complete(1, MapId(1), again)
@@ -64,30 +64,30 @@ def test_the_order_says_who_is_asked() -> None:
 
 
 @pytest.mark.parametrize("status", [Status.UNAVAILABLE, Status.BUSY, Status.DISK_FAILED, Status.CORRUPT])
-def test_failures_are_told(status: Status) -> None:
+def test_failures_are_reported(status: Status) -> None:
     """Who was out of reach or answered nothing useful."""
-    told = Told()
-    core = fetch((1, 2), order=told)
+    reported = Reported()
+    core = fetch((1, 2), order=reported)
     core.started()
     core.stream_failed(0, error_for(status), 0)
-    assert told.words == ["1 failed"]
+    assert reported.words == ["1 failed"]
 
 
-def test_bad_data_is_told_and_a_refused_lot_is_not() -> None:
+def test_bad_data_is_reported_and_a_refused_lot_is_not() -> None:
     """A worker that only answers fewer files at once is as good as before."""
-    told = Told()
-    core = fetch((1, 2), (1, 2), order=told)
+    reported = Reported()
+    core = fetch((1, 2), (1, 2), order=reported)
     core.started()
     core.stream_failed(0, error_for(Status.TOO_LARGE), 0)
-    assert told.words == []
+    assert reported.words == []
     core.file_bad(1, MapId(0), "checksum")
-    assert told.words == ["1 failed"]
+    assert reported.words == ["1 failed"]
 
 
 def test_a_late_stream_gets_a_rival_and_the_quicker_is_read() -> None:
     """The rival brings data first: the late one is closed and slow, and is asked last from now on."""
-    told = Told()
-    core = fetch((1, 2), (1, 2), (2, 1), (3, 1), order=told)
+    reported = Reported()
+    core = fetch((1, 2), (1, 2), (2, 1), (3, 1), order=reported)
     core.started()
     assert core.late(0) == [opened(3, 2, 0, 1)]
     core.check()
@@ -95,7 +95,7 @@ def test_a_late_stream_gets_a_rival_and_the_quicker_is_read() -> None:
     assert core.late(3) == [], "it is one"
     assert core.data_came(3) == [CloseStream(0)]
     core.check()
-    assert told.words == ["1 slow"]
+    assert reported.words == ["1 slow"]
     assert core.file_complete(0, MapId(0)) == [], "its events are too late"
     for map_id in (0, 1):
         core.file_complete(3, MapId(map_id))
@@ -105,14 +105,14 @@ def test_a_late_stream_gets_a_rival_and_the_quicker_is_read() -> None:
 
 def test_a_late_stream_that_is_quicker_all_the_same() -> None:
     """Who was asked first and brings data first is not slow, nor is its rival, which was asked later."""
-    told = Told()
-    core = fetch((1, 2), order=told)
+    reported = Reported()
+    core = fetch((1, 2), order=reported)
     core.started()
     assert core.late(0) == [opened(1, 2, 0)]
     assert core.data_came(0) == [CloseStream(1)]
     assert core.data_came(1) == []
     assert core.late(0) == [], "something came"
-    assert told.words == []
+    assert reported.words == []
     assert core.file_complete(0, MapId(0)) == [CloseStream(0), Complete()]
 
 
@@ -186,14 +186,14 @@ def test_a_rival_that_fails_is_no_loss(error: HoldfastError) -> None:
 
 def test_a_late_stream_that_fails_leaves_its_rival() -> None:
     """What the rival was asked for is not asked for again; the rest is."""
-    told = Told()
-    core = fetch((1, 2), (1, 2), (1, 3), order=told)
+    reported = Reported()
+    core = fetch((1, 2), (1, 2), (1, 3), order=reported)
     core.started()
     core.late(0)
     effects: list[Effect[MapId]] = core.stream_failed(0, LOST, 0)
     assert [effect for effect in effects if isinstance(effect, OpenStream)] == [opened(2, 3, 2)]
     core.check()
-    assert told.words == ["1 failed"], "it did not lose, it failed"
+    assert reported.words == ["1 failed"], "it did not lose, it failed"
     assert core.data_came(1) == []
     core.file_complete(1, MapId(0))
     assert core.file_complete(1, MapId(1)) == []
@@ -202,12 +202,12 @@ def test_a_late_stream_that_fails_leaves_its_rival() -> None:
 
 def test_damage_before_anything_good_decides_nothing() -> None:
     """A rival whose first frame is broken is closed, the late stream goes on."""
-    told = Told()
-    core = fetch((1, 2), order=told)
+    reported = Reported()
+    core = fetch((1, 2), order=reported)
     core.started()
     core.late(0)
     assert core.file_bad(1, MapId(0), "checksum") == [CloseStream(1)]
-    assert told.words == ["2 failed"]
+    assert reported.words == ["2 failed"]
     core.check()
     assert core.data_came(0) == []
 
@@ -225,7 +225,7 @@ def test_a_file_without_data_decides_as_well() -> None:
     assert core.stream_ended(1) == [CloseStream(0), opened(2, 1, 0)], "its END without the file is an answer in vain"
 
 
-def test_both_out_of_reach_is_told_as_ever() -> None:
+def test_both_out_of_reach_is_reported_as_ever() -> None:
     """Rivals change nothing in what the masters are asked and when a read is given up."""
     core = fetch((1, 2))
     core.started()

@@ -74,8 +74,8 @@ class Scripted:
                     return
                 status, hint = said
                 headers = {"Holdfast-Status": str(int(status)), "Holdfast-Leader": hint}
-                told = f'{{"code": "", "message": "{status.name}"}}'.encode()
-                writer.write(_http(200, {}, self.reply) if status is Status.OK else _http(503, headers, told))
+                reported = f'{{"code": "", "message": "{status.name}"}}'.encode()
+                writer.write(_http(200, {}, self.reply) if status is Status.OK else _http(503, headers, reported))
         except (EOFError, ConnectionError, asyncio.CancelledError):
             return  # the client closed the connection, or the test ends
         finally:
@@ -232,9 +232,9 @@ def test_a40_a_call_that_lasts_says_what_it_waits_for(monkeypatch, caplog, metho
         request = pb.RenewLeaseRequest() if method == RENEW else pb.AttachRequest()
         words = "" if method == RENEW else "the end of the night"
         call = asyncio.create_task(client.call(method, request, 600.0, words))
-        told = words or f"the masters' answer to {method}"
+        reported = words or f"the masters' answer to {method}"
         await wait_until_async(
-            lambda: told in [each["what"] for each in logged(caplog, LogEvent.WAIT_LONG)], "the line in the log"
+            lambda: reported in [each["what"] for each in logged(caplog, LogEvent.WAIT_LONG)], "the line in the log"
         )
         call.cancel()
         await asyncio.wait([call])

@@ -233,7 +233,7 @@ def test_calls_give_results_and_errors():
 
 def test_a_call_that_hangs_hurts_nobody_else():
     """A call past its deadline is given up; others go on until the bound of threads; all is well when it returns."""
-    gate, calls = threading.Event(), Calls(lanes_max=2)
+    gate, calls = threading.Event(), Calls(threads_max=2)
     with pytest.raises(StoreHangsError, match="no answer within"):
         calls.run(gate.wait, 0.01)
     assert calls.run(lambda: 5, 10) == 5
@@ -275,7 +275,7 @@ def test_closing_ends_who_waits():
 def test_a40_a_call_that_lasts_is_in_the_log(monkeypatch, caplog):
     """While a store hangs the log names it and what is waited for: an answer, or a thread."""
     monkeypatch.setattr("holdfast.common.dfs.calls.SAY_SECONDS", 0.001)
-    gate, calls = threading.Event(), Calls("s3://bucket", lanes_max=1)
+    gate, calls = threading.Event(), Calls("s3://bucket", threads_max=1)
     for what in ("an answer", "a free thread"):
         with pytest.raises(StoreHangsError):
             calls.run(gate.wait, 0.01)
@@ -286,7 +286,7 @@ def test_a40_a_call_that_lasts_is_in_the_log(monkeypatch, caplog):
 
 def test_a40_closing_ends_who_waits_for_a_thread():
     """Every thread of a store hangs, and others wait for one: all of these go on when it is closed."""
-    gate, calls = threading.Event(), Calls(lanes_max=1)
+    gate, calls = threading.Event(), Calls(threads_max=1)
     with pytest.raises(StoreHangsError):
         calls.run(gate.wait, 0.01)
     seen: list[BaseException] = []

@@ -26,7 +26,7 @@ def test_a_clock_jumps_to_and_fro():
     assert parse("").faults.jumped_ns(10**12) == 0
 
 
-def test_faults_are_told():
+def test_faults_are_reported():
     """Clock and network stand in the status beside those of disks."""
     section = faults('clock_offset = "-5s"\nclock_jump = "1h"\nclock_jump_every = "2s"\ndetour = "127.0.0.11"')
     assert section.others() == ["clock_offset=-5s", "clock_jump=1h every 2s", "detour=127.0.0.11"]
@@ -34,7 +34,7 @@ def test_faults_are_told():
 
 
 @pytest.mark.parametrize(
-    ("lines", "told"),
+    ("lines", "reported"),
     [
         ('detour = "10.0.0.1"', "loopback"),
         ('detour = "proxy"', "loopback"),
@@ -42,9 +42,9 @@ def test_faults_are_told():
         ('clock_jump_every = "1s"', "go together"),
     ],
 )
-def test_faults_that_cannot_be_are_refused(lines: str, told: str):
+def test_faults_that_cannot_be_are_refused(lines: str, reported: str):
     """A detour stays on this machine; a jump needs its interval."""
-    with pytest.raises(ConfigError, match=told):
+    with pytest.raises(ConfigError, match=reported):
         faults(lines)
 
 

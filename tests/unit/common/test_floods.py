@@ -42,10 +42,10 @@ def test_the_same_again_and_again_is_left_out_for_a_while(caplog: pytest.LogCapt
     a while it is written again. Of what is no warning there may be more, what is for debugging is never left out."""
     now = [0.0]
     floods = Floods(lambda: now[0])
-    told = passed(floods, caplog, LOST, 50)
-    assert len(told) == SAME_MAX
-    assert 'left_out="more like this' in told[-1]
-    assert "left_out" not in told[-2]
+    reported = passed(floods, caplog, LOST, 50)
+    assert len(reported) == SAME_MAX
+    assert 'left_out="more like this' in reported[-1]
+    assert "left_out" not in reported[-2]
     assert floods.left_out == 50 - SAME_MAX
     assert passed(floods, caplog, SLOW, 1)
     assert len(passed(floods, caplog, COMMITTED, 1_000)) == INFO_SAME_MAX

@@ -17,7 +17,7 @@ def test_class_and_table_agree(status):
 
 
 @pytest.mark.parametrize("status", list(Status))
-def test_a28_only_what_was_told_is_final(status):
+def test_a28_only_what_was_reported_is_final(status):
     """A status that this process came to by itself, such as that of garbage, ends neither a call nor a loop."""
     made_here = ERRORS[status]("made here", status=status)
     assert worth_another_try(made_here)
@@ -36,5 +36,10 @@ def test_other_words_keep_what_an_error_is():
     assert isinstance(error, NotLeaderError)
     error.leader = "h:1"
     again = error.reworded("in other words")
-    assert (type(again), str(again), again.status, again.told) == (NotLeaderError, "in other words", error.status, True)
+    assert (type(again), str(again), again.status, again.from_server) == (
+        NotLeaderError,
+        "in other words",
+        error.status,
+        True,
+    )
     assert (again.leader, str(error)) == ("h:1", "not here")

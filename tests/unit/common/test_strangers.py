@@ -59,7 +59,7 @@ def test_a28_no_stranger_says_that_anything_is_final(kind):
         with Listener(kind, int(three[0].address.rpartition(":")[2])):
             with pytest.raises(RetryError) as caught:
                 await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=0.3)
-            assert not caught.value.told
+            assert not caught.value.from_server
 
     run(story)
 
@@ -81,7 +81,7 @@ def test_a28_a_masters_status_is_final_as_the_table_says(status):
         assert (refused is not None) == final
         assert len(three[0].asked) == (1 if final else 2)
         if refused is not None:
-            assert (refused.status, refused.told) == (status, True)
+            assert (refused.status, refused.from_server) == (status, True)
 
     run(story)
 

@@ -20,7 +20,7 @@ async def _ends() -> None:
     return
 
 
-def test_a_task_that_ends_unexpectedly_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_task_that_ends_unexpectedly_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """Work in the background that raises leaves a line with its name and its trace, at once and not at collection."""
 
     async def scene() -> None:
@@ -32,22 +32,22 @@ def test_a_task_that_ends_unexpectedly_is_told_of(caplog: pytest.LogCaptureFixtu
     assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["planted"]
 
 
-def test_its_owner_is_told_once_whatever_it_raised() -> None:
+def test_its_owner_is_reported_once_whatever_it_raised() -> None:
     """Who waits for the work is told what ended it; being cancelled, and success, are no failures."""
-    told: list[BaseException] = []
+    reported: list[BaseException] = []
 
     async def scene() -> None:
-        broken = background(_breaks(), told.append)
-        cancelled = background(asyncio.Event().wait(), told.append)
-        well = background(_ends(), told.append)
+        broken = background(_breaks(), reported.append)
+        cancelled = background(asyncio.Event().wait(), reported.append)
+        well = background(_ends(), reported.append)
         cancelled.cancel()
         await asyncio.wait((broken, cancelled, well))
 
     asyncio.run(scene())
-    assert [str(each) for each in told] == ["planted"]
+    assert [str(each) for each in reported] == ["planted"]
 
 
-def test_a_handler_that_fails_is_told_of(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_handler_that_fails_is_reported(caplog: pytest.LogCaptureFixture) -> None:
     """What should have answered and could not is no silence either."""
 
     def fails(_: BaseException) -> None:
@@ -59,7 +59,7 @@ def test_a_handler_that_fails_is_told_of(caplog: pytest.LogCaptureFixture) -> No
     with caplog.at_level(logging.ERROR):
         asyncio.run(scene())
     (failed,) = logged(caplog, LogEvent.TASK_INTERNAL_ERROR)
-    assert str(failed["why"]) == "planted"
+    assert str(failed["reason"]) == "planted"
     assert [str(each.exc_info[1]) for each in caplog.records if each.exc_info] == ["planted, too"]
 
 

@@ -166,7 +166,7 @@ def test_a_server_that_is_another_is_not_talked_to(
     quietly(story, caplog)
 
 
-def test_one_of_ours_without_tls_is_told_so(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_one_of_ours_without_tls_learns_it(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A client that knows nothing of TLS hears from a port that wants it what to give."""
 
     async def story() -> None:
@@ -177,7 +177,7 @@ def test_one_of_ours_without_tls_is_told_so(tmp_path: Path, caplog: pytest.LogCa
     quietly(story, caplog)
 
 
-def test_a_port_without_tls_is_told_from_one_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_port_without_tls_is_distinguished_from_one_with(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """A client that wants TLS says of a plain port what is wrong with it, and the port survives it."""
 
     async def story() -> None:

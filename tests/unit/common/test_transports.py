@@ -145,7 +145,7 @@ def test_a_client_without_a_ca_hears_what_is_missing(
         assert capfd.readouterr() == ("", "")
 
 
-def test_a_plain_port_is_told_from_one_under_tls() -> None:
+def test_a_plain_port_is_distinguished_from_one_under_tls() -> None:
     """A client of a secured cluster says of a port without TLS what is wrong."""
 
     async def story() -> None:

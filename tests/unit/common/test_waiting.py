@@ -14,17 +14,17 @@ class _Heard(logging.Handler):
 
     def __init__(self, enough: int) -> None:
         super().__init__()
-        self.told: list[str] = []
+        self.reported: list[str] = []
         self.enough = asyncio.Event()
         self._wanted = enough
 
     def emit(self, record: logging.LogRecord) -> None:
-        self.told.append(str(facts_of(record)["what"]))
-        if len(self.told) >= self._wanted:
+        self.reported.append(str(facts_of(record)["what"]))
+        if len(self.reported) >= self._wanted:
             self.enough.set()
 
 
-def test_a_wait_that_lasts_is_told_again_and_again_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_wait_that_lasts_is_reported_again_and_again_until_it_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     """The log names what is waited for while the wait goes on."""
     monkeypatch.setattr(waiting, "SAY_SECONDS", 0.001)
     monkeypatch.setattr(waiting, "SAY_AGAIN_SECONDS", 0.001)
@@ -38,12 +38,12 @@ def test_a_wait_that_lasts_is_told_again_and_again_until_it_is_over(monkeypatch:
                 await asyncio.wait_for(heard.enough.wait(), 30)
         finally:
             logger.removeHandler(heard)
-        return heard.told
+        return heard.reported
 
     assert asyncio.run(wait())[:3] == ["the last bus"] * 3
 
 
-def test_a_short_wait_is_not_told(caplog: pytest.LogCaptureFixture) -> None:
+def test_a_short_wait_is_not_reported(caplog: pytest.LogCaptureFixture) -> None:
     """What ends soon leaves no line."""
 
     async def wait() -> None:
@@ -100,7 +100,7 @@ def test_a_bounded_wait_that_is_cancelled_is_no_timeout() -> None:
     asyncio.run(wait())
 
 
-def test_a_bounded_wait_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_bounded_wait_is_reported_while_it_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
     """What it waits for is in the log, as with `said`, beside other waits that began before and go on."""
     monkeypatch.setattr(waiting, "SAY_AGAIN_SECONDS", 0.001)
 
@@ -118,6 +118,6 @@ def test_a_bounded_wait_is_told_while_it_lasts(monkeypatch: pytest.MonkeyPatch) 
                 await task
         finally:
             logger.removeHandler(heard)
-        return heard.told
+        return heard.reported
 
     assert set(asyncio.run(wait())) == {"the last tram"}

@@ -138,5 +138,5 @@ class Log:
 
     def call(self, client: bytes, number: int, body: cmd.Body, drawn: int = 0, digest: bytes = b"") -> Answer:
         """Apply a numbered call; its digest is its body's unless given."""
-        told = digest or repr(body).encode()
-        return self.do(body, client=client, number=number, drawn_index=drawn, digest=told)
+        reported = digest or repr(body).encode()
+        return self.do(body, client=client, number=number, drawn_index=drawn, digest=reported)

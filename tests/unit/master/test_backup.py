@@ -46,7 +46,7 @@ def test_a_backup_needs_a_directory(tmp_path: Path) -> None:
         back_up(journal(tmp_path), "prod", "m1", tmp_path / "none" / "file")
 
 
-def test_a_full_disk_is_told_with_what_to_do(tmp_path: Path) -> None:
+def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
     """Where nothing can be written the status is 1, the sentence names the directory, and nothing is left there."""
     journal(tmp_path)
     place = tmp_path / "backups"

@@ -115,10 +115,10 @@ def test_a_worker_that_is_away_is_given_up_after_the_grace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("error", "told", "status"), [(FULL, NoRoomError, Status.NO_ROOM), (BUSY, RetryError, BUSY.status)]
+    ("error", "reported", "status"), [(FULL, NoRoomError, Status.NO_ROOM), (BUSY, RetryError, BUSY.status)]
 )
 def test_a_worker_that_has_data_and_cannot_seal_it_ends_the_commit(
-    error: HoldfastError, told: type[HoldfastError], status: Status
+    error: HoldfastError, reported: type[HoldfastError], status: Status
 ) -> None:
     """After five graces, with a sentence that names it and a status that says why; until then it is asked again,
     though it fails in between for other reasons."""
@@ -126,7 +126,7 @@ def test_a_worker_that_has_data_and_cannot_seal_it_ends_the_commit(
     assert world.fails(1, error, NOW) is not None
     assert world.fails(1, AWAY, NOW + S) is not None
     assert world.fails(1, BUSY, NOW + BUSY_GRACES * RETURN_GRACE - S) is not None
-    with pytest.raises(told, match='worker "w1" has data of it that it could not seal for 150 s') as ended:
+    with pytest.raises(reported, match='worker "w1" has data of it that it could not seal for 150 s') as ended:
         world.fails(1, BUSY, NOW + BUSY_GRACES * RETURN_GRACE)
     assert ended.value.status is status
 

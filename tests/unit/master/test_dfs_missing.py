@@ -31,11 +31,11 @@ def beat(url: str = "") -> WorkerReport:
     return WorkerReport(1, pb.HeartbeatRequest(dfs=pb.Dfs(url=url) if url else None))
 
 
-def test_it_is_told_once_and_again_after_it_was_well(caplog: pytest.LogCaptureFixture) -> None:
+def test_it_is_reported_once_and_again_after_it_was_well(caplog: pytest.LogCaptureFixture) -> None:
     """A warning that names the DFS when a heartbeat has one; a second only when it is seen anew, or anew led."""
     leader = FakeLeader()
     missing = DfsMissing(leader)  # type: ignore[arg-type]
-    told: list[int] = []
+    reported: list[int] = []
     states: list[dict[int, WorkerReport]] = [
         {},
         {1: beat()},
@@ -47,8 +47,8 @@ def test_it_is_told_once_and_again_after_it_was_well(caplog: pytest.LogCaptureFi
     with caplog.at_level(logging.WARNING):
         for leader.reports in states:
             missing.look()
-            told.append(len(logged(caplog, LogEvent.DFS_NOT_CONFIGURED)))
-    assert told == [0, 0, 1, 1, 1, 2]
+            reported.append(len(logged(caplog, LogEvent.DFS_NOT_CONFIGURED)))
+    assert reported == [0, 0, 1, 1, 1, 2]
     assert logged(caplog, LogEvent.DFS_NOT_CONFIGURED) == [{"dfs": ["s3://b"]}] * 2
 
 

@@ -30,13 +30,13 @@ from tests.unit.master.build import (
 KEPT = sorted({LogEvent[call.event] for call in calls() if call.kept}, key=str)
 
 
-class Told:
+class Reported:
     """A machine, and what it told."""
 
     def __init__(self) -> None:
         self.all: list[tuple[int, int, Happened]] = []
         self.machine = StateMachine(
-            on_events=lambda at, index, told: self.all.extend((at, index, each) for each in told)
+            on_events=lambda at, index, reported: self.all.extend((at, index, each) for each in reported)
         )
         self.index = 0
 
@@ -49,66 +49,66 @@ class Told:
         return [(each.event, each.subject) for _, _, each in self.all[before:]]
 
 
-def test_life_of_a_worker_is_told() -> None:
+def test_life_of_a_worker_is_reported() -> None:
     """First start, loss, return, drain, a new start after it, and one without: each once, repetitions not at all."""
-    told = Told()
+    reported = Reported()
     ref = cmd.WorkerRef(1, 1)
-    assert told.do(worker(1)) == [(LogEvent.WORKER_REGISTERED, "w1")]
-    assert told.do(worker(1)) == []
-    assert told.do(cmd.SetWorkersAlive(False, (ref,))) == [(LogEvent.WORKER_LOST, "w1")]
-    assert told.do(cmd.SetWorkersAlive(False, (ref,))) == []
-    assert told.do(cmd.SetWorkersAlive(True, (ref,))) == [(LogEvent.WORKER_RETURNED, "w1")]
-    assert told.do(worker(1, 2)) == [(LogEvent.WORKER_RESTARTED, "w1")]
+    assert reported.do(worker(1)) == [(LogEvent.WORKER_REGISTERED, "w1")]
+    assert reported.do(worker(1)) == []
+    assert reported.do(cmd.SetWorkersAlive(False, (ref,))) == [(LogEvent.WORKER_LOST, "w1")]
+    assert reported.do(cmd.SetWorkersAlive(False, (ref,))) == []
+    assert reported.do(cmd.SetWorkersAlive(True, (ref,))) == [(LogEvent.WORKER_RETURNED, "w1")]
+    assert reported.do(worker(1, 2)) == [(LogEvent.WORKER_RESTARTED, "w1")]
     second = cmd.WorkerRef(1, 2)
-    assert told.do(cmd.SetWorkersDraining(True, (second,))) == [(LogEvent.WORKER_DRAINING, "w1")]
-    assert told.do(cmd.SetWorkersDraining(False, (second,))) == [(LogEvent.WORKER_DRAIN_CANCELLED, "w1")]
-    told.do(cmd.SetWorkersDraining(True, (second,)))
-    assert told.do(cmd.SetWorkersAlive(False, (second,))) == [(LogEvent.WORKER_LEFT, "w1")], "drained, so not lost"
-    assert told.do(worker(1, 3)) == [(LogEvent.WORKER_RETURNED, "w1")]
-    assert told.all[0][:2] == (1_001, 1)
+    assert reported.do(cmd.SetWorkersDraining(True, (second,))) == [(LogEvent.WORKER_DRAINING, "w1")]
+    assert reported.do(cmd.SetWorkersDraining(False, (second,))) == [(LogEvent.WORKER_DRAIN_CANCELLED, "w1")]
+    reported.do(cmd.SetWorkersDraining(True, (second,)))
+    assert reported.do(cmd.SetWorkersAlive(False, (second,))) == [(LogEvent.WORKER_LEFT, "w1")], "drained, so not lost"
+    assert reported.do(worker(1, 3)) == [(LogEvent.WORKER_RETURNED, "w1")]
+    assert reported.all[0][:2] == (1_001, 1)
 
 
-def test_life_of_a_shuffle_is_told() -> None:
+def test_life_of_a_shuffle_is_reported() -> None:
     """Application, commit, a commit that lost data, drop and end: once each, with names; what is refused is not."""
-    told = Told()
-    told.do(worker(1), worker(2))
-    assert told.do(application(name="nightly")) == [(LogEvent.APPLICATION_REGISTERED, "nightly")]
-    assert told.do(application(name="nightly")) == []
-    assert told.do(shuffle(), reduce(key(2)), shuffle(key(3))) == []
-    assert told.do(commit()) == [(LogEvent.SHUFFLE_COMMITTED, "nightly/1")]
-    assert told.do(commit()) == [], "said again"
-    assert told.do(commit(digest=b"other")) == [], "refused"
-    assert told.do(commit_reduce(4, key(2), lost=2, under_replicated=1, unsealed=3)) == [
+    reported = Reported()
+    reported.do(worker(1), worker(2))
+    assert reported.do(application(name="nightly")) == [(LogEvent.APPLICATION_REGISTERED, "nightly")]
+    assert reported.do(application(name="nightly")) == []
+    assert reported.do(shuffle(), reduce(key(2)), shuffle(key(3))) == []
+    assert reported.do(commit()) == [(LogEvent.SHUFFLE_COMMITTED, "nightly/1")]
+    assert reported.do(commit()) == [], "said again"
+    assert reported.do(commit(digest=b"other")) == [], "refused"
+    assert reported.do(commit_reduce(4, key(2), lost=2, under_replicated=1, unsealed=3)) == [
         (LogEvent.SHUFFLE_DATA_LOST, "nightly/2"),
         (LogEvent.SHUFFLE_UNDER_REPLICATED, "nightly/2"),
     ]
-    assert told.do(add_copies(0, key(2), lost=1)) == [(LogEvent.SHUFFLE_COPIES_ADDED, "nightly/2")]
-    assert told.do(add_copies(0, key(2))) == [], "of a manifest that was replaced"
+    assert reported.do(add_copies(0, key(2), lost=1)) == [(LogEvent.SHUFFLE_COPIES_ADDED, "nightly/2")]
+    assert reported.do(add_copies(0, key(2))) == [], "of a manifest that was replaced"
     parts = ("epochs=2 ", "epochs=1 awaited=0 — ", "copies=3 lost=1 under_replicated=0 ")
-    for each, part in zip(told.all[-3:], parts, strict=True):
+    for each, part in zip(reported.all[-3:], parts, strict=True):
         assert part in each[2].text
         assert each[2].text.endswith(each[2].event.sentence)
-    assert told.do(cmd.Unregister(key(1))) == [(LogEvent.SHUFFLE_DROPPED, "nightly/1")]
-    assert told.do(cmd.Forget(I1, True, 2)) == [(LogEvent.SHUFFLE_DROPPED, "nightly/2")]
+    assert reported.do(cmd.Unregister(key(1))) == [(LogEvent.SHUFFLE_DROPPED, "nightly/1")]
+    assert reported.do(cmd.Forget(I1, True, 2)) == [(LogEvent.SHUFFLE_DROPPED, "nightly/2")]
     lease = (cmd.LeaseRef(I1, H1),)
-    assert told.do(cmd.MarkLeases(True, lease)) == [(LogEvent.APPLICATION_SILENT, "nightly")]
-    assert told.do(cmd.MarkLeases(False, lease)) == [(LogEvent.APPLICATION_HEARD, "nightly")]
-    assert told.do(cmd.EndLeases(lease)) == [], "the mark was taken back"
-    told.do(cmd.MarkLeases(True, lease))
-    assert told.do(cmd.EndLeases(lease)) == [(LogEvent.APPLICATION_ENDED, "nightly")]
-    assert "shuffles=1 " in told.all[-1][2].text
-    told.do(application(I2, name="other"))
-    assert told.do(cmd.Detach(I2, H1)) == [(LogEvent.APPLICATION_ENDED, "other")]
-    assert told.do(cmd.Forget(I2, True, 2)) == []
+    assert reported.do(cmd.MarkLeases(True, lease)) == [(LogEvent.APPLICATION_SILENT, "nightly")]
+    assert reported.do(cmd.MarkLeases(False, lease)) == [(LogEvent.APPLICATION_HEARD, "nightly")]
+    assert reported.do(cmd.EndLeases(lease)) == [], "the mark was taken back"
+    reported.do(cmd.MarkLeases(True, lease))
+    assert reported.do(cmd.EndLeases(lease)) == [(LogEvent.APPLICATION_ENDED, "nightly")]
+    assert "shuffles=1 " in reported.all[-1][2].text
+    reported.do(application(I2, name="other"))
+    assert reported.do(cmd.Detach(I2, H1)) == [(LogEvent.APPLICATION_ENDED, "other")]
+    assert reported.do(cmd.Forget(I2, True, 2)) == []
 
 
 def test_who_is_not_listened_to_changes_nothing() -> None:
     """A machine that tells nobody comes to the same state."""
-    told, silent = Told(), StateMachine()
+    reported, silent = Reported(), StateMachine()
     entry = cmd.LogEntry(5, (cmd.Command(worker(1)), cmd.Command(application()), cmd.Command(shuffle())))
-    told.machine.apply(1, 1, encode_entry(entry))
+    reported.machine.apply(1, 1, encode_entry(entry))
     silent.apply(1, 1, encode_entry(entry))
-    assert told.machine.state_hash() == silent.state_hash()
+    assert reported.machine.state_hash() == silent.state_hash()
 
 
 def test_routine_never_drives_out_what_matters() -> None:
@@ -130,27 +130,27 @@ def test_routine_never_drives_out_what_matters() -> None:
 def test_what_repeats_itself_is_one_event_that_counts() -> None:
     """Within a minute and about the same; another subject, and a minute later, is another event."""
     ring = LatestEvents()
-    refused = Happened(LogEvent.QUOTA_EXCEEDED, application="a", why=1)
+    refused = Happened(LogEvent.QUOTA_EXCEEDED, application="a", reason=1)
     ring.add(0, refused)
-    ring.add(10, Happened(LogEvent.QUOTA_EXCEEDED, application="b", why=1))
-    ring.add(20, Happened(LogEvent.QUOTA_EXCEEDED, application="a", why=2))
+    ring.add(10, Happened(LogEvent.QUOTA_EXCEEDED, application="b", reason=1))
+    ring.add(20, Happened(LogEvent.QUOTA_EXCEEDED, application="a", reason=2))
     found = [(each.happened.facts, each.times) for each in ring.latest(9)]
-    assert found == [({"application": "a", "why": 2}, 2), ({"application": "b", "why": 1}, 1)]
+    assert found == [({"application": "a", "reason": 2}, 2), ({"application": "b", "reason": 1}, 1)]
     ring.add(20 + REPEAT_MS + 1, refused)
     assert [each.times for each in ring.latest(9)] == [1, 2, 1]
     ring.check()
 
 
 @given(st.lists(st.tuples(st.sampled_from(KEPT), st.sampled_from("abc"), st.integers(0, 200_000)), max_size=60))
-def test_a_ring_holds_together(told: list[tuple[LogEvent, str, int]]) -> None:
+def test_a_ring_holds_together(reported: list[tuple[LogEvent, str, int]]) -> None:
     """Whatever happens in whatever order, bounds hold and numbers descend."""
     ring = LatestEvents(kept=5)
-    for kind, subject, moment in told:
+    for kind, subject, moment in reported:
         ring.add(moment, Happened(kind, worker=subject))
         ring.check()
     numbers = [each.number for each in ring.latest(100)]
     assert numbers == sorted(numbers, reverse=True)
-    assert ring.last == len(told)
+    assert ring.last == len(reported)
 
 
 def test_what_is_kept_has_a_ring_and_the_grave_are_errors() -> None:
@@ -162,7 +162,7 @@ def test_what_is_kept_has_a_ring_and_the_grave_are_errors() -> None:
         Happened(LogEvent.COMMIT_LATE, shuffle="a")
 
 
-def test_directories_that_fail_fill_up_and_return_are_told_once() -> None:
+def test_directories_that_fail_fill_up_and_return_are_reported_once() -> None:
     """Each change of a directory or the DFS is told when it is heard first, and its end."""
     seen = Conditions()
     ill, full = Spot("/d1", "EIO"), Spot("/d2", "", "no room")
@@ -178,7 +178,7 @@ def test_directories_that_fail_fill_up_and_return_are_told_once() -> None:
     assert [each.event for each in seen.heard(1, "w1", ())] == [LogEvent.DIRECTORY_RECOVERED]
 
 
-def test_masters_that_come_and_go_are_told() -> None:
+def test_masters_that_come_and_go_are_reported() -> None:
     """A master that was never there is news only once things have settled; one that goes is news at once."""
     peers = ConnectedPeers()
     assert peers.look({"m2": True, "m3": False}, settled=False) == []

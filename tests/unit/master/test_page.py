@@ -115,7 +115,7 @@ def own(**changed: Any) -> Own:
 
 
 def shuffle(**changed: Any) -> ShuffleRow:
-    why = why_kept(application(), lambda _: 5_000, 60_000)
+    reason = why_kept(application(), lambda _: 5_000, 60_000)
     fields: dict[str, Any] = {
         "application": "app",
         "user": "ana",
@@ -138,7 +138,7 @@ def shuffle(**changed: Any) -> ShuffleRow:
         "committed_ms": 9_500_000,
         "sealing": None,
         "waits_for": (),
-        "why": why,
+        "why": reason,
     }
     return ShuffleRow(**{**fields, **changed})
 
@@ -171,7 +171,7 @@ def test_every_number_is_in_the_html() -> None:
     """Workers by rack with tiers and disks, shuffles with progress, Raft, events and reasons, without a script."""
     known = workers(4)
     found = read(picture(known, {each.id: beat(each.id) for each in known}))
-    for told in (
+    for reported in (
         *("/dc/r0", "/dc/r1", "/dc/r2", "w1", "w4", "host1", "/d4", "3.0 GiB of 8.0 GiB", "12.0 GiB of 32.0 GiB"),
         *("2.0 MiB/s", "5.0 MiB/s", "8.0 MiB/s", "20.0 MiB/s", "77.0 MiB", "12 files", "seen 1 s ago", "2 of 2 alive"),
         *("41", "1,234", "1,233", "234 entries", "61 ms", "7 entries behind", "this one"),
@@ -183,7 +183,7 @@ def test_every_number_is_in_the_html() -> None:
         ),
         *("worker.lost worker=w9 — A worker is lost", "10 s ago", "error"),
     ):
-        assert told in found.text, told
+        assert reported in found.text, reported
     assert not {"script", "iframe", "object", "form", "img"} & {name for name, _ in found.tags}
     assert not any(name.startswith("on") or name == "style" for _, attrs in found.tags for name in attrs)
 
@@ -223,7 +223,7 @@ def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:
     assert "script-src" not in page.POLICY
 
 
-def test_problems_are_told_first() -> None:
+def test_problems_are_reported_first() -> None:
     """Lost workers by name, directories with their errors, full ones, lost data and masters away."""
     known = workers(9)
     lost = [replace(each, alive=False) for each in known[:7]]
@@ -233,7 +233,7 @@ def test_problems_are_told_first() -> None:
     found = read(
         picture([*lost, gone, known[8]], reports, own=own(masters=away), counts=ShuffleCounts(1, 2, 3, 4, 3), silent=2)
     ).text
-    for told in (
+    for reported in (
         "7 workers lost: w1, w2, w3, w4, w5 and 2 more",
         "w9 cannot use /d9: EIO",
         "master m3 is not connected: refused",
@@ -244,7 +244,7 @@ def test_problems_are_told_first() -> None:
         "gone",
         "critical",
     ):
-        assert told in found, told
+        assert reported in found, reported
     assert "w8," not in found, "who was drained before it went is missed by nobody"
     assert "all well" in read(picture(known, {each.id: beat(each.id) for each in known})).text
 
@@ -287,7 +287,7 @@ def test_an_empty_cluster_says_what_to_do() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changed", "told"),
+    ("changed", "reported"),
     [
         ({"committed_ms": 0}, "open"),
         ({"committed_ms": 0, "held": 5 * MIB}, "5.0 MiB so far"),
@@ -301,9 +301,9 @@ def test_an_empty_cluster_says_what_to_do() -> None:
         ({"kind": "MAP", "epochs": 0}, "–"),
     ],
 )
-def test_how_far_a_shuffle_is(changed: dict[str, Any], told: str) -> None:
+def test_how_far_a_shuffle_is(changed: dict[str, Any], reported: str) -> None:
     """Each stage of a shuffle has its words."""
-    assert told in read(picture([], {}, shuffles=(shuffle(**changed),))).text
+    assert reported in read(picture([], {}, shuffles=(shuffle(**changed),))).text
 
 
 def test_curves_and_refresh_are_of_the_view() -> None:
@@ -345,9 +345,9 @@ def test_pages_cover_everything_once(total: int, asked: int) -> None:
 def test_why_something_is_still_here() -> None:
     """The lease that ends last decides; an application that is silent says when its data goes."""
     silence = {H1: 5_000, H2: 500_000}
-    why = why_kept(application(2), lambda lease: silence[lease.holder], 60_000)
-    assert why.sentence == "2 leases, the last ends in 9 min 55 s unless renewed"
-    assert [each[:15] for each in why.leases] == ["holder 68312e2e", "holder 68322e2e"]
+    reason = why_kept(application(2), lambda lease: silence[lease.holder], 60_000)
+    assert reason.sentence == "2 leases, the last ends in 9 min 55 s unless renewed"
+    assert [each[:15] for each in reason.leases] == ["holder 68312e2e", "holder 68322e2e"]
     over = why_kept(application(), lambda _: 620_000, 60_000)
     assert over.sentence == "1 lease, expired 20 s ago; deleted after the grace"
     assert over.deletes == "Deleted in 40 s unless its application renews a lease before"
@@ -355,7 +355,7 @@ def test_why_something_is_still_here() -> None:
 
 
 @pytest.mark.parametrize(
-    ("ms", "told"),
+    ("ms", "reported"),
     [
         (0, "0 ms"),
         (999, "999 ms"),
@@ -365,9 +365,9 @@ def test_why_something_is_still_here() -> None:
         (90_000_000, "1 d 1 h"),
     ],
 )
-def test_spans_are_for_people(ms: int, told: str) -> None:
+def test_spans_are_for_people(ms: int, reported: str) -> None:
     """Two units at most."""
-    assert in_time(ms) == told
+    assert in_time(ms) == reported
 
 
 def test_rates_are_between_two_heartbeats() -> None:

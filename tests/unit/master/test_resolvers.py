@@ -54,13 +54,13 @@ def test_a_table(tmp_path: Path) -> None:
     assert places.resolve(["h1"]) == ["/a/r1"], "kept until the reload"
     places.reload()
     assert places.resolve(["h1", "h2"]) == ["/b/r1", DEFAULT_PLACE]
-    for text, why in (
+    for text, reason in (
         ("h1\n", "line 1 wants a host and a place"),
         ("h1 r1\n", "line 1: 'r1' is no place"),
         ("h1 /a/1\nh1 /a/2\n", "line 2: h1 has another place above"),
     ):
         path.write_text(text)
-        with pytest.raises(ConfigError, match=why):
+        with pytest.raises(ConfigError, match=reason):
             places.reload()
         assert places.resolve(["h1"]) == ["/b/r1"]
     path.unlink()
@@ -135,12 +135,12 @@ def test_one_odd_host_says_nothing_of_the_others(tmp_path: Path) -> None:
 
 def test_a_script_that_cannot_work_is_refused_at_start(tmp_path: Path) -> None:
     """No name, no program, an exit code of its first call, no hosts allowed."""
-    for path, why in (
+    for path, reason in (
         ("", "is no program"),
         (str(tmp_path / "none"), "is no program"),
         (script(tmp_path / "s", "echo no >&2; exit 4"), r"ended with 4 \(no\)"),
     ):
-        with pytest.raises(ConfigError, match=why):
+        with pytest.raises(ConfigError, match=reason):
             ScriptResolver(path)
     with pytest.raises(ConfigError, match="at least 1 host"):
         ScriptResolver(script(tmp_path / "t", "true"), hosts_max=0)

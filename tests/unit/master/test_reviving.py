@@ -87,8 +87,8 @@ def test_a36_who_takes_over_while_a_revive_waits_is_not_blamed(monkeypatch):
         rows = pack_moves([EpochMove(partition, 0, 2, NO_WORKER) for partition in (0, 1)])
         await do(leader, cmd.MoveEpochs((cmd.Revive(key(), rows),)))
         held.release()
-        told, room = await asked
-        assert [(each.epoch, each.primary) for each in told] == [(1, 2), (1, 2)]
+        reported, room = await asked
+        assert [(each.epoch, each.primary) for each in reported] == [(1, 2), (1, 2)]
         assert (blamed, sealed, room) == ([], [], "")
         leader.leadership(False, 1)
 

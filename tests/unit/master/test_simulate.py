@@ -53,7 +53,7 @@ def test_other_orders_keep_to_their_shares(tmp_path: Path, capsys, order: str) -
     assert found["most"] > 1.1 * found["least"]
 
 
-def test_spared_workers_get_nothing_and_a_rack_alone_is_told(tmp_path: Path, capsys) -> None:
+def test_spared_workers_get_nothing_and_a_rack_alone_is_reported(tmp_path: Path, capsys) -> None:
     """Workers that flap get nothing while others do, though copies then share the one rack that is left: that is told.
     Where there is no other rack at all it is as wished."""
     spared = '[[cluster.workers]]\nhost = "s"\nplace = "/dc/r9"\nspared = true'

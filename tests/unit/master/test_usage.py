@@ -34,7 +34,7 @@ def refusal(found: Usage, application: QuotaLimits = NONE, user: QuotaLimits = N
     return exceeded(found, A, application, "ann", [A, B], user)
 
 
-def test_workers_are_added_up_and_replace_what_they_told() -> None:
+def test_workers_are_added_up_and_replace_what_they_reported() -> None:
     """The last word of each worker counts; who tells nothing, or is lost, holds nothing."""
     found = usage((1, row(I1, 10, 2, s7=(8, 1))), (2, row(I1, 5, 1, s7=(5, 1))), (2, row(I2, 3)))
     assert (found.of(I1), found.of(I2), found.of(b"?")) == (UsageTotals(15, 3), UsageTotals(3, 1), UsageTotals())
@@ -51,7 +51,7 @@ def test_workers_are_added_up_and_replace_what_they_told() -> None:
     found.check()
 
 
-def test_row_42_the_application_that_is_over_is_told_its_largest_shuffle() -> None:
+def test_row_42_the_application_that_is_over_is_reported_its_largest_shuffle() -> None:
     """Limit, what is held and the largest shuffle, summed over workers; a byte below the limit is no reason."""
     found = usage((1, row(I1, 2 * GIB, 2, s7=(GIB, 1), s8=(GIB // 2, 1))), (2, row(I1, GIB, 1, s7=(GIB, 1))))
     assert refusal(found, QuotaLimits(3 * GIB + 1)) == ""
@@ -63,16 +63,16 @@ def test_row_42_the_application_that_is_over_is_told_its_largest_shuffle() -> No
     assert refusal(found, QuotaLimits(4 * GIB, 4)) == ""
 
 
-def test_row_42_the_user_who_is_over_is_told_the_largest_application() -> None:
+def test_row_42_the_user_who_is_over_is_reported_the_largest_application() -> None:
     """All applications of a user count; the largest is named, by what there is too much of."""
     found = usage((1, row(I1, GIB, 9, s3=(GIB, 9))), (1, row(I2, 2 * GIB, 1, s4=(2 * GIB, 1))))
     assert refusal(found, user=QuotaLimits(3 * GIB)).startswith(
         'user "ann" holds 3.0 GiB of 3.0 GiB that this user may have, in 2 applications; largest: application "adhoc" '
         f"({I2.hex()[:8]}) with 2.0 GiB in 1 file, largest: shuffle adhoc/4 with 2.0 GiB in 1 file. "
     )
-    told = refusal(found, user=QuotaLimits(0, 10))
-    assert "10 files of 10" in told
-    assert 'application "nightly"' in told
+    reported = refusal(found, user=QuotaLimits(0, 10))
+    assert "10 files of 10" in reported
+    assert 'application "nightly"' in reported
     assert refusal(found, user=QuotaLimits(4 * GIB, 11)) == ""
     assert refusal(Usage(), QuotaLimits(1, 1), QuotaLimits(1, 1)) == ""
 
@@ -90,10 +90,10 @@ def test_row_42_the_user_who_is_over_is_told_the_largest_application() -> None:
 )
 def test_a_refusal_names_the_key(application: QuotaLimits, user: QuotaLimits, own_row: bool, key: str) -> None:
     """Whoever reads it knows which key of the masters says the limit; one who uses Spark, what to do in Spark."""
-    told = exceeded(usage((1, row(I1, GIB))), A, application, "ann", [A], user, own_row)
-    assert told.endswith(f"ask for more: {key} of the masters")
-    assert ("unpersist" in told) == any(application)
-    assert "in 1 applications" not in told
+    reported = exceeded(usage((1, row(I1, GIB))), A, application, "ann", [A], user, own_row)
+    assert reported.endswith(f"ask for more: {key} of the masters")
+    assert ("unpersist" in reported) == any(application)
+    assert "in 1 applications" not in reported
 
 
 @pytest.mark.parametrize("limits", [QuotaLimits(GIB), QuotaLimits(0, 1)])

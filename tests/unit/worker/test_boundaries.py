@@ -273,10 +273,10 @@ def test_a36_a_directory_that_cannot_be_looked_at_ends_no_worker(tmp_path: Path)
         async with data_world(tmp_path) as world:
             with barred(tmp_path / "data"):
                 world.server.tick()
-                (told,) = world.store.directories()
-                assert not told.healthy
-                assert "cannot be read" in told.problem
-                assert "Permission denied" in told.problem
+                (reported,) = world.store.directories()
+                assert not reported.healthy
+                assert "cannot be read" in reported.problem
+                assert "Permission denied" in reported.problem
             async with world.client() as client:
                 await client.request(FrameType.PING)
 

@@ -21,6 +21,6 @@ def test_refusals_are_counted_by_cause() -> None:
 
 def test_heartbeats_carry_numbers_with_a_meaning() -> None:
     """What goes to the masters is numbers, and each has a meaning in the documentation."""
-    told = Counters().as_dict()
-    assert all(isinstance(value, int) for value in told.values())
-    assert set(told) <= set(COUNTERS)
+    reported = Counters().as_dict()
+    assert all(isinstance(value, int) for value in reported.values())
+    assert set(reported) <= set(COUNTERS)

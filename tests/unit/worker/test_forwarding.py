@@ -169,13 +169,13 @@ def test_a47_room_that_was_given_to_who_has_gone_goes_to_the_next(tmp_path: Path
             peer = _Peer(world.place, client)
             sending = asyncio.create_task(peer.wait_for_window(MIB))
             await sending
-            told, waiting, last = [asyncio.create_task(peer.wait_for_window(MIB)) for _ in range(3)]
+            reported, waiting, last = [asyncio.create_task(peer.wait_for_window(MIB)) for _ in range(3)]
             await wait_until_async(lambda: len(peer._line) == 3, "three pushes in line")
             peer.answered(MIB, MIB)
-            for gone in (told, waiting):
+            for gone in (reported, waiting):
                 gone.cancel()
             await last
-            assert told.cancelled()
+            assert reported.cancelled()
             assert waiting.cancelled()
             assert peer.unanswered == MIB
 

@@ -58,8 +58,8 @@ def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:
                 return found.capacity_bytes, found.healthy, found.state
 
             try:
-                told = await asyncio.wait_for(asyncio.to_thread(beat), 60)
-                assert told == (before.capacity_bytes, True, "well")
+                reported = await asyncio.wait_for(asyncio.to_thread(beat), 60)
+                assert reported == (before.capacity_bytes, True, "well")
             finally:
                 disk.stuck = False
                 disk.go_on.set()

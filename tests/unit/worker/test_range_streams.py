@@ -101,7 +101,7 @@ class World:
         self.service.credit(cast("Any", connection), header, request.encode())
 
 
-def told(connection: Connection) -> list[int]:
+def reported(connection: Connection) -> list[int]:
     """The chunks whose end came."""
     frames = [ChunksData.decode(meta) for _, meta, _ in connection.frames]
     return [data.chunk for data in frames if data.flags & ChunkFlag.END_OF_CHUNK]
@@ -127,7 +127,7 @@ def test_a46_a_file_that_moves_while_a_range_is_read(
         world.credit(connection, 64 * MIB)
         await wait_until_async(lambda: connection.ended, "the end of the stream")
         assert connection.contents() == {0: world.data[2]}
-        assert told(connection)[-1] == CHUNKS - 1
+        assert reported(connection)[-1] == CHUNKS - 1
         world.store.close()
 
     run(story())
@@ -150,7 +150,7 @@ def test_a46_a_range_says_the_end_of_its_last_chunk(
         for maps, chunks in (((2, 3), 4), ((1, 2), 5), ((3, 9), 4), ((7, 9), 0), ((0, 9), 5)):
             connection = world.open(maps, first=first)
             await wait_until_async(lambda one=connection: one.ended, "the end of the stream")  # type: ignore[misc]
-            frames = told(connection)
+            frames = reported(connection)
             assert frames == sorted({*range(first, chunks), *([CHUNKS - 1] if first < CHUNKS else [])})
             sent = sum(len(body) for _, _, body in connection.frames)
             assert sent < connection.opened[0].total_bytes or not frames or maps == (0, 9)

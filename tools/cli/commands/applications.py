@@ -66,8 +66,8 @@ async def _has(client: ControlClient, known: pb.ApplicationInfo, shuffle: int) -
     return reply.total > len(reply.shuffles) or any(each.key.shuffle == shuffle for each in reply.shuffles)
 
 
-def _nothing(why: str) -> int:
-    click.echo(f"holdfast: {why}", err=True)
+def _nothing(reason: str) -> int:
+    click.echo(f"holdfast: {reason}", err=True)
     return 1
 
 
@@ -187,6 +187,6 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
 
     reply = with_masters(masters, question)
     document = {"applications": reply.applications, "shuffles": reply.shuffles}
-    told = f"dropped {counted(reply.applications, 'application')} and {counted(reply.shuffles, 'shuffle')}"
-    show(document, as_json, lambda screen: screen.print(told))
+    text = f"dropped {counted(reply.applications, 'application')} and {counted(reply.shuffles, 'shuffle')}"
+    show(document, as_json, lambda screen: screen.print(text))
     return 0 if reply.applications or reply.shuffles else 1

@@ -191,10 +191,10 @@ class Patient:
 
     def _security(self, this_host: str) -> Iterator[Symptom]:
         from holdfast.tools.doctor import certificates
-        from holdfast.tools.doctor.core.security import check_security, check_token, told_names
+        from holdfast.tools.doctor.core.security import advertised_names, check_security, check_token
 
         if self._config is not None:
-            names = told_names(self._config, this_host)
+            names = advertised_names(self._config, this_host)
             yield from check_security(self._config, certificates.gather_certificate(self._config, names), time.time())
         yield from check_token(certificates.gather_token(), time.time())
         self._look("security")
@@ -211,8 +211,8 @@ class Patient:
         if found is None:
             return None
         if os.geteuid() == 0:
-            told = "root reads everything; give --user, the user of the jobs"
-            self._skip(("whether jobs may read CA and token",), told)
+            text = "root reads everything; give --user, the user of the jobs"
+            self._skip(("whether jobs may read CA and token",), text)
         masters = _named(settings)
         if job is not None and masters:
             found = try_job(masters, job, found)
@@ -234,8 +234,8 @@ class Patient:
         from holdfast.tools.doctor.core import cluster as judge
 
         if self._job_useless and asking.shown_by(self._config) is None:
-            told = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
-            self._skip(("masters", "workers", "versions"), told)
+            text = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
+            self._skip(("masters", "workers", "versions"), text)
             return None
         found: Cluster = asking.gather_cluster(self._endpoints, self._config, self._expected, job)
         self._look("masters")
@@ -244,8 +244,8 @@ class Patient:
         if self._config is not None:
             yield from judge.check_welcome(asking.gather_welcomes(self._config), self._config)
         if found.seen_as and any(not each.error for each in found.masters):
-            told = f"a token of kind {found.seen_as} does not show them; set HOLDFAST_CA, and HOLDFAST_TOKEN_FILE to a "
-            self._skip(("clocks, settings and formats of servers", "HTTP ports of workers"), f"{told}viewer's")
+            text = f"a token of kind {found.seen_as} does not show them; set HOLDFAST_CA, and HOLDFAST_TOKEN_FILE to a "
+            self._skip(("clocks, settings and formats of servers", "HTTP ports of workers"), f"{text}viewer's")
         if any(not each.error for each in found.masters):
             self._look("workers", "versions")
             yield from judge.check_workers(found, self._config)
@@ -257,8 +257,8 @@ class Patient:
     def _look(self, *what: str) -> None:
         self.looked_at += what
 
-    def _skip(self, what: tuple[str, ...], why: str) -> None:
-        self.not_looked_at.update(dict.fromkeys(what, why))
+    def _skip(self, what: tuple[str, ...], reason: str) -> None:
+        self.not_looked_at.update(dict.fromkeys(what, reason))
 
 
 def _disk_versions() -> dict[str, str]:
@@ -270,15 +270,15 @@ def _disk_versions() -> dict[str, str]:
 def _draw(document: dict[str, Any], screen: Console) -> None:
     for each in document["findings"]:
         colour = "bold red" if each["level"] == "problem" else "yellow"
-        told = f"[{colour}]{each['level']}[/] {each['code']}: {escape(each['where'])} {escape(each['what'])}"
-        screen.print(told, soft_wrap=True)
+        text = f"[{colour}]{each['level']}[/] {each['code']}: {escape(each['where'])} {escape(each['what'])}"
+        screen.print(text, soft_wrap=True)
         screen.print(f"        {escape(each['remedy'])}", soft_wrap=True)
     screen.print(f"looked at {', '.join(document['looked_at'])}", soft_wrap=True)
-    for why in dict.fromkeys(document["not_looked_at"].values()):
-        left = [what for what, reason in document["not_looked_at"].items() if reason == why]
-        screen.print(f"not at {', '.join(left)}: {why}", soft_wrap=True)
+    for skipped in dict.fromkeys(document["not_looked_at"].values()):
+        left = [what for what, reason in document["not_looked_at"].items() if reason == skipped]
+        screen.print(f"not at {', '.join(left)}: {skipped}", soft_wrap=True)
     if document["findings"]:
-        told = counted(document["problems"], "problem")
-        screen.print(f"{told}, {document['advice']} of advice")
+        text = counted(document["problems"], "problem")
+        screen.print(f"{text}, {document['advice']} of advice")
     else:
         screen.print("nothing is wrong as far as was looked")

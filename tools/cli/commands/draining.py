@@ -112,13 +112,15 @@ def _draw(document: Document, screen: Console) -> None:
     columns = ("#id", "worker", "state", "#open partitions", "#unsealed", "#shuffles kept", "may be", "waits for")
     rows = []
     for each in document["workers"]:
-        told = each["drain"] or dict.fromkeys(("epochs", "writing", "shuffles", "waits"), "") | {
+        progress = each["drain"] or dict.fromkeys(("epochs", "writing", "shuffles", "waits"), "") | {
             "restart": False,
             "removal": False,
         }
-        may = "removed" if told["removal"] else "restarted" if told["restart"] else ""
-        counts = ("-" if count is None else count for count in (told["epochs"], told["writing"], told["shuffles"]))
-        rows.append((each["worker"], each["name"], each["state"], *counts, may, told["waits"]))
+        may = "removed" if progress["removal"] else "restarted" if progress["restart"] else ""
+        counts = (
+            "-" if count is None else count for count in (progress["epochs"], progress["writing"], progress["shuffles"])
+        )
+        rows.append((each["worker"], each["name"], each["state"], *counts, may, progress["waits"]))
     screen.print(table(columns, rows))
     if document["safe"]:
         screen.print(f"safe: stop {'it' if len(rows) == 1 else 'them'} with SIGTERM")
@@ -134,12 +136,12 @@ def _screen() -> Iterator[Step]:
         with Live(console=screen, transient=True) as live:
             yield lambda found: live.update("\n".join(_lines(found)))
         return
-    told: dict[str, str] = {}
+    progress: dict[str, str] = {}
 
     def step(found: Sequence[pb.WorkerInfo]) -> None:
         for worker, line in zip(found, _lines(found), strict=True):
-            if told.get(worker.name) != line:
-                told[worker.name] = line
+            if progress.get(worker.name) != line:
+                progress[worker.name] = line
                 click.echo(line, err=True)
 
     yield step

@@ -73,10 +73,10 @@ async def _ask(
     return merged, {**seen, **last}, sorted(set(answers) - set(replies))
 
 
-def merge(told: Iterable[pb.Event]) -> list[dict[str, Any]]:
+def merge(printed: Iterable[pb.Event]) -> list[dict[str, Any]]:
     """Put together what several masters tell: each event of the log once; oldest first."""
     found: dict[tuple[object, ...], pb.Event] = {}
-    for each in told:
+    for each in printed:
         once = (each.raft_index, each.event, each.subject, each.text) if each.raft_index else (each.master, each.number)
         found.setdefault(once, each)
     ordered = sorted(found.values(), key=lambda each: (each.time_ms, each.raft_index, each.number))
@@ -86,7 +86,7 @@ def merge(told: Iterable[pb.Event]) -> list[dict[str, Any]]:
 async def _follow(client: ControlClient, least: str, seen: dict[str, int]) -> None:
     """Print what happens until somebody ends it; what one master tells after another is told once."""
     screen = console()
-    told: dict[tuple[object, ...], None] = {}
+    printed: dict[tuple[object, ...], None] = {}
     while True:
         await asyncio.sleep(_LOOK_SECONDS)
         try:
@@ -100,11 +100,11 @@ async def _follow(client: ControlClient, least: str, seen: dict[str, int]) -> No
                 if each["raft_index"]
                 else (each["master"], each["time_ms"], each["text"])
             )
-            if once not in told:
-                told[once] = None
+            if once not in printed:
+                printed[once] = None
                 screen.print(_line(each), soft_wrap=True)
-        while len(told) > _LIMIT_MAX:
-            del told[next(iter(told))]
+        while len(printed) > _LIMIT_MAX:
+            del printed[next(iter(printed))]
 
 
 def _moment(event: Mapping[str, Any]) -> str:

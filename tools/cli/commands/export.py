@@ -54,7 +54,7 @@ def export(shuffle: str, directory: Path, form: str, partitions: str, masters: s
         rows = open_rows(session, number, generation=generation or 0)
         wanted = _wanted(partitions, rows.partitions)
         document = _export(rows, wanted, directory, form)
-    show(document, as_json, lambda _: click.echo(_told(document)))
+    show(document, as_json, lambda _: click.echo(_summary(document)))
     return 0
 
 
@@ -144,6 +144,6 @@ def _writer(form: str, rows: ArrowRows) -> Callable[[Path, int], int]:
     return write
 
 
-def _told(document: dict[str, Any]) -> str:
+def _summary(document: dict[str, Any]) -> str:
     rows, files = counted(document["rows"], "row"), counted(document["files"], "file")
     return f"{rows} in {files}, {in_bytes(document['bytes'])}, in {document['directory']}"

@@ -121,7 +121,7 @@ def _explained(named: str, masters: str) -> dict[str, Any]:
 def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
     workers = {each.worker: each for each in reply.workers}
 
-    def told(number: int) -> dict[str, Any] | None:
+    def described(number: int) -> dict[str, Any] | None:
         if number == NO_WORKER:
             return None
         known = workers.get(number)
@@ -141,8 +141,8 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
             {
                 "partition": each.partition,
                 "epoch": each.epoch,
-                "primary": told(each.primary),
-                "replica": told(each.replica),
+                "primary": described(each.primary),
+                "replica": described(each.replica),
                 "adheres": adheres,
             }
             for each, adheres in zip(reply.locations, reply.adheres, strict=True)
@@ -249,5 +249,5 @@ def _reloaded(name: str, address: str, answer: pb.ReloadReply | HoldfastError) -
 
 def _draw_reloaded(document: dict[str, Any], screen: Console) -> None:
     for each in document["masters"]:
-        told = each["problem"] or ", ".join(each["changed"]) or "nothing changed, hosts are resolved anew"
-        screen.print(f"{escape(each['name'])}: {escape(told)}", soft_wrap=True)
+        described = each["problem"] or ", ".join(each["changed"]) or "nothing changed, hosts are resolved anew"
+        screen.print(f"{escape(each['name'])}: {escape(described)}", soft_wrap=True)

@@ -104,11 +104,11 @@ def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
     """A sentence if masters have another `[dfs] url` than workers, or none: whichever leads is to remove what dead
     workers left, and cannot there."""
     wrong = [f"{one['name']} has {one['dfs_url'] or 'none'}" for one in masters if used - {one["dfs_url"]}]
-    told = (
+    text = (
         f"workers have the [dfs] url {', '.join(sorted(used))}, of the masters {', '.join(wrong)}: what dead workers"
         " leave there is not removed; set the same [dfs] on all masters"
     )
-    return [told] if wrong else []
+    return [text] if wrong else []
 
 
 def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
@@ -217,8 +217,8 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
     """How far the drain of a worker is; None if it does not drain, or for a number that is not known yet."""
     if not worker.HasField("drain"):
         return None
-    told = {key: getattr(worker.drain, key) for key in _DRAIN_KEYS}
-    return told | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
+    found = {key: getattr(worker.drain, key) for key in _DRAIN_KEYS}
+    return found | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
 
 
 def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
@@ -322,7 +322,7 @@ def _held(shuffle: dict[str, Any], of: str) -> str:
     return f"{sizes} in {f'{files} of {files_limit} files' if files_limit else counted(files, 'file')}"
 
 
-def _told_state(shuffle: dict[str, Any]) -> str:
+def _state_text(shuffle: dict[str, Any]) -> str:
     """Its state, with the epochs that are lost or have fewer copies than were asked for, now or for good."""
     lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
     awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
@@ -340,7 +340,7 @@ def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> 
     for one in found:
         name = shuffle_name(one["application"], one["shuffle"], one["generation"])
         shown = one | {"shuffle": name, "instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
-        shown["state"] = _told_state(one)
+        shown["state"] = _state_text(one)
         held = [_held(one, of) for of in of_whom]
         rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
     screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))

@@ -92,12 +92,12 @@ def _silent(cluster: Cluster, any_there: bool) -> Iterator[Symptom]:
             yield advice("master-silent", each.address, what, "start the masters, then ask again")
         elif each.error:
             yield problem("master-silent", each.address, f"does not answer: {each.error}", _START)
-        for what, why, refused in each.silent:
+        for what, reason, refused in each.silent:
             remedy = (
                 _THROUGH if not refused else "see its log, and whether its address leads to the host that it runs on"
             )
-            told = f"answers over HTTP, and {'nothing listens' if refused else 'not'} at its {what}: {why}"
-            yield problem("master-silent", f"master {each.name} at {each.address}", told, remedy)
+            values = f"answers over HTTP, and {'nothing listens' if refused else 'not'} at its {what}: {reason}"
+            yield problem("master-silent", f"master {each.name} at {each.address}", values, remedy)
 
 
 def _clusters(there: Sequence[MasterFact], config: Config | None) -> Iterator[Symptom]:
@@ -128,10 +128,10 @@ def _agreement(there: Sequence[MasterFact], config: Config | None, secret: Secre
             own = {**own, "secret": secret.digest}
     telling = [each for each in there if each.settings]
     for name in sorted({name for each in telling for name in each.settings}):
-        told = {each.name: each.settings[name] for each in telling if name in each.settings}
-        usual = own.get(name) or _most(list(told.values()))
+        values = {each.name: each.settings[name] for each in telling if name in each.settings}
+        usual = own.get(name) or _most(list(values.values()))
         fine = {usual, secret.other_digest} if name == "secret" and secret is not None else {usual}
-        odd = sorted(who for who, digest in told.items() if digest not in fine)
+        odd = sorted(who for who, digest in values.items() if digest not in fine)
         if odd:
             yield _disagree(name, odd, "this file" if name in own else "the others")
 
@@ -188,10 +188,12 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Symptom]:
             what = f"its certificate is refused: {each.certificate_refused}"
             remedy = "give it one that is valid today and names the host by which it is reached, and restart it"
             yield problem("certificate", f"worker {each.name} at {each.data_address}", what, remedy)
-        for port, why, refused in each.silent:
+        for port, reason, refused in each.silent:
             remedy = _NOT_RUNNING if refused else f"{_THROUGH}, of a worker with worker.address"
-            told = f"nothing listens at its {port}: {why}" if refused else f"its {port} cannot be reached: {why}"
-            yield problem("worker-silent", f"worker {each.name}", told, remedy)
+            values = (
+                f"nothing listens at its {port}: {reason}" if refused else f"its {port} cannot be reached: {reason}"
+            )
+            yield problem("worker-silent", f"worker {each.name}", values, remedy)
         yield from _clock(f"worker {each.name}", each.clock)
         yield from _faults(f"worker {each.name}", each.faults)
     yield from _stores(cluster)
@@ -262,11 +264,11 @@ def check_versions(cluster: Cluster, own: Mapping[str, str]) -> Iterator[Symptom
             what = f"runs Holdfast {version}, here is {own['holdfast']}"
             yield (problem if far else advice)("version-differs", who, what, remedy)
     for name in _LIBRARIES:
-        told = {who: versions[name] for who, _, versions in servers if versions.get(name)}
-        usual = _most(list(told.values())) if told else ""
-        odd = sorted(who for who, version in told.items() if _line(version) != _line(usual))
+        values = {who: versions[name] for who, _, versions in servers if versions.get(name)}
+        usual = _most(list(values.values())) if values else ""
+        odd = sorted(who for who, version in values.items() if _line(version) != _line(usual))
         if odd:
-            what = f"runs with {name} {told[odd[0]]}, the others with {usual}"
+            what = f"runs with {name} {values[odd[0]]}, the others with {usual}"
             remedy = "install the same set of libraries on every host, such as from one wheelhouse"
             yield advice("library-differs", ", ".join(odd[:10]), what, remedy)
 

@@ -23,10 +23,10 @@ _RESERVE_SHARE = 10
 _INODES_LEAST = 10_000
 
 
-def check_shared(told: str) -> Iterator[Symptom]:
+def check_shared(problem_text: str) -> Iterator[Symptom]:
     """What the worker says of two directories that are one, or one in another; "" if all is well."""
-    if told:
-        what, _, remedy = told.rpartition(": ")
+    if problem_text:
+        what, _, remedy = problem_text.rpartition(": ")
         yield problem("directory-twice", "worker.directories", what, remedy)
 
 
@@ -57,7 +57,7 @@ def _one(config: Config, each: DirectoryFact) -> Iterator[Symptom]:
         yield problem("not-mounted", where, what, f"mount {each.not_mounted}, and have the server started after it")
     yield from _file_system(where, each)
     yield from _sync(config, where, each)
-    yield from _room(config, where, each)
+    yield from _free_space(config, where, each)
 
 
 def _whose(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
@@ -104,16 +104,16 @@ def _sync(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
         yield problem("sync-dishonest", where, what, remedy)
         return
     slow_us, level = _SLOW_US, advice
-    why = "every seal waits for some of them"
+    reason = "every seal waits for some of them"
     if not each.tier:
         slow_us, level = config.raft.heartbeat.ns / 1e3, problem
-        why = "every command of the cluster waits for it, and elections come beside"
+        reason = "every command of the cluster waits for it, and elections come beside"
     if each.sync_us > slow_us:
-        what = f"4 KiB are written and synced in {each.sync_us / 1e3:.0f} ms: {why}"
+        what = f"4 KiB are written and synced in {each.sync_us / 1e3:.0f} ms: {reason}"
         yield level("sync-slow", where, what, "name a directory on a quicker or less busy disk, an SSD where you can")
 
 
-def _room(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
+def _free_space(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
     if each.inodes and each.inodes_free < _INODES_LEAST:
         what = f"only {each.inodes_free} more files can be made on its file system"
         yield problem("inodes", where, what, "remove small files there, or make the file system anew with more inodes")

@@ -43,7 +43,7 @@ class PortFact:
     port: int
     state: PortState
     #: who holds it, or why it cannot be used
-    told: str = ""
+    holder: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -156,7 +156,7 @@ class SilentPort(NamedTuple):
     """A port that cannot be reached: what it is, why, and whether its host itself refused: nothing listens there."""
 
     what: str
-    why: str
+    reason: str
     refused: bool
 
 

@@ -108,21 +108,21 @@ def _port(each: PortFact) -> Iterator[Symptom]:
         yield problem(
             "port-held",
             each.setting,
-            f"{each.address} is taken by {each.told or 'another process'}",
+            f"{each.address} is taken by {each.holder or 'another process'}",
             "end that process, or choose another port and tell it wherever this one is named",
         )
     elif each.state == "forbidden":
         yield problem(
             "port-forbidden",
             each.setting,
-            f"this user may not listen at {each.address}: {each.told}",
+            f"this user may not listen at {each.address}: {each.holder}",
             "choose a port from 1024 on, or allow lower ones with net.ipv4.ip_unprivileged_port_start",
         )
     elif each.state in ("elsewhere", "unusable"):
         yield problem(
             "bind-elsewhere",
             each.setting,
-            f"nothing can listen at {each.address}: {each.told}",
+            f"nothing can listen at {each.address}: {each.holder}",
             'set bind to an address of this machine, or to "0.0.0.0" for all of them, and address to what others use',
         )
 
@@ -142,14 +142,14 @@ def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> It
     if config.worker.directories:
         masters = [_host(str(each)) for each in config.worker.masters]
         others = any(each and not is_loopback(each, names) for each in masters)
-        yield from _told("worker", config.worker.bind, config.worker.address, others, host, names)
+        yield from _advertised_address("worker", config.worker.bind, config.worker.address, others, host, names)
 
 
 def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Symptom]:
     section = config.master
     own = next((peer for peer in section.peers if peer.name == section.name), None)
     others = any(not is_loopback(_host(str(peer.raft)), names) for peer in section.peers if peer is not own)
-    yield from _told("master", section.bind, section.address, others, host, names)
+    yield from _advertised_address("master", section.bind, section.address, others, host, names)
     if own is None:
         return
     for key, address in (("raft", own.raft), ("http", own.http)):
@@ -172,24 +172,26 @@ def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> 
         )
 
 
-def _told(
+def _advertised_address(
     role: str, bind: str, address: str, others: bool, host: Host, names: Mapping[str, NameFact]
 ) -> Iterator[Symptom]:
     """What others are told, where there are others."""
     if not others:
         return
-    told = advertised(bind, address, host.name)
+    advertised_host = advertised(bind, address, host.name)
     remedy = f"set {role}.address to the name or address by which other machines reach this one"
     if bind not in _ANY and is_loopback(bind, names):
         remedy = f'set {role}.bind to "0.0.0.0" or an address of this machine, and {role}.address to what others use'
         what = f"listens at {bind} alone, and masters are on other machines"
         yield problem("bind-loopback", f"{role}.bind", what, remedy)
-    elif is_loopback(told, names):
-        found = ", ".join(names[told].addresses) if told in names else told
-        what = f"others are told {told}, which is loopback ({found}): it leads them to themselves"
+    elif is_loopback(advertised_host, names):
+        found = ", ".join(names[advertised_host].addresses) if advertised_host in names else advertised_host
+        what = f"others connect to {advertised_host}, which is loopback ({found}): they reach themselves"
         yield problem("name-loopback", f"{role}.address", what, remedy)
     elif not address and bind in _ANY:
-        what = f"is not set, so that others are told this machine's name, {told}: it has to be known to all of them"
+        what = (
+            f"is not set, so others connect to this machine's name, {advertised_host}, which all of them must resolve"
+        )
         yield advice("address-missing", f"{role}.address", what, remedy)
 
 

@@ -15,7 +15,7 @@ _SOON_DAYS, _LATE_DAYS = 30, 7
 _STARTS_JOBS = ("user", "admin")
 
 
-def told_names(config: Config, this_host: str) -> list[str]:
+def advertised_names(config: Config, this_host: str) -> list[str]:
     """Hosts by which others are told to reach the servers of this file."""
     names = []
     own = next((peer for peer in config.master.peers if peer.name == config.master.name), None)

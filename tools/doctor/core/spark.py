@@ -68,7 +68,7 @@ class _Beside:
     key: str
     wanted: str
     usual: str
-    why: str
+    reason: str
     bad: bool = False
 
 
@@ -205,7 +205,7 @@ def _conflicts(spark: SparkFact) -> Iterator[Symptom]:
         if value.lower() != each.wanted.lower():
             level = problem if each.bad else advice
             where, remedy = f"{spark.source} {each.key}", f"set {each.key}={each.wanted}"
-            yield level("spark-conflict", where, f"is {value}: {each.why}", remedy)
+            yield level("spark-conflict", where, f"is {value}: {each.reason}", remedy)
 
 
 def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:

@@ -25,7 +25,7 @@ LABEL = "holdfast.drill.label"
 MAPS, PARTITIONS, KEYS = 4, 4, 1000
 _ERROR_CHARACTERS_MAX = 2000
 
-Reads = list[Callable[[], str]]
+Readers = list[Callable[[], str]]
 
 
 def _digest(rows: Iterable[object], ordered: bool) -> str:
@@ -49,7 +49,7 @@ class _Work:
 
     def __init__(self, spark: Any) -> None:
         self._spark = spark
-        self._reads: Reads = []
+        self._readers: Readers = []
 
     def do(self, asked: dict[str, Any]) -> str:
         """Do one thing; return its digest."""
@@ -57,8 +57,8 @@ class _Work:
         if "sql" in asked:
             return _digest(self._spark.sql(asked["sql"]).collect(), asked["ordered"])
         if "reuse" in asked:
-            self._reads = [*self._shuffles(asked["reuse"])]
-        return "; ".join(read() for read in self._reads)
+            self._readers = [*self._shuffles(asked["reuse"])]
+        return "; ".join(read() for read in self._readers)
 
     def _shuffles(self, rows: int) -> Iterator[Callable[[], str]]:
         """A shuffled RDD and a shuffled DataFrame of so many rows, as what reads each of them."""

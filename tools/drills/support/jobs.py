@@ -76,8 +76,8 @@ class Job:
         self._report.time("commit", time.monotonic() - began)
         manifest = self.shuffle.manifest()
         lost = [each for each in manifest.epochs.epochs if each.lost]
-        told = f"shuffle {self.shuffle.key}: {len(lost)} epochs are lost"
-        self._report.check("no partition is lost", not lost, told)
+        text = f"shuffle {self.shuffle.key}: {len(lost)} epochs are lost"
+        self._report.check("no partition is lost", not lost, text)
         self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in manifest.epochs.epochs)
 
     def check_read(self) -> None:
@@ -128,7 +128,7 @@ def check_contents(report: Report, shuffle: ReduceShuffle, wanted: Contents, fou
 
 
 @asynccontextmanager
-async def told_nothing(report: Report, seconds: float = ROUND_SECONDS_MAX) -> AsyncIterator[None]:
+async def no_client_error(report: Report, seconds: float = ROUND_SECONDS_MAX) -> AsyncIterator[None]:
     """A round: what a client is told inside is a broken promise; one that does not end in time raises DrillError."""
     try:
         async with asyncio.timeout(seconds):

@@ -124,8 +124,8 @@ class RemoteServer(Server):
         except (OSError, subprocess.TimeoutExpired) as error:
             raise HoldfastError(f"{what} {self.name}: {shlex.join(words)}: {error}") from error
         if done.returncode:
-            told = done.stderr.decode(errors="replace").strip()[-500:]
-            raise HoldfastError(f"{what} {self.name}: {shlex.join(words)} ended with {done.returncode}: {told}")
+            text = done.stderr.decode(errors="replace").strip()[-500:]
+            raise HoldfastError(f"{what} {self.name}: {shlex.join(words)} ended with {done.returncode}: {text}")
         return done.stdout.decode(errors="replace").strip()
 
 
@@ -203,9 +203,9 @@ def _hosts(document: Mapping[str, Any], group: str, seen: set[str]) -> list[str]
     if group in seen:
         return []
     seen.add(group)
-    told = document.get(group, {})
-    below = [host for child in told.get("children", []) for host in _hosts(document, child, seen)]
-    return [*told.get("hosts", []), *below]
+    text = document.get(group, {})
+    below = [host for child in text.get("children", []) for host in _hosts(document, child, seen)]
+    return [*text.get("hosts", []), *below]
 
 
 def _of_host(host: str, variables: Mapping[str, Any]) -> dict[str, str]:

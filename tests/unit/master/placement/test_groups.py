@@ -94,7 +94,7 @@ def test_each_rack_is_used_before_any_is_used_twice() -> None:
         assert group.adherence is STRICT
 
 
-def test_one_rack_is_enough_if_nothing_is_enforced_and_is_told() -> None:
+def test_one_rack_is_enough_if_nothing_is_enforced_and_is_reported() -> None:
     """With one rack there is a group, and it does not adhere; where one rack suffices it does (B9)."""
     known = racks("1", "1", "1")
     assert RackAware(known, by_lot(), Racks()).new_group(3, 2, 2).adherence is FAIL
@@ -303,7 +303,7 @@ def test_a_replacement_stays_in_its_region_unless_that_is_refused() -> None:
         durable.replace(1, (1, 4), 2, 2, place="/a/1")
 
 
-def test_adherence_over_regions_is_told() -> None:
+def test_adherence_over_regions_is_reported() -> None:
     """B9: FAIL if all copies are of one region though there are two, SOFT if only racks are too few."""
     known = members("/a/1", "/a/2", "/b/1", "/b/1")
     policy = RegionAware(known, by_lot(), Racks(), Regions())

@@ -56,7 +56,7 @@ def test_a_rack_that_cannot_be_reached_is_not_gone_back_to() -> None:
     assert {PLACES[place.primary] for place in found.places} == {"/x/r2"}
 
 
-def test_racks_are_given_up_last_and_told() -> None:
+def test_racks_are_given_up_last_and_reported() -> None:
     """With nobody on another rack the copy goes to the same one, counted; under enforcement it goes nowhere."""
     same = RACKS[:3]
     found = replaced([leaving(4, 0, 4)] * 3, members=same)
@@ -88,7 +88,7 @@ def test_who_is_to_be_avoided_gets_it_only_where_nobody_else_can() -> None:
     assert replaced([leaving(0, 1, 0)], three, Policy("random")).places == [CopyPlace(2, 1)]
 
 
-def test_a_copy_that_is_alone_is_told_so() -> None:
+def test_a_copy_that_is_alone_learns_it() -> None:
     """Where nobody else is left the copy that stays is the primary, and the only one."""
     assert replaced([leaving(0, 1, 0)], [Member(1, "b")], Policy("random")).places == [CopyPlace(1, NO_WORKER)]
     assert replaced([leaving(1, 0, 0)], [Member(1, "b")], Policy("random")).places == [CopyPlace(1, NO_WORKER)]

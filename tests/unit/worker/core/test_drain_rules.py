@@ -143,7 +143,7 @@ def test_row_36_an_end_is_put_off_for_so_long_and_no_longer() -> None:
     assert core.stay is Stay.ENDING
 
 
-def test_row_36_it_drains_when_told_whatever_it_is_about() -> None:
+def test_row_36_it_drains_when_asked_whatever_it_is_about() -> None:
     """New data is refused exactly while the last answer says so, leaving or not; what it is about moves only as it may,
     and an end is final."""
     names = sorted({name for row in TABLE.values() for name in row})

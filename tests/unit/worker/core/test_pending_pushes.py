@@ -58,10 +58,10 @@ class World:
 
     def statuses(self, push: PendingPush) -> dict[int, int]:
         """What a push is answered with; it leaves nothing behind."""
-        told = dict(self.pending.answer(push))
+        reported = dict(self.pending.answer(push))
         self.reduce.check()
         assert push.decision not in push.decision.attempt.flights
-        return told
+        return reported
 
 
 def test_written_is_answered_when_it_is_written() -> None:
@@ -260,7 +260,7 @@ def test_an_epoch_that_cannot_be_flushed_takes_nothing_more() -> None:
     assert (world.state(0).life, world.state(1).life) == (Life.FAILED, Life.HARD)
 
 
-def test_a_slow_worker_answers_when_it_is_told_to() -> None:
+def test_a_slow_worker_answers_when_it_is_asked_to() -> None:
     """The fault port's delay is one more thing that is waited for."""
     world = World()
     push = world.take((0, 0))

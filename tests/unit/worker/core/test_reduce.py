@@ -179,12 +179,12 @@ def test_a_duplicate_waits_for_its_first_arrival(core: Reduce) -> None:
 
 def test_splits_at_their_sizes(core: Reduce) -> None:
     """A soft-split epoch accepts and says so; a hard-split one refuses."""
-    told = []
+    reported = []
     for number in range(12):
         decision = core.decide(push((0, 0, number, 200 * KIB)))
-        told.append(dict(decision.statuses).get(0, Status.OK))
+        reported.append(dict(decision.statuses).get(0, Status.OK))
         core.check()
-    assert told == [Status.OK] * 6 + [Status.SOFT_SPLIT] * 5 + [Status.HARD_SPLIT]
+    assert reported == [Status.OK] * 6 + [Status.SOFT_SPLIT] * 5 + [Status.HARD_SPLIT]
 
 
 def test_marks_ask_for_flushes(core: Reduce) -> None:
@@ -299,7 +299,7 @@ def test_refused_pushes_leave_nothing(core: Reduce, monkeypatch: pytest.MonkeyPa
     assert len(core.attempts) == 10
 
 
-def test_a_stale_push_of_a_shuffle_that_was_sealed_for_good_is_told_so(core: Reduce) -> None:
+def test_a_stale_push_of_a_shuffle_that_was_sealed_for_good_learns_it(core: Reduce) -> None:
     """What storage remembers as final is COMMITTED to whoever asks, of whatever incarnation."""
     stale = dataclasses.replace(push((0, 0, 0), incarnation=4), shuffle=shuffle_of(9))
     core.introduce(stale, True, [])

@@ -16,7 +16,7 @@ def space(**changed: int) -> Space:
 
 
 @pytest.mark.parametrize(
-    ("changed", "room", "told"),
+    ("changed", "room", "reported"),
     [
         ({}, 1_000, ""),
         ({"limit": 512, "used": 500}, 12, ""),
@@ -42,14 +42,14 @@ def space(**changed: int) -> Space:
         ({"limit": 5_000, "used": 1_000, "free": 0}, 0, "1000.0 MiB used of 1000.0 MiB"),
     ],
 )
-def test_the_limit_that_was_met_is_named(changed: dict[str, int], room: int, told: str) -> None:
+def test_the_limit_that_was_met_is_named(changed: dict[str, int], room: int, reported: str) -> None:
     """Room is what the capacity and the file system leave beyond the log and the reserve; the tighter one is named."""
     found = space(**changed)
     assert found.room_bytes == room * MIB
-    assert found.full(1 * MIB) == told
+    assert found.full(1 * MIB) == reported
 
 
-def test_little_room_is_told_as_none() -> None:
+def test_little_room_is_reported_as_none() -> None:
     """What is not worth a new epoch is told as full, though what is open there may use it."""
     found = Space(100 * MIB, 1000 * MIB, 900 * MIB, 100 * MIB - 5, 0, 0, 0.0)
     assert found.room_bytes == 5

@@ -27,7 +27,7 @@ def test_everything_of_an_application_is_added_up() -> None:
     assert by_application([]) == []
 
 
-def test_what_is_told_is_bounded() -> None:
+def test_what_is_reported_is_bounded() -> None:
     """The largest applications and their largest shuffles; what an application holds is told whole all the same."""
     found = [
         (key(instance, shuffle), UsageTotals(10 * at + shuffle, 1))

@@ -236,13 +236,13 @@ class History(RuleBasedStateMachine):
         for asked in ({0}, {1, 2}, {0, 1, 2}):
             names = [file for file, note in self.known.items() if note[0] in asked]
             expected = sorted(names, key=lambda file: (self.score(file), self.known[file][3]))
-            told = list(self.annotator.coldest(asked))
-            assert sorted(told) == sorted(expected)
+            reported = list(self.annotator.coldest(asked))
+            assert sorted(reported) == sorted(expected)
             # sums that are equal but for rounding may come either way round
-            assert [self.score(file) for file in told] == pytest.approx([self.score(file) for file in expected])
+            assert [self.score(file) for file in reported] == pytest.approx([self.score(file) for file in expected])
             if self.name != "lrfu" or self.step == 0.0:
-                assert told == expected
-            assert list(self.annotator.hottest(asked)) == told[::-1]
+                assert reported == expected
+            assert list(self.annotator.hottest(asked)) == reported[::-1]
 
 
 TestHistory = History.TestCase

@@ -74,16 +74,16 @@ abstract class BatchIterator extends AbstractIterator<Product2<Object, Object>> 
     @Override
     public final void onTaskCompletion(TaskContext task) {
         DecodedBatches left = batches;
-        ReadMetrics told = metrics;
-        if (left != null && told != null) {
+        ReadMetrics started = metrics;
+        if (left != null && started != null) {
             left.close();
-            tell(told);
-            told.finish();
+            tell(started);
+            started.finish();
         }
     }
 
-    private void tell(ReadMetrics told) {
-        told.records(count);
+    private void tell(ReadMetrics started) {
+        started.records(count);
         count = 0;
     }
 }

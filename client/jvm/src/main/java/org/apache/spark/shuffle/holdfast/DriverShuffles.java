@@ -19,7 +19,7 @@ import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.control.Masters;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
@@ -101,7 +101,7 @@ final class DriverShuffles implements AutoCloseable {
     private <K, V, C> HoldfastShuffleHandle<K, V, C> register(
             Instance instance, int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted) throws HoldfastException {
         var handle = new HoldfastShuffleHandle<>(
-                shuffle, dependency, instance, runtime.shown().secure(), maps, conf.copies(), conf.ack(), encrypted);
+                shuffle, dependency, instance, runtime.credentials().secure(), maps, conf.copies(), conf.ack(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false, Set.of());
         if (dependency.rdd().context().isLocal()) {
             runtime.generations().registered(first); // the tasks run here
@@ -134,8 +134,8 @@ final class DriverShuffles implements AutoCloseable {
                 try {
                     runtime.masters().unregister(next);
                 } catch (HoldfastException error) {
-                    if (error.again() || !error.told()) {
-                        LogEvent.SHUFFLE_UNREGISTER_FAILED.log("shuffle", next, "why", error);
+                    if (error.again() || !error.fromServer()) {
+                        LogEvent.SHUFFLE_UNREGISTER_FAILED.log("shuffle", next, "reason", error);
                         leaveTheRest();
                         return;
                     }
@@ -198,7 +198,7 @@ final class DriverShuffles implements AutoCloseable {
                 LogEvent.GENERATIONS_DROPPED.log("shuffle", key, "count", dropped);
             }
         } catch (HoldfastException error) {
-            LogEvent.COMMIT_LATE.log("shuffle", key, "why", error);
+            LogEvent.COMMIT_LATE.log("shuffle", key, "reason", error);
         }
     }
 
@@ -208,12 +208,12 @@ final class DriverShuffles implements AutoCloseable {
             throw new HoldfastException(Status.UNAVAILABLE, "the Spark application has ended");
         }
         if (lease != null && lease.gone() != null) {
-            LogEvent.APPLICATION_REPLACED.log("application", name, "why", lease.gone());
+            LogEvent.APPLICATION_REPLACED.log("application", name, "reason", lease.gone());
             lease.close();
             lease = null;
         }
         if (lease == null) {
-            Shown credential = credential();
+            CredentialsProvider credential = credential();
             try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), credential)) {
                 List<WorkerAddress> workers = quick.workers();
                 checkCluster(quick.clusterId());
@@ -231,7 +231,7 @@ final class DriverShuffles implements AutoCloseable {
 
     /** Whether a master said with this error that the instance is gone; then the next call of {@link #application} makes another one. */
     private synchronized boolean isOver(Instance instance, HoldfastException error) {
-        if (!error.told() || !Status.endsLease(error.status())) {
+        if (!error.fromServer() || !Status.endsLease(error.status())) {
             return false;
         }
         if (lease != null && lease.instance().equals(instance)) {
@@ -241,7 +241,7 @@ final class DriverShuffles implements AutoCloseable {
     }
 
     /** What the driver shows where it registers. Read each time: what is in the files may have been replaced. */
-    private Shown credential() throws HoldfastException {
+    private CredentialsProvider credential() throws HoldfastException {
         try {
             return conf.security().read();
         } catch (IllegalArgumentException wrong) {

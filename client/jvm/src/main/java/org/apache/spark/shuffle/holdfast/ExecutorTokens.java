@@ -9,7 +9,7 @@ import org.apache.spark.rpc.RpcEndpointAddress;
 import org.apache.spark.rpc.RpcEndpointRef;
 import org.apache.spark.rpc.RpcTimeout;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
@@ -27,11 +27,11 @@ import scala.reflect.ClassTag$;
  * {@link TokenRenewal} keeps it good. Thread-safe. Called by the manager, on executors.
  */
 final class ExecutorTokens {
-    private final Shown shown;
+    private final CredentialsProvider credentials;
     private final ReentrantLock asking = new ReentrantLock();
 
-    ExecutorTokens(Shown shown) {
-        this.shown = shown;
+    ExecutorTokens(CredentialsProvider credentials) {
+        this.credentials = credentials;
     }
 
     /**
@@ -40,16 +40,16 @@ final class ExecutorTokens {
      * @throws HoldfastException UNAVAILABLE if the driver did not give one, or if the task was interrupted as it waited
      */
     void have(Instance application) throws HoldfastException {
-        if (shown.isFor(application.bytes())) {
+        if (credentials.isFor(application.bytes())) {
             return;
         }
         String what = "the token of application " + application;
         try {
             while (!asking.tryLock(LongWait.FIRST_NS, TimeUnit.NANOSECONDS)) {
-                LogEvent.TOKEN_WAITING.log("instance", application, "why", "another task asks the driver for it");
+                LogEvent.TOKEN_WAITING.log("instance", application, "reason", "another task asks the driver for it");
             }
             try {
-                if (!shown.isFor(application.bytes())) {
+                if (!credentials.isFor(application.bytes())) {
                     ask(application, what);
                 }
             } finally {
@@ -71,7 +71,7 @@ final class ExecutorTokens {
         if (answer.length < 2) {
             throw new HoldfastException(Status.UNAVAILABLE, "the driver has no token: its application has ended, or shows none");
         }
-        shown.learn(new Shown(answer[0], answer[1]));
+        credentials.learn(new CredentialsProvider(answer[0], answer[1]));
     }
 
     private static <T> T await(Future<T> future, RpcTimeout patience, String what) throws HoldfastException, InterruptedException {
@@ -85,7 +85,7 @@ final class ExecutorTokens {
             try {
                 Await.ready(future, Duration.create(Math.min(left, LongWait.FIRST_NS), TimeUnit.NANOSECONDS));
             } catch (TimeoutException slow) {
-                LogEvent.TOKEN_WAITING.log("what", what, "why", "the driver has not answered");
+                LogEvent.TOKEN_WAITING.log("what", what, "reason", "the driver has not answered");
             }
         }
         try {

@@ -19,7 +19,7 @@ final class FetchFailures {
 
     /** How the masters hear that a generation cannot be read, before Spark does. */
     interface GenerationReport {
-        void failed(int generation, HoldfastException why);
+        void failed(int generation, HoldfastException reason);
     }
 
     FetchFailures(TaskContext context, int shuffle, MapBlocks blocks, GenerationReport report) {

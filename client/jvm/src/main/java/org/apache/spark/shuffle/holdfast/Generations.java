@@ -82,15 +82,15 @@ public final class Generations {
      * A reader found data of this generation lost, or out of its reach: opens the next one, so that the maps that run again have somewhere to
      * write, without the workers that could not be read from where there are others. Call it before the fetch failure is thrown. It never throws: without the masters the failure is as true, and the maps will ask them.
      */
-    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException why) {
-        LogEvent.GENERATION_FAILED.log("shuffle", handle.key(generation), "why", why);
-        if (why instanceof UnusableWorkersException blamed) {
+    public void failed(HoldfastShuffleHandle<?, ?, ?> handle, int generation, HoldfastException reason) {
+        LogEvent.GENERATION_FAILED.log("shuffle", handle.key(generation), "reason", reason);
+        if (reason instanceof UnusableWorkersException blamed) {
             unusable.computeIfAbsent(handle.shuffleId(), any -> ConcurrentHashMap.newKeySet()).addAll(blamed.workers());
         }
         try {
             registrations.register(masters, handle.key(generation + 1), handle, false, true, unusable(handle.shuffleId()));
         } catch (HoldfastException error) {
-            LogEvent.GENERATION_OPEN_FAILED.log("shuffle", handle.key(generation + 1), "why", error);
+            LogEvent.GENERATION_OPEN_FAILED.log("shuffle", handle.key(generation + 1), "reason", error);
         }
     }
 

@@ -181,9 +181,9 @@ public record HoldfastConf(
             boolean fromVariable = found.isEmpty() && variable != null;
             found = fromVariable ? variable.trim() : found;
             if (found.indexOf('/') >= 0 || found.getBytes(StandardCharsets.UTF_8).length > NAME_BYTES_MAX) {
-                String why = "is the region alone, eu-west of a place /eu-west/rack-7, at most " + NAME_BYTES_MAX
+                String reason = "is the region alone, eu-west of a place /eu-west/rack-7, at most " + NAME_BYTES_MAX
                         + " bytes, not \"" + found + "\"";
-                throw fromVariable ? new IllegalArgumentException(REGION_VARIABLE + " " + why) : wrong(key, why);
+                throw fromVariable ? new IllegalArgumentException(REGION_VARIABLE + " " + reason) : wrong(key, reason);
             }
             return found;
         }
@@ -270,8 +270,8 @@ public record HoldfastConf(
             return found;
         }
 
-        private static IllegalArgumentException wrong(String key, String why) {
-            return new IllegalArgumentException(PREFIX + key + " " + why);
+        private static IllegalArgumentException wrong(String key, String reason) {
+            return new IllegalArgumentException(PREFIX + key + " " + reason);
         }
     }
 }

@@ -13,10 +13,10 @@ import org.apache.spark.shuffle.holdfast.fetch.Manifests;
 import org.apache.spark.shuffle.holdfast.fetch.ReadBook;
 import org.apache.spark.shuffle.holdfast.fetch.ReadContext;
 import org.apache.spark.shuffle.holdfast.push.Encryption;
-import org.apache.spark.shuffle.holdfast.push.Places;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations;
 import org.apache.spark.shuffle.holdfast.push.PushContext;
 import org.apache.spark.shuffle.holdfast.push.PushWriter;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -29,32 +29,32 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
  */
 public final class HoldfastRuntime implements AutoCloseable {
     /** Generations whose places are remembered; those of one forgotten are decoded again. */
-    private static final int PLACES_MAX = 256;
+    private static final int LOCATIONS_MAX = 256;
 
     private final HoldfastConf conf;
-    private final Shown shown = new Shown();
+    private final CredentialsProvider credentials = new CredentialsProvider();
     private final Masters masters;
     private final TokenRenewal tokens;
-    private final ExecutorTokens executorTokens = new ExecutorTokens(shown);
+    private final ExecutorTokens executorTokens = new ExecutorTokens(credentials);
     private final Buffers buffers;
     private final ConnectionPool connections;
     private final PushContext pushContext;
     private final Manifests manifests;
     private final ReadContext readContext;
     private final Generations generations;
-    private final Map<ShuffleKey, Places> places = new LinkedHashMap<>();
+    private final Map<ShuffleKey, PartitionLocations> locations = new LinkedHashMap<>();
 
     /** Opens no connection. */
     public HoldfastRuntime(HoldfastConf conf) {
         this.conf = conf;
         if (conf.security().given()) {
-            Shown.warmUp();
+            CredentialsProvider.warmUp();
         }
-        masters = new Masters(conf.endpoints(), conf.requestMs(), shown);
+        masters = new Masters(conf.endpoints(), conf.requestMs(), credentials);
         tokens = new TokenRenewal(masters);
         buffers = new Buffers(conf.idle());
         connections = new ConnectionPool(
-                () -> Hello.client(masters.clusterId(), masters.raftIndex(), shown.tokenBytes()), shown, buffers);
+                () -> Hello.client(masters.clusterId(), masters.raftIndex(), credentials.tokenBytes()), credentials, buffers);
         pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
         readContext = new ReadContext(masters, connections, conf.fetch(), new ReadBook(conf.reads()));
         manifests = new Manifests(masters, readContext.book()::learn);
@@ -67,8 +67,8 @@ public final class HoldfastRuntime implements AutoCloseable {
     }
 
     /** What all connections of this JVM show; empty until a lease or, on executors, the driver brings it, and without security. */
-    public Shown shown() {
-        return shown;
+    public CredentialsProvider credentials() {
+        return credentials;
     }
 
     /** Renews the token while tasks need it. */
@@ -115,7 +115,7 @@ public final class HoldfastRuntime implements AutoCloseable {
     PushWriter pushWriter(
             HoldfastShuffleHandle<?, ?, ?> handle, RegisteredShuffle registered, int map, long attempt, Encryption encryption)
             throws HoldfastException {
-        return new PushWriter(pushContext, registered, places(registered), map, attempt, conf.compression(), encryption);
+        return new PushWriter(pushContext, registered, locations(registered), map, attempt, conf.compression(), encryption);
     }
 
     /** The manifest of a generation; commits it first where nobody has, with the winners that Spark's statuses name. */
@@ -131,15 +131,15 @@ public final class HoldfastRuntime implements AutoCloseable {
     }
 
     /** Where the partitions of a generation take batches now: one object for all tasks of the JVM. */
-    private Places places(RegisteredShuffle registered) throws HoldfastException {
-        synchronized (places) {
-            Places found = places.get(registered.key());
+    private PartitionLocations locations(RegisteredShuffle registered) throws HoldfastException {
+        synchronized (locations) {
+            PartitionLocations found = locations.get(registered.key());
             if (found == null) {
-                found = new Places(registered);
-                if (places.size() >= PLACES_MAX) {
-                    places.remove(places.keySet().iterator().next());
+                found = new PartitionLocations(registered);
+                if (locations.size() >= LOCATIONS_MAX) {
+                    locations.remove(locations.keySet().iterator().next());
                 }
-                places.put(registered.key(), found);
+                locations.put(registered.key(), found);
             }
             return found;
         }
@@ -148,8 +148,8 @@ public final class HoldfastRuntime implements AutoCloseable {
     /** All generations of a shuffle up to this one are gone: drops what is known of them. Asks nobody. */
     void forget(ShuffleKey upTo) {
         manifests.forget(upTo);
-        synchronized (places) {
-            places.keySet().removeIf(each -> each.shuffle() == upTo.shuffle() && each.generation() <= upTo.generation());
+        synchronized (locations) {
+            locations.keySet().removeIf(each -> each.shuffle() == upTo.shuffle() && each.generation() <= upTo.generation());
         }
     }
 

@@ -57,8 +57,8 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         runtime = new HoldfastRuntime(conf);
         driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
         if (isDriver) {
-            Warnings.switchOff(sparkConf).forEach(why -> LogEvent.SETTING_UNSUITABLE.log("why", why));
-            Warnings.about(sparkConf).forEach(why -> LogEvent.SETTING_UNSUITABLE.log("why", why));
+            Warnings.switchOff(sparkConf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
+            Warnings.about(sparkConf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
         }
     }
 
@@ -69,7 +69,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
             return super.registerShuffle(shuffle, dependency); // nothing will be written or read
         }
         if (conf.mayFallBack() && pausing && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
-            LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", fallbacks.incrementAndGet(), "why", "one fell back a moment ago");
+            LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", fallbacks.incrementAndGet(), "reason", "one fell back a moment ago");
             fellBack.add(shuffle);
             return super.registerShuffle(shuffle, dependency);
         }
@@ -91,7 +91,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         }
         int count = fallbacks.incrementAndGet();
         fellBack.add(shuffle);
-        LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", count, "why", error);
+        LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", count, "reason", error);
         if (error.status() != Status.QUOTA_EXCEEDED) { // the masters said that at once, and may say otherwise of the next one
             fellBackAtNs = System.nanoTime();
             pausing = true;
@@ -106,7 +106,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
             dependency.rdd().context().listenerBus().addToQueue(new StageEnds(driver), "holdfast");
             if (conf.security().given() && !dependency.rdd().context().isLocal()) { // else tasks run here
                 RpcEnv rpc = SparkEnv.get().rpcEnv();
-                rpc.setupEndpoint(TokenEndpoint.NAME, new TokenEndpoint(rpc, runtime.shown()));
+                rpc.setupEndpoint(TokenEndpoint.NAME, new TokenEndpoint(rpc, runtime.credentials()));
             }
         }
     }

@@ -82,7 +82,7 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
                 context,
                 handle.shuffleId(),
                 blocks,
-                (generation, why) -> runtime.generations().failed(handle, generation, why));
+                (generation, reason) -> runtime.generations().failed(handle, generation, reason));
         if (blocks.mixed() || blocks.named() == null) {
             settle(blocks);
             throw failures.raiseMixed();

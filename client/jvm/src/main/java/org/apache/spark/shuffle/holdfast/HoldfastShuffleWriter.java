@@ -65,7 +65,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         } catch (Exception error) {
             failure = error;
             // What failed as others wanted memory comes through operators of Spark, in whatever they made of it.
-            HoldfastException ours = error instanceof HoldfastException told ? told : buffers == null ? null : buffers.failure();
+            HoldfastException ours = error instanceof HoldfastException known ? known : buffers == null ? null : buffers.failure();
             if (ours == null) {
                 throw error;
             }
@@ -74,19 +74,19 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     }
 
     /** What Spark is to hear of an attempt that we ended. */
-    private HoldfastException ended(HoldfastException why) {
+    private HoldfastException ended(HoldfastException reason) {
         context.killTaskIfInterrupted();
-        switch (why.status()) {
+        switch (reason.status()) {
             case Status.COMMITTED -> {
                 runtime.generations().closed(handle, context);
-                throw new TaskKilledException("another attempt of this map won: " + why.getMessage());
+                throw new TaskKilledException("another attempt of this map won: " + reason.getMessage());
             }
             // Workers say APPLICATION_GONE of a shuffle that was dropped; the next attempt hears from the masters whether it is more than that.
             case Status.APPLICATION_GONE, Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION ->
                     runtime.generations().closed(handle, context);
             default -> { }
         }
-        return why;
+        return reason;
     }
 
     @Override

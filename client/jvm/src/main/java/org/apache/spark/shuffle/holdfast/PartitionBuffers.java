@@ -71,8 +71,8 @@ final class PartitionBuffers extends MemoryConsumer {
     }
 
     /** Sets what is told before a partition's buffer is sent; it may append to that buffer. */
-    void beforeSend(IntConsumer told) {
-        beforeSend = told;
+    void beforeSend(IntConsumer ours) {
+        beforeSend = ours;
     }
 
     /** Appends a row behind its length. {@code base} and {@code offset} as Spark's Platform wants them. */
@@ -262,8 +262,8 @@ final class PartitionBuffers extends MemoryConsumer {
     /** Nothing is taken any more. With the buffers gone every call comes by {@link #check}, and the loop of the rows is spared it. */
     private void fail(Throwable error) {
         if (failure == null) {
-            failure = error instanceof HoldfastException told
-                    ? told
+            failure = error instanceof HoldfastException ours
+                    ? ours
                     : new HoldfastException(Status.INTERNAL, "rows that were written could not be sent: " + error, error);
             dropAll();
         }

@@ -58,8 +58,8 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
             Set<Integer> unusable) throws HoldfastException {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
         for (boolean said = false;; said = true) {
-            HoldfastException why = tooFew(masters);
-            if (why == null) {
+            HoldfastException reason = tooFew(masters);
+            if (reason == null) {
                 try {
                     RegisteredShuffle placed = masters.registerShuffle(
                             key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore, unusable,
@@ -70,15 +70,15 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
                     if (error.status() != Status.NO_ROOM) {
                         throw error;
                     }
-                    why = error;
+                    reason = error;
                 }
             }
             if (System.nanoTime() > end) {
                 String waited = " (NO_ROOM after " + waitMs / 1000 + " s; how long is waited: " + HoldfastConf.PREFIX + setting + ")";
-                throw new HoldfastException(why.status(), why.getMessage() + waited, why);
+                throw new HoldfastException(reason.status(), reason.getMessage() + waited, reason);
             }
             if (!said) {
-                LogEvent.SHUFFLE_WAITING.log("shuffle", key, "seconds_max", waitMs / 1000, "why", why);
+                LogEvent.SHUFFLE_WAITING.log("shuffle", key, "seconds_max", waitMs / 1000, "reason", reason);
             }
             pause();
         }

@@ -7,7 +7,7 @@ import java.nio.file.Files;
 import java.nio.file.NoSuchFileException;
 import java.nio.file.Path;
 import java.nio.file.InvalidPathException;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 
 /**
  * The two files on the driver that say how it is known to the masters and they to it; both or neither.
@@ -23,7 +23,7 @@ record SecurityFiles(String ca, String token) {
     static final String TOKEN = "security.tokenFile";
 
     SecurityFiles {
-        if (Shown.isToken(token)) { // settings are seen by many
+        if (CredentialsProvider.isToken(token)) { // settings are seen by many
             throw new IllegalArgumentException(HoldfastConf.PREFIX + TOKEN + " is the path of a file with a token, and holds a token itself:"
                     + " put it into a file that only you can read");
         }
@@ -39,15 +39,15 @@ record SecurityFiles(String ca, String token) {
     }
 
     /** What the driver shows where it registers an application; nothing without security. */
-    Shown read() {
+    CredentialsProvider read() {
         if (!given()) {
-            return new Shown();
+            return new CredentialsProvider();
         }
         String certificates = text(CA, ca);
-        String shown = text(TOKEN, token).trim();
+        String credentials = text(TOKEN, token).trim();
         try {
-            return new Shown(certificates, shown);
-        } catch (Shown.NoTokenException wrong) {
+            return new CredentialsProvider(certificates, credentials);
+        } catch (CredentialsProvider.NoTokenException wrong) {
             throw wrong(TOKEN, token, wrong.getMessage());
         } catch (IllegalArgumentException wrong) {
             throw wrong(CA, ca, wrong.getMessage());
@@ -72,11 +72,11 @@ record SecurityFiles(String ca, String token) {
         if (error instanceof AccessDeniedException) {
             return "permission denied: the user " + user + " may not read it, or not look into its directory";
         }
-        String why = error instanceof FileSystemException file ? file.getReason() : error.getMessage();
-        return "it cannot be read" + (why == null ? "" : ": " + why);
+        String reason = error instanceof FileSystemException file ? file.getReason() : error.getMessage();
+        return "it cannot be read" + (reason == null ? "" : ": " + reason);
     }
 
-    private static IllegalArgumentException wrong(String key, String path, String why) {
-        return new IllegalArgumentException(HoldfastConf.PREFIX + key + " " + path + ": " + why);
+    private static IllegalArgumentException wrong(String key, String path, String reason) {
+        return new IllegalArgumentException(HoldfastConf.PREFIX + key + " " + path + ": " + reason);
     }
 }

@@ -96,7 +96,7 @@ record TaskShare(long bytes, long idle) {
     private static long directMemory() {
         long heap = Runtime.getRuntime().maxMemory();
         HotSpotDiagnosticMXBean machine = ManagementFactory.getPlatformMXBean(HotSpotDiagnosticMXBean.class);
-        long told = machine == null ? 0 : Long.parseLong(machine.getVMOption("MaxDirectMemorySize").getValue());
-        return told > 0 ? Math.min(told, heap) : heap;
+        long limit = machine == null ? 0 : Long.parseLong(machine.getVMOption("MaxDirectMemorySize").getValue());
+        return limit > 0 ? Math.min(limit, heap) : heap;
     }
 }

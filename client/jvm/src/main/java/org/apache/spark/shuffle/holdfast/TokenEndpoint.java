@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast;
 import org.apache.spark.rpc.RpcCallContext;
 import org.apache.spark.rpc.RpcEndpoint;
 import org.apache.spark.rpc.RpcEnv;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import scala.Function1;
 import scala.PartialFunction;
 import scala.runtime.AbstractPartialFunction;
@@ -16,7 +16,7 @@ import scala.runtime.BoxedUnit;
  * since Spark 4 fetches the plug-in's jar later than it opens its RPC: an instance in hex is asked with, CA and token are answered, or nothing
  * where the driver shows nothing. Whoever may ask is Spark's business ({@code spark.authenticate}), as with tasks. Made by the manager, on the driver.
  */
-record TokenEndpoint(RpcEnv rpcEnv, Shown shown) implements RpcEndpoint {
+record TokenEndpoint(RpcEnv rpcEnv, CredentialsProvider credentials) implements RpcEndpoint {
     static final String NAME = "holdfast-token";
 
     @Override
@@ -33,7 +33,7 @@ record TokenEndpoint(RpcEnv rpcEnv, Shown shown) implements RpcEndpoint {
                 if (!isDefinedAt(asked)) {
                     return otherwise.apply(asked);
                 }
-                context.reply(shown.carried());
+                context.reply(credentials.carried());
                 return (B) BoxedUnit.UNIT;
             }
         };

@@ -32,7 +32,7 @@ final class TokenRenewal implements AutoCloseable {
 
     /** A task that needs the token of this application has begun. */
     void began(Instance application, TaskContext context) {
-        if (!masters.shown().secure()) {
+        if (!masters.credentials().secure()) {
             return;
         }
         synchronized (this) {
@@ -83,12 +83,12 @@ final class TokenRenewal implements AutoCloseable {
             whose = instance;
         }
         try {
-            if (masters.shown().untilHalfMs() <= 0) {
+            if (masters.credentials().untilHalfMs() <= 0) {
                 masters.renew(whose);
             }
         } catch (HoldfastException error) {
             if (!Thread.currentThread().isInterrupted()) { // else the last task has ended
-                LogEvent.TOKEN_RENEWAL_FAILED.log("instance", whose, "why", error);
+                LogEvent.TOKEN_RENEWAL_FAILED.log("instance", whose, "reason", error);
             }
         } catch (RuntimeException | Error mistake) {
             LogEvent.TOKEN_INTERNAL_ERROR.log(mistake, "instance", whose);
@@ -96,7 +96,7 @@ final class TokenRenewal implements AutoCloseable {
     }
 
     private long untilLookMs() {
-        return Math.max(LOOK_MS_MIN, Math.min(LOOK_MS_MAX, masters.shown().untilHalfMs()));
+        return Math.max(LOOK_MS_MIN, Math.min(LOOK_MS_MAX, masters.credentials().untilHalfMs()));
     }
 
     /** The lock is held. */

@@ -229,8 +229,8 @@ public final class LostRowsMain {
         try {
             buffers.finish();
             check(false, "an end without a word of the row that was not taken");
-        } catch (HoldfastException told) {
-            check(told.getMessage().contains("could not be sent"), told.getMessage());
+        } catch (HoldfastException error) {
+            check(error.getMessage().contains("could not be sent"), error.getMessage());
         }
         buffers.close();
         operator.give();
@@ -262,9 +262,9 @@ public final class LostRowsMain {
         try {
             sent.check(writer, "map 1");
             check(false, "rows that were never sent are not missed");
-        } catch (HoldfastException told) {
-            check(told.getMessage().equals("map 1: Spark handed over 3 records of 60 bytes, and 0 records of 0 bytes were sent"),
-                    told.getMessage());
+        } catch (HoldfastException error) {
+            check(error.getMessage().equals("map 1: Spark handed over 3 records of 60 bytes, and 0 records of 0 bytes were sent"),
+                    error.getMessage());
         }
     }
 

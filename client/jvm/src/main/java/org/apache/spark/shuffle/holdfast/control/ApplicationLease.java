@@ -2,7 +2,7 @@ package org.apache.spark.shuffle.holdfast.control;
 
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
@@ -27,7 +27,7 @@ public final class ApplicationLease implements AutoCloseable {
     /** What proves to the masters whose application it is; read where it is needed, since it may be replaced. */
     public interface Credential {
         /** Nothing is shown without security. */
-        Shown read() throws HoldfastException;
+        CredentialsProvider read() throws HoldfastException;
     }
 
     private final Masters masters;
@@ -60,7 +60,7 @@ public final class ApplicationLease implements AutoCloseable {
 
     /** The same without security. */
     public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
-        return register(masters, Shown::new, name, user, "", leaseMs, Masters.DEADLINE_MS);
+        return register(masters, CredentialsProvider::new, name, user, "", leaseMs, Masters.DEADLINE_MS);
     }
 
     /**
@@ -90,15 +90,15 @@ public final class ApplicationLease implements AutoCloseable {
     /** Make a command with the credential; without security the masters know nobody from anybody else. */
     private static JsonObject asUser(Masters masters, Credential credential, String method, JsonObject request, int deadlineMs)
             throws HoldfastException {
-        Shown user = credential.read();
+        CredentialsProvider user = credential.read();
         if (!user.secure()) {
             return masters.calls().call(method, request, true, deadlineMs);
         }
         try (Masters asked = new Masters(masters.endpoints(), deadlineMs, user)) {
             JsonObject reply = asked.calls().call(method, request, true, deadlineMs);
-            masters.shown().learn(user.with(reply.text("token")));
+            masters.credentials().learn(user.with(reply.text("token")));
             return reply;
-        } catch (Shown.NoTokenException without) {
+        } catch (CredentialsProvider.NoTokenException without) {
             throw new HoldfastException(Status.UNAUTHENTICATED,
                     "the masters at " + masters.endpoints() + " gave no token for the application: security is off there", without);
         }
@@ -148,7 +148,7 @@ public final class ApplicationLease implements AutoCloseable {
             masters.calls().call("Shuffles/Detach", named(), true, DETACH_MS);
         } catch (HoldfastException error) {
             if (error.status() != Status.APPLICATION_GONE) {
-                LogEvent.LEASE_RELEASE_FAILED.log("instance", instance, "why", error);
+                LogEvent.LEASE_RELEASE_FAILED.log("instance", instance, "reason", error);
             }
         }
     }
@@ -157,7 +157,7 @@ public final class ApplicationLease implements AutoCloseable {
         while (!closed && gone == null) {
             try {
                 long third = Math.max(leaseMs, LEASE_MS_MIN) / RENEWALS;
-                Thread.sleep(Math.max(LEASE_MS_MIN / RENEWALS, Math.min(third, masters.shown().untilHalfMs())));
+                Thread.sleep(Math.max(LEASE_MS_MIN / RENEWALS, Math.min(third, masters.credentials().untilHalfMs())));
                 renewWithin((int) Math.min(third, Masters.DEADLINE_MS));
             } catch (Throwable error) {
                 // Without this thread all that is shuffled is dropped when the lease ends: neither anybody's answer nor a mistake of ours may end it.
@@ -168,11 +168,11 @@ public final class ApplicationLease implements AutoCloseable {
 
     private void failed(Throwable error) {
         try {
-            if (error instanceof HoldfastException said && said.told() && Status.endsLease(said.status())) {
+            if (error instanceof HoldfastException said && said.fromServer() && Status.endsLease(said.status())) {
                 gone = said;
-                LogEvent.APPLICATION_GONE.log("instance", instance, "why", error);
+                LogEvent.APPLICATION_GONE.log("instance", instance, "reason", error);
             } else if (error instanceof HoldfastException && !closed) {
-                LogEvent.LEASE_RENEWAL_FAILED.log("instance", instance, "why", error);
+                LogEvent.LEASE_RENEWAL_FAILED.log("instance", instance, "reason", error);
             } else if (!closed && gone == null) {
                 LogEvent.LEASE_INTERNAL_ERROR.log(error, "instance", instance);
             }
@@ -193,7 +193,7 @@ public final class ApplicationLease implements AutoCloseable {
             asUser(masters, credential, "Shuffles/Attach", named().u64("leaseMs", leaseMs), deadlineMs);
             return;
         }
-        masters.shown().renew(reply.text("token"));
+        masters.credentials().renew(reply.text("token"));
     }
 
     private JsonObject named() {

@@ -32,7 +32,7 @@ final class CallNumbers {
             long now = System.nanoTime();
             long millis = (end - now) / 1_000_000;
             if (slow.due(now)) {
-                LogEvent.CALL_SLOW.log("seconds_max", millis / 1_000, "why", open.size() + " others have no answer yet");
+                LogEvent.CALL_SLOW.log("seconds_max", millis / 1_000, "reason", open.size() + " others have no answer yet");
             }
             if (millis <= 0) {
                 throw new HoldfastException(Status.BUSY, open.size() + " calls of this client wait for their answers");

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
 import org.apache.spark.shuffle.holdfast.secure.HeapIo;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 
@@ -27,13 +27,13 @@ final class Connection {
     }
 
     /** Begin to connect. */
-    static Connection begin(InetSocketAddress address, Shown shown) throws IOException {
+    static Connection begin(InetSocketAddress address, CredentialsProvider credentials) throws IOException {
         SocketChannel socket = SocketChannel.open();
         try {
             socket.configureBlocking(false);
             socket.setOption(StandardSocketOptions.TCP_NODELAY, true);
             socket.connect(address);
-            return new Connection(socket, shown.secure() ? shown.over(socket, address.getHostString(), address.getPort()) : null);
+            return new Connection(socket, credentials.secure() ? credentials.over(socket, address.getHostString(), address.getPort()) : null);
         } catch (IOException | RuntimeException error) {
             socket.close();
             throw error;

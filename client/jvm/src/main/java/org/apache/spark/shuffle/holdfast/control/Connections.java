@@ -9,7 +9,7 @@ import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Map;
 import java.util.Set;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -18,7 +18,7 @@ final class Connections {
     private static final int IDLE_MAX = 8;
     private static final int SELECTORS_MAX = 8;
 
-    private final Shown shown;
+    private final CredentialsProvider credentials;
     /** Which cluster the masters have to be of; empty until one has answered. */
     private volatile String cluster = "";
     private final Map<String, Deque<Connection>> idle = new HashMap<>();
@@ -27,13 +27,13 @@ final class Connections {
     private final Set<Selector> used = new HashSet<>();
     private boolean closed;
 
-    Connections(Shown shown) {
-        this.shown = shown;
+    Connections(CredentialsProvider credentials) {
+        this.credentials = credentials;
     }
 
     /** What is shown on each of them. */
-    Shown shown() {
-        return shown;
+    CredentialsProvider credentials() {
+        return credentials;
     }
 
     /** Id of the cluster that answered first, "" before: the answers of all others are none. */

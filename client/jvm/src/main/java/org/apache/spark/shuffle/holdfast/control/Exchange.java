@@ -14,7 +14,7 @@ import java.util.Locale;
 import java.util.Map;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.CompletionException;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
@@ -85,9 +85,9 @@ final class Exchange {
         this.address = address;
         this.connections = connections;
         this.selector = selector;
-        Shown shown = connections.shown();
+        CredentialsProvider credentials = connections.credentials();
         byte[] head = ("POST " + path + " HTTP/1.1\r\nHost: " + address
-                + (shown.secure() ? "\r\nAuthorization: Bearer " + shown.token() : "")
+                + (credentials.secure() ? "\r\nAuthorization: Bearer " + credentials.token() : "")
                 + "\r\nContent-Type: application/json\r\nContent-Length: " + body.length + "\r\n\r\n")
                 .getBytes(StandardCharsets.ISO_8859_1);
         out = ByteBuffer.allocate(head.length + body.length).put(head).put(body).flip();
@@ -118,7 +118,7 @@ final class Exchange {
             if (found.isUnresolved()) {
                 throw new UnknownHost(address);
             }
-            connection = Connection.begin(found, connections.shown());
+            connection = Connection.begin(found, connections.credentials());
         } catch (HoldfastException error) {
             fail(error);
         } catch (IOException error) {
@@ -289,16 +289,16 @@ final class Exchange {
         if (status == Status.NOT_LEADER) {
             return new NotLeader(message, headers.getOrDefault("holdfast-leader", ""));
         }
-        return HoldfastException.told(status, message.isEmpty() ? Status.name(status) : message);
+        return HoldfastException.fromServer(status, message.isEmpty() ? Status.name(status) : message);
     }
 
     /** The message of a Connect error body; the body itself where it is none. */
     private String message() {
         int length = Math.min(bodyEnd - bodyStart, 2_000);
         try {
-            String told = JsonObject.decode(in, bodyStart, bodyEnd - bodyStart).text("message");
-            if (!told.isEmpty()) {
-                return told;
+            String text = JsonObject.decode(in, bodyStart, bodyEnd - bodyStart).text("message");
+            if (!text.isEmpty()) {
+                return text;
             }
         } catch (HoldfastException notJson) {
             return new String(in, bodyStart, length, StandardCharsets.UTF_8);
@@ -306,9 +306,9 @@ final class Exchange {
         return "HTTP status " + httpStatus;
     }
 
-    private HoldfastException noMaster(String why) {
+    private HoldfastException noMaster(String reason) {
         return new NotMaster(
-                address + ": answers, but is no master: " + why.substring(0, Math.min(why.length(), 200)));
+                address + ": answers, but is no master: " + reason.substring(0, Math.min(reason.length(), 200)));
     }
 
     private void fail(HoldfastException error) {
@@ -318,10 +318,10 @@ final class Exchange {
 
     private HoldfastException unreachable(IOException error) {
         if (TlsChannel.isStranger(error)) {
-            return noMaster(TlsChannel.why(error));
+            return noMaster(TlsChannel.reason(error));
         }
-        String why = error instanceof ConnectException ? "connection refused" : "cannot be reached: " + TlsChannel.why(error);
-        return new HoldfastException(Status.UNAVAILABLE, address + ": " + why, error);
+        String reason = error instanceof ConnectException ? "connection refused" : "cannot be reached: " + TlsChannel.reason(error);
+        return new HoldfastException(Status.UNAVAILABLE, address + ": " + reason, error);
     }
 
     private CompletableFuture<InetSocketAddress> lookUp() throws HoldfastException {

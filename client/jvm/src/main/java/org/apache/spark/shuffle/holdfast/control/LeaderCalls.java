@@ -9,7 +9,7 @@ import java.util.concurrent.ThreadLocalRandom;
 import java.util.concurrent.TimeUnit;
 import java.util.concurrent.atomic.AtomicLong;
 import java.util.concurrent.locks.ReentrantLock;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
@@ -61,8 +61,8 @@ final class LeaderCalls implements AutoCloseable {
     private final Object numbersLock = new Object();
     private CallNumbers numbers;
 
-    LeaderCalls(List<String> endpoints, Shown shown) {
-        connections = new Connections(shown);
+    LeaderCalls(List<String> endpoints, CredentialsProvider credentials) {
+        connections = new Connections(credentials);
         for (String each : endpoints) {
             known.put(each, notAsked(each));
         }
@@ -153,10 +153,10 @@ final class LeaderCalls implements AutoCloseable {
         }
     }
 
-    private static void say(LongWait slow, String method, String why, long now, long end) {
+    private static void say(LongWait slow, String method, String reason, long now, long end) {
         if (slow.due(now)) {
             LogEvent.CALL_SLOW.log(
-                    "method", method, "seconds", slow.lasts(now) / (1_000 * MS), "seconds_max", (end - now) / (1_000 * MS), "why", why);
+                    "method", method, "seconds", slow.lasts(now) / (1_000 * MS), "seconds_max", (end - now) / (1_000 * MS), "reason", reason);
         }
     }
 
@@ -168,10 +168,10 @@ final class LeaderCalls implements AutoCloseable {
         if (leader.equals(asked)) {
             leader = "";
         }
-        if (error instanceof Exchange.NotLeader told && !told.leader.isEmpty() && !told.leader.equals(asked)) {
+        if (error instanceof Exchange.NotLeader refusal && !refusal.leader.isEmpty() && !refusal.leader.equals(asked)) {
             if (tries.hints < addresses().size()) {
                 tries.hints++;
-                leader = told.leader;
+                leader = refusal.leader;
                 return 0;
             }
             tries.hints = 0;
@@ -257,7 +257,7 @@ final class LeaderCalls implements AutoCloseable {
                 }
                 long now = System.nanoTime();
                 if (now - sayAt >= 0) {
-                    LogEvent.LEADER_MISSING.log("seconds_max", (end - now) / (1_000 * MS) + 1, "why", noLeader());
+                    LogEvent.LEADER_MISSING.log("seconds_max", (end - now) / (1_000 * MS) + 1, "reason", noLeader());
                     sayAt = now + SAY_AGAIN_NS;
                 }
                 sleep(jittered(pause));
@@ -272,7 +272,7 @@ final class LeaderCalls implements AutoCloseable {
     private boolean hopeless() {
         synchronized (known) {
             return known.values().stream().allMatch(each -> Status.barred(each.status())
-                    || (each.status() == Status.TOKEN_EXPIRED && connections.shown().isFixed())
+                    || (each.status() == Status.TOKEN_EXPIRED && connections.credentials().isFixed())
                     || (clusterId().isEmpty() && (each instanceof Exchange.UnknownHost || each instanceof Exchange.NotMaster)));
         }
     }
@@ -285,7 +285,7 @@ final class LeaderCalls implements AutoCloseable {
                 asked.add(round.begin(each, DISCOVER, EMPTY));
             }
             long now = System.nanoTime();
-            long patience = clusterId().isEmpty() && connections.shown().secure() ? FIRST_NS : PROBE_NS;
+            long patience = clusterId().isEmpty() && connections.credentials().secure() ? FIRST_NS : PROBE_NS;
             long until = Math.min(now + patience, Math.max(end, now + 10 * MS));
             while (!asked.isEmpty()) {
                 for (Exchange each : List.copyOf(asked)) {
@@ -359,8 +359,8 @@ final class LeaderCalls implements AutoCloseable {
         return unavailable(address + ": not asked yet");
     }
 
-    private static HoldfastException unavailable(String why) {
-        return new HoldfastException(Status.UNAVAILABLE, why);
+    private static HoldfastException unavailable(String reason) {
+        return new HoldfastException(Status.UNAVAILABLE, reason);
     }
 
     private void learn(String address, HoldfastException cause) {

@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Set;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
@@ -29,7 +29,7 @@ public final class Masters implements AutoCloseable {
 
     private final String endpoints;
     private final int deadlineMs;
-    private final Shown shown;
+    private final CredentialsProvider credentials;
     private final LeaderCalls calls;
     private volatile byte[] holder = NO_HOLDER;
 
@@ -40,13 +40,13 @@ public final class Masters implements AutoCloseable {
 
     /** {@code deadlineMs}: for how long a call is repeated; commits and long polls have their own. */
     public Masters(String endpoints, int deadlineMs) {
-        this(endpoints, deadlineMs, new Shown());
+        this(endpoints, deadlineMs, new CredentialsProvider());
     }
 
-    /** {@code shown}: by what the masters know this client, and it them. */
-    public Masters(String endpoints, int deadlineMs, Shown shown) {
-        this.calls = new LeaderCalls(parse(endpoints), shown);
-        this.shown = shown;
+    /** {@code credentials}: by what the masters know this client, and it them. */
+    public Masters(String endpoints, int deadlineMs, CredentialsProvider credentials) {
+        this.calls = new LeaderCalls(parse(endpoints), credentials);
+        this.credentials = credentials;
         this.endpoints = endpoints;
         this.deadlineMs = deadlineMs;
     }
@@ -67,14 +67,14 @@ public final class Masters implements AutoCloseable {
     }
 
     /** What is shown to them. */
-    public Shown shown() {
-        return shown;
+    public CredentialsProvider credentials() {
+        return credentials;
     }
 
     /** Renew all leases of an application; with security a newer token is shown from then on. */
     public void renew(Instance instance) throws HoldfastException {
         JsonObject request = new JsonObject().bytes("instance", instance.bytes());
-        shown.renew(calls.call(LeaderCalls.RENEW, request, false, deadlineMs).text("token"));
+        credentials.renew(calls.call(LeaderCalls.RENEW, request, false, deadlineMs).text("token"));
     }
 
     /** Whose lease the calls renew from now on (16 bytes); without one they renew every lease of the instance that they name. */
@@ -125,12 +125,12 @@ public final class Masters implements AutoCloseable {
         }
         JsonObject request = request(key).put("failed", epochs).put("unusableWorkers", numbers(unusable));
         JsonObject reply = calls.call("Shuffles/Revive", request, false, deadlineMs);
-        List<Revived.Place> places = new ArrayList<>();
+        List<Revived.NewEpoch> newer = new ArrayList<>();
         for (JsonObject each : reply.objects("locations")) {
-            places.add(new Revived.Place(each.u32("partition"), new Location(
+            newer.add(new Revived.NewEpoch(each.u32("partition"), new Location(
                     each.u32("epoch"), each.u32("primary"), each.u32("replica"), each.u32("hint"))));
         }
-        return new Revived(places, workersOf(reply), reply.u64("raftIndex"), reply.text("room"));
+        return new Revived(newer, workersOf(reply), reply.u64("raftIndex"), reply.text("room"));
     }
 
     /**

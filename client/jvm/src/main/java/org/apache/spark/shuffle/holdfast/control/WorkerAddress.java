@@ -17,16 +17,16 @@ public record WorkerAddress(
     private static final String DRAINING = "draining";
 
     /** As replies about shuffles name it. */
-    static WorkerAddress of(JsonObject told) {
-        return new WorkerAddress(told.u32("worker"), told.u32("incarnation"), told.text("host"), told.text("address"),
-                told.bool("alive"), told.text("place"), told.bool("draining"));
+    static WorkerAddress of(JsonObject reply) {
+        return new WorkerAddress(reply.u32("worker"), reply.u32("incarnation"), reply.text("host"), reply.text("address"),
+                reply.bool("alive"), reply.text("place"), reply.bool("draining"));
     }
 
     /** As the list of all workers names it. */
-    static WorkerAddress listed(JsonObject told) {
-        boolean draining = told.text("state").equals(DRAINING);
-        return new WorkerAddress(told.u32("worker"), told.u32("incarnation"), told.text("host"), told.text("dataAddress"),
-                draining || told.text("state").equals("alive"), told.text("place"), draining);
+    static WorkerAddress listed(JsonObject reply) {
+        boolean draining = reply.text("state").equals(DRAINING);
+        return new WorkerAddress(reply.u32("worker"), reply.u32("incarnation"), reply.text("host"), reply.text("dataAddress"),
+                draining || reply.text("state").equals("alive"), reply.text("place"), draining);
     }
 
     /** The first part of its place; empty: not known. */

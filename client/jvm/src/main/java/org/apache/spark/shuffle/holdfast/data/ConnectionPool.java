@@ -9,7 +9,7 @@ import java.util.Map;
 import java.util.concurrent.ScheduledThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import java.util.function.Supplier;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -30,12 +30,12 @@ public final class ConnectionPool implements AutoCloseable {
     private static final int CONNECT_MS = 5_000;
 
     /** A restarted worker may be elsewhere, and another one where it was. */
-    private record Place(int worker, String address) {}
+    private record Endpoint(int worker, String address) {}
 
     private final Supplier<Hello> hello;
-    private final Shown shown;
+    private final CredentialsProvider credentials;
     private final Buffers buffers;
-    private final Map<Place, ArrayDeque<WorkerConnection>> idle = new HashMap<>();
+    private final Map<Endpoint, ArrayDeque<WorkerConnection>> idle = new HashMap<>();
     private int idleCount;
     private int borrowed;
     private ScheduledThreadPoolExecutor timer;
@@ -43,13 +43,13 @@ public final class ConnectionPool implements AutoCloseable {
 
     /** @param hello what to say on a new connection: the highest Raft index seen changes */
     public ConnectionPool(Supplier<Hello> hello, Buffers buffers) {
-        this(hello, new Shown(), buffers);
+        this(hello, new CredentialsProvider(), buffers);
     }
 
-    /** @param shown how workers are known, and whose token {@code hello} says */
-    public ConnectionPool(Supplier<Hello> hello, Shown shown, Buffers buffers) {
+    /** @param credentials how workers are known, and whose token {@code hello} says */
+    public ConnectionPool(Supplier<Hello> hello, CredentialsProvider credentials, Buffers buffers) {
         this.hello = hello;
-        this.shown = shown;
+        this.credentials = credentials;
         this.buffers = buffers;
     }
 
@@ -65,9 +65,9 @@ public final class ConnectionPool implements AutoCloseable {
 
     /** The same, with how long a new one may take until the worker has answered. */
     public WorkerConnection borrow(int worker, String address, int timeoutMs) throws HoldfastException {
-        Place place = new Place(worker, address);
+        Endpoint endpoint = new Endpoint(worker, address);
         for (;;) {
-            WorkerConnection found = pollIdle(place);
+            WorkerConnection found = pollIdle(endpoint);
             if (found == null) {
                 break;
             }
@@ -75,7 +75,7 @@ public final class ConnectionPool implements AutoCloseable {
                 return found;
             }
         }
-        WorkerConnection made = WorkerConnection.open(worker, address, hello.get(), shown, timeoutMs, buffers);
+        WorkerConnection made = WorkerConnection.open(worker, address, hello.get(), credentials, timeoutMs, buffers);
         synchronized (this) {
             if (!closed) {
                 borrowed++;
@@ -93,7 +93,7 @@ public final class ConnectionPool implements AutoCloseable {
             if (found.attachment() != null && !found.attachment().closed()) {
                 throw new AssertionError(found + " was given back with open books: " + found.attachment());
             }
-            good = found.isQuiet() && !shown.outdated(found.token());
+            good = found.isQuiet() && !credentials.outdated(found.token());
         } finally {
             if (!good) {
                 discard(found);
@@ -108,8 +108,8 @@ public final class ConnectionPool implements AutoCloseable {
         synchronized (this) {
             borrowed--;
             if (!connection.isClosed() && !closed && idleCount < IDLE_MAX) {
-                Place place = new Place(connection.worker(), connection.address());
-                ArrayDeque<WorkerConnection> line = idle.computeIfAbsent(place, any -> new ArrayDeque<>());
+                Endpoint endpoint = new Endpoint(connection.worker(), connection.address());
+                ArrayDeque<WorkerConnection> line = idle.computeIfAbsent(endpoint, any -> new ArrayDeque<>());
                 if (line.size() < IDLE_PER_WORKER_MAX) {
                     connection.releaseBody();
                     line.addLast(connection);
@@ -156,13 +156,13 @@ public final class ConnectionPool implements AutoCloseable {
     }
 
     /** The newest idle connection, since it is the likeliest to be alive. */
-    private WorkerConnection pollIdle(Place place) throws HoldfastException {
+    private WorkerConnection pollIdle(Endpoint endpoint) throws HoldfastException {
         closeIdle(IDLE_MS);
         synchronized (this) {
             if (closed) {
                 throw new HoldfastException(Status.UNAVAILABLE, "the connections to workers are closed");
             }
-            ArrayDeque<WorkerConnection> line = idle.get(place);
+            ArrayDeque<WorkerConnection> line = idle.get(endpoint);
             WorkerConnection found = line == null ? null : line.pollLast();
             if (found != null) {
                 idleCount--;

@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 import java.nio.channels.SelectionKey;
 import java.nio.channels.SocketChannel;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.secure.TlsChannel;
 import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
@@ -89,7 +89,7 @@ public final class WorkerConnection implements AutoCloseable {
      * Connects and says HELLO. Throws UNAVAILABLE if nobody answers there in time or another worker does, and what the
      * worker said if it refused.
      */
-    public static WorkerConnection open(int worker, String address, Hello hello, Shown shown, int timeoutMs, Buffers buffers)
+    public static WorkerConnection open(int worker, String address, Hello hello, CredentialsProvider credentials, int timeoutMs, Buffers buffers)
             throws HoldfastException {
         long deadlineNs = System.nanoTime() + timeoutMs * 1_000_000L;
         SocketChannel channel = null;
@@ -117,8 +117,8 @@ public final class WorkerConnection implements AutoCloseable {
         }
         try {
             made.finishConnect(deadlineNs);
-            if (shown.secure()) {
-                made.secure(shown.over(channel, place.getHostString(), place.getPort()), deadlineNs);
+            if (credentials.secure()) {
+                made.secure(credentials.over(channel, place.getHostString(), place.getPort()), deadlineNs);
             }
             made.greet(hello, deadlineNs);
             return made;
@@ -306,8 +306,8 @@ public final class WorkerConnection implements AutoCloseable {
     /** Closes the connection and returns what to throw. */
     private HoldfastException broken(int status, String what, Throwable cause) {
         close();
-        String why = cause == null || cause.getMessage() == null ? "" : ": " + cause.getMessage();
-        return new HoldfastException(status, this + " " + what + why, cause);
+        String reason = cause == null || cause.getMessage() == null ? "" : ": " + cause.getMessage();
+        return new HoldfastException(status, this + " " + what + reason, cause);
     }
 
     // Receiving.
@@ -493,8 +493,8 @@ public final class WorkerConnection implements AutoCloseable {
                     "peer", this, "seconds", LongWait.FIRST_NS / 1_000_000_000L, "seconds_max", SEND_TIMEOUT_MS / 1_000);
         }
         if (!await(SelectionKey.OP_WRITE, late ? deadlineNs : sayAtNs)) {
-            String why = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";
-            throw broken(why + " in the middle of a frame", null);
+            String reason = Thread.currentThread().isInterrupted() ? "left by an interrupt" : "takes nothing";
+            throw broken(reason + " in the middle of a frame", null);
         }
     }
 
@@ -564,7 +564,7 @@ public final class WorkerConnection implements AutoCloseable {
 
     private static HoldfastException unreachable(int worker, String address, Exception error) {
         String text = "worker " + worker + " at " + address + " cannot be reached: "
-                + (error instanceof IOException refused ? TlsChannel.why(refused) : error.getMessage());
+                + (error instanceof IOException refused ? TlsChannel.reason(refused) : error.getMessage());
         return new HoldfastException(Status.UNAVAILABLE, text, error);
     }
 

@@ -386,7 +386,7 @@ public final class FetchReader implements BatchSource {
             manifestAtNs = System.nanoTime() + manifestPauseNs;
             manifestPauseNs *= 2;
         } catch (HoldfastException error) {
-            LogEvent.READ_MANIFEST_KEPT.log("shuffle", key, "why", error);
+            LogEvent.READ_MANIFEST_KEPT.log("shuffle", key, "reason", error);
         }
     }
 
@@ -395,10 +395,10 @@ public final class FetchReader implements BatchSource {
         if (error.status() == Status.DATA_LOST) {
             try {
                 masters.getManifest(key, 0, false);
-            } catch (HoldfastException told) {
-                if (told.status() == Status.APPLICATION_GONE || told.status() == Status.UNKNOWN_SHUFFLE
-                        || told.status() == Status.UNKNOWN_GENERATION) {
-                    return new HoldfastException(told.status(), told.getMessage(), error);
+            } catch (HoldfastException gone) {
+                if (gone.status() == Status.APPLICATION_GONE || gone.status() == Status.UNKNOWN_SHUFFLE
+                        || gone.status() == Status.UNKNOWN_GENERATION) {
+                    return new HoldfastException(gone.status(), gone.getMessage(), error);
                 }
             }
         }

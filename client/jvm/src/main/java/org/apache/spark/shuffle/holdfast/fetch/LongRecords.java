@@ -25,7 +25,7 @@ final class LongRecords {
     static final int PIECE_BYTES_MIN = 2 << 20;
     private static final long HELD_BYTES_MAX = Integer.MAX_VALUE;
 
-    private record Place(int partition, int map) {}
+    private record MapKey(int partition, int map) {}
 
     private record Piece(long attempt, int flags, int codec, byte[] bytes) {
         boolean more() {
@@ -46,7 +46,7 @@ final class LongRecords {
     }
 
     private final ChunkFetch books;
-    private final Map<Place, TreeMap<Integer, Piece>> held = new HashMap<>();
+    private final Map<MapKey, TreeMap<Integer, Piece>> held = new HashMap<>();
     private final ArrayDeque<Whole> whole = new ArrayDeque<>();
     private long heldBytes;
 
@@ -66,11 +66,11 @@ final class LongRecords {
         if (small && held.isEmpty()) {
             return true; // nearly always
         }
-        Place place = new Place(partition, batch.map());
-        TreeMap<Integer, Piece> pieces = held.get(place);
-        if (pieces == null ? isFirst(batch, place, small) : !isNext(batch, pieces, small, place)) {
+        MapKey key = new MapKey(partition, batch.map());
+        TreeMap<Integer, Piece> pieces = held.get(key);
+        if (pieces == null ? isFirst(batch, key, small) : !isNext(batch, pieces, small, key)) {
             if (pieces != null) {
-                assemble(place, pieces);
+                assemble(key, pieces);
             }
             return true;
         }
@@ -79,13 +79,13 @@ final class LongRecords {
             throw new HoldfastException(Status.BAD_VERSION, "partition " + partition + " map " + batch.map() + " batch "
                     + batch.number() + " goes on in a batch that is too short for a piece of a record");
         }
-        hold(place, batch, data);
+        hold(key, batch, data);
         return false;
     }
 
     /** Throws CORRUPT if records without an end are left. */
     void end() throws HoldfastException {
-        for (Map.Entry<Place, TreeMap<Integer, Piece>> each : held.entrySet()) {
+        for (Map.Entry<MapKey, TreeMap<Integer, Piece>> each : held.entrySet()) {
             throw new HoldfastException(Status.CORRUPT, "partition " + each.getKey().partition + " map "
                     + each.getKey().map + ": the record in batch " + each.getValue().firstKey() + " has no end");
         }
@@ -98,32 +98,32 @@ final class LongRecords {
     }
 
     /** Nothing is held of this place: whether the batch begins a record, and ends it. */
-    private boolean isFirst(BatchHeader batch, Place place, boolean small) {
+    private boolean isFirst(BatchHeader batch, MapKey key, boolean small) {
         return small || (!batch.more() && (batch.number() == 0
-                || books.isSeen(place.partition, place.map, batch.number() - 1)));
+                || books.isSeen(key.partition, key.map, batch.number() - 1)));
     }
 
     /** Whether the batch has to join what is held: it is a piece, or may be one. */
-    private boolean isNext(BatchHeader batch, TreeMap<Integer, Piece> pieces, boolean small, Place place) {
+    private boolean isNext(BatchHeader batch, TreeMap<Integer, Piece> pieces, boolean small, MapKey key) {
         Piece before = pieces.get(batch.number() - 1);
-        return batch.more() || (before != null && before.more()) || (before == null && !isFirst(batch, place, small));
+        return batch.more() || (before != null && before.more()) || (before == null && !isFirst(batch, key, small));
     }
 
-    private void hold(Place place, BatchHeader batch, ByteBuffer data) throws HoldfastException {
+    private void hold(MapKey key, BatchHeader batch, ByteBuffer data) throws HoldfastException {
         heldBytes += batch.payloadBytes();
         if (heldBytes > HELD_BYTES_MAX) {
-            throw new HoldfastException(Status.TOO_LARGE, "partition " + place.partition + " map " + place.map
+            throw new HoldfastException(Status.TOO_LARGE, "partition " + key.partition + " map " + key.map
                     + ": more than " + HELD_BYTES_MAX + " bytes of records that are not whole yet");
         }
         byte[] bytes = new byte[batch.payloadBytes()];
         data.get(batch.payloadOffset(), bytes);
-        TreeMap<Integer, Piece> pieces = held.computeIfAbsent(place, any -> new TreeMap<>());
+        TreeMap<Integer, Piece> pieces = held.computeIfAbsent(key, any -> new TreeMap<>());
         pieces.put(batch.number(), new Piece(batch.attempt(), batch.flags(), batch.codec(), bytes));
-        assemble(place, pieces);
+        assemble(key, pieces);
     }
 
     /** Takes out every record that is whole. */
-    private void assemble(Place place, TreeMap<Integer, Piece> pieces) {
+    private void assemble(MapKey key, TreeMap<Integer, Piece> pieces) {
         for (int first : new ArrayList<>(pieces.keySet())) {
             Piece piece = pieces.get(first);
             if (piece == null) {
@@ -132,7 +132,7 @@ final class LongRecords {
             Piece before = pieces.get(first - 1);
             boolean begins = before != null
                     ? !before.more()
-                    : first == 0 || books.isSeen(place.partition, place.map, first - 1);
+                    : first == 0 || books.isSeen(key.partition, key.map, first - 1);
             int last = first;
             long size = piece.bytes.length;
             while (piece != null && piece.more()) {
@@ -140,15 +140,15 @@ final class LongRecords {
                 size += piece == null ? 0 : piece.bytes.length;
             }
             if (begins && piece != null) {
-                join(place, pieces, first, last, (int) size);
+                join(key, pieces, first, last, (int) size);
             }
         }
         if (pieces.isEmpty()) {
-            held.remove(place);
+            held.remove(key);
         }
     }
 
-    private void join(Place place, TreeMap<Integer, Piece> pieces, int first, int last, int size) {
+    private void join(MapKey key, TreeMap<Integer, Piece> pieces, int first, int last, int size) {
         ByteBuffer all = ByteBuffer.allocate(size);
         Piece end = null;
         for (int number = first; number <= last; number++) {
@@ -156,6 +156,6 @@ final class LongRecords {
             all.put(end.bytes);
         }
         heldBytes -= size;
-        whole.add(new Whole(place.partition, place.map, end, all.array()));
+        whole.add(new Whole(key.partition, key.map, end, all.array()));
     }
 }

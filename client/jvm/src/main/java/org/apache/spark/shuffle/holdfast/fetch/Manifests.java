@@ -37,18 +37,18 @@ public final class Manifests {
     private static final long COMMIT_WAIT_NS = 180_000_000_000L;
 
     private final Masters masters;
-    private final Consumer<List<WorkerAddress>> told;
+    private final Consumer<List<WorkerAddress>> onWorkers;
     private final Map<ShuffleKey, Manifest> kept = new LinkedHashMap<>(16, 0.75f, true);
     private final Map<ShuffleKey, CompletableFuture<Manifest>> asking = new HashMap<>();
     private long keptEpochs;
 
     /**
      * @param masters who are asked
-     * @param told hears what the masters say of the workers that a manifest names, once
+     * @param onWorkers hears what the masters say of the workers that a manifest names, once
      */
-    public Manifests(Masters masters, Consumer<List<WorkerAddress>> told) {
+    public Manifests(Masters masters, Consumer<List<WorkerAddress>> onWorkers) {
         this.masters = masters;
-        this.told = told;
+        this.onWorkers = onWorkers;
     }
 
     /**
@@ -104,7 +104,7 @@ public final class Manifests {
         Manifest found = null;
         try {
             found = askMasters(key, winners);
-            told.accept(found.workers());
+            onWorkers.accept(found.workers());
             keep(key, found);
             return found;
         } catch (HoldfastException error) {

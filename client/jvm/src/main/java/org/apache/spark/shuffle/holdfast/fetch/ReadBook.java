@@ -87,9 +87,9 @@ public final class ReadBook {
         Map<Integer, String> regions = new HashMap<>();
         for (int worker : copies) {
             Sight sight = seen.get(worker);
-            boolean told = sight != null && nowNs - sight.atNs < settings.failureExpireMs() * 1_000_000;
-            if (!told || sight.alive) {
-                (told && sight.draining ? readOnly : writable).add(worker);
+            boolean fresh = sight != null && nowNs - sight.atNs < settings.failureExpireMs() * 1_000_000;
+            if (!fresh || sight.alive) {
+                (fresh && sight.draining ? readOnly : writable).add(worker);
             }
             regions.put(worker, sight == null ? "" : sight.region);
         }

@@ -1,7 +1,7 @@
 package org.apache.spark.shuffle.holdfast.push;
 
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 
 /** Where a session takes frames from, and gives them back to: memory is the edge's concern. Called by {@link PushSession}. */
 interface FrameStore {

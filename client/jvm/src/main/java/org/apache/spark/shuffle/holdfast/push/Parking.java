@@ -4,7 +4,7 @@ import java.util.ArrayList;
 import java.util.Arrays;
 import java.util.List;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 
 /**
@@ -20,7 +20,7 @@ final class Parking {
     static final int TURNS_MAX = 100;
     static final long PAUSE_NS = 100_000_000L;
 
-    private final Places places;
+    private final PartitionLocations locations;
     private final Revivals revivals;
     private final FrameStore store;
     private final int frameBytes;
@@ -33,8 +33,8 @@ final class Parking {
     /** Turns in a row that ended so. */
     private int turns;
 
-    Parking(Places places, Revivals revivals, FrameStore store, int frameBytes) {
-        this.places = places;
+    Parking(PartitionLocations locations, Revivals revivals, FrameStore store, int frameBytes) {
+        this.locations = locations;
         this.revivals = revivals;
         this.store = store;
         this.frameBytes = frameBytes;
@@ -70,7 +70,7 @@ final class Parking {
         for (PushFrame frame : frames) {
             for (int each = 0; each < frame.count(); each++) {
                 if (goes(frame, each)) {
-                    copy(places.at(frame.partition(each)).destination(), frame, each, filled);
+                    copy(locations.at(frame.partition(each)).destination(), frame, each, filled);
                     frame.drop(each);
                     turns = 0;
                 }
@@ -88,7 +88,7 @@ final class Parking {
         for (PushFrame frame : frames) {
             for (int each = 0; each < frame.count(); each++) {
                 if (goes(frame, each)) {
-                    int slot = slot(places.at(frame.partition(each)).destination());
+                    int slot = slot(locations.at(frame.partition(each)).destination());
                     coming[slot] += frame.length(each);
                 }
             }

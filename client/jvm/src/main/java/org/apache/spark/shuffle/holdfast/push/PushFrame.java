@@ -2,8 +2,8 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import java.nio.ByteBuffer;
 import java.util.Arrays;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
-import org.apache.spark.shuffle.holdfast.push.Places.Place;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.CurrentEpoch;
 
 /**
  * Batches of one attempt for one destination, back to back, with their books: what a PUSH carries.
@@ -107,7 +107,7 @@ final class PushFrame {
     }
 
     /** Notes where a batch is sent. */
-    void route(int index, Place place) {
+    void route(int index, CurrentEpoch place) {
         epochs[index] = place.epoch();
         hints[index] = (short) place.hint();
     }

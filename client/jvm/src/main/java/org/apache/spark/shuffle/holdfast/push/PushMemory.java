@@ -2,7 +2,7 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import java.util.ArrayDeque;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 
 /**
  * The frames of one writer: memory of {@link Buffers}, books that are used again. Thread-safe: the task takes, the pusher

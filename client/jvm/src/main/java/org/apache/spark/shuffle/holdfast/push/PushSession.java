@@ -7,7 +7,7 @@ import java.util.LinkedHashMap;
 import java.util.List;
 import java.util.Map;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
-import org.apache.spark.shuffle.holdfast.push.Places.Place;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.CurrentEpoch;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Done;
@@ -38,12 +38,12 @@ final class PushSession {
     /** On its way to all workers together. */
     static final long UNANSWERED_BYTES_MAX = 64L << 20;
 
-    private final Places places;
+    private final PartitionLocations locations;
     private final String where;
     private final FrameStore store;
     private final long unansweredMax;
     private final Revivals revivals;
-    private final Map<Integer, Lane> lanes = new LinkedHashMap<>();
+    private final Map<Integer, WorkerPushes> pushesByWorker = new LinkedHashMap<>();
     private final Deque<PushEffect> effects = new ArrayDeque<>();
     private final Parking parking;
     /** Frames that are not released. */
@@ -57,19 +57,19 @@ final class PushSession {
     private boolean over;
 
     /** @param where names shuffle, map and attempt in errors */
-    PushSession(Places places, String where, FrameStore store, PushLimits limits) {
-        this(places, where, store, limits.frameBytes(), UNANSWERED_BYTES_MAX, Revivals.REVIVES_MAX, limits.noRoomNs());
+    PushSession(PartitionLocations locations, String where, FrameStore store, PushLimits limits) {
+        this(locations, where, store, limits.frameBytes(), UNANSWERED_BYTES_MAX, Revivals.REVIVES_MAX, limits.noRoomNs());
     }
 
     PushSession(
-            Places places, String where, FrameStore store, int frameBytes, long unansweredMax, int revivesMax,
+            PartitionLocations locations, String where, FrameStore store, int frameBytes, long unansweredMax, int revivesMax,
             long noRoomNs) {
-        this.places = places;
+        this.locations = locations;
         this.where = where;
         this.store = store;
         this.unansweredMax = unansweredMax;
-        revivals = new Revivals(places, revivesMax, noRoomNs);
-        parking = new Parking(places, revivals, store, frameBytes);
+        revivals = new Revivals(locations, revivesMax, noRoomNs);
+        parking = new Parking(locations, revivals, store, frameBytes);
     }
 
     /** The next thing to do, null for nothing. */
@@ -95,7 +95,7 @@ final class PushSession {
     /** What is waited for, for people. */
     String waitsFor() {
         List<String> found = new ArrayList<>();
-        for (Lane each : lanes.values()) {
+        for (WorkerPushes each : pushesByWorker.values()) {
             if (!each.queue.isEmpty() || !each.sent.isEmpty()) {
                 found.add(each.toString());
             }
@@ -129,10 +129,10 @@ final class PushSession {
 
     /** There is a connection, which has this credit. */
     void connected(int worker, Credit credit) {
-        Lane lane = lanes.get(worker);
-        lane.connecting = false;
-        lane.credit = credit;
-        lane.hungers = 0;
+        WorkerPushes pushes = pushesByWorker.get(worker);
+        pushes.connecting = false;
+        pushes.credit = credit;
+        pushes.hungers = 0;
         if (!over) {
             advance();
         }
@@ -140,9 +140,9 @@ final class PushSession {
 
     /** A connection was lost, or cannot be made: nobody knows what became of what was on its way. Idle ones may go. */
     void disconnected(int worker, HoldfastException error) {
-        Lane lane = lanes.get(worker);
-        boolean idle = lane.idle();
-        List<PushFrame> lost = takeBack(lane);
+        WorkerPushes pushes = pushesByWorker.get(worker);
+        boolean idle = pushes.idle();
+        List<PushFrame> lost = takeBack(pushes);
         if (over) {
             return;
         }
@@ -155,11 +155,11 @@ final class PushSession {
         if (disposition == PushDisposition.MOVE) {
             revivals.cause = error.getMessage();
             for (PushFrame each : lost) {
-                lane.queue.remove(each);
+                pushes.queue.remove(each);
                 refuseAll(each, error.status());
             }
         } else if (!idle) {
-            lost(lane, error);
+            lost(pushes, error);
         }
         advance();
     }
@@ -169,28 +169,28 @@ final class PushSession {
      * pause, while this attempt and others give theirs back.
      */
     void starved(int worker, NoDirectMemoryException full) {
-        Lane lane = lanes.get(worker);
-        takeBack(lane);
+        WorkerPushes pushes = pushesByWorker.get(worker);
+        takeBack(pushes);
         if (over) {
             return;
         }
-        if (++lane.hungers > Parking.TURNS_MAX) {
+        if (++pushes.hungers > Parking.TURNS_MAX) {
             stop(new HoldfastException(Status.INTERNAL, where + ": " + full.getMessage(), full));
             return;
         }
-        if (!lane.paused) {
-            lane.paused = true;
+        if (!pushes.paused) {
+            pushes.paused = true;
             effects.add(new Wake(Parking.PAUSE_NS, worker));
         }
         advance();
     }
 
     /** There is no connection any more: what was on its way to it waits again, and is returned. */
-    private List<PushFrame> takeBack(Lane lane) {
+    private List<PushFrame> takeBack(WorkerPushes pushes) {
         // What was decided for this connection and not carried out yet is void.
-        effects.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == lane.worker
-                || each instanceof AskCredit ask && ask.worker() == lane.worker);
-        List<PushFrame> lost = lane.takeBack();
+        effects.removeIf(each -> each instanceof Send send && send.frame().destination.primary() == pushes.worker
+                || each instanceof AskCredit ask && ask.worker() == pushes.worker);
+        List<PushFrame> lost = pushes.takeBack();
         for (PushFrame each : lost) {
             unanswered -= each.size();
         }
@@ -199,8 +199,8 @@ final class PushSession {
 
     /** The worker grants what it was asked for. */
     void granted(int worker, int window) {
-        Lane lane = lanes.get(worker);
-        lane.credit.granted(window);
+        WorkerPushes pushes = pushesByWorker.get(worker);
+        pushes.credit.granted(window);
         if (!over) {
             advance();
         }
@@ -208,15 +208,15 @@ final class PushSession {
 
     /** The worker has decided: all batches are kept, except those that are named, by index. */
     void answered(PushFrame frame, int window, int[] indices, int[] statuses) {
-        Lane lane = lanes.get(frame.destination.primary());
-        lane.credit.answered(frame.size(), window);
-        off(lane, frame, true);
+        WorkerPushes pushes = pushesByWorker.get(frame.destination.primary());
+        pushes.credit.answered(frame.size(), window);
+        off(pushes, frame, true);
         if (over) {
             release(frame);
             return;
         }
-        lane.heard();
-        if (indices.length > 0 && !refusals(lane, frame, indices, statuses)) {
+        pushes.heard();
+        if (indices.length > 0 && !refusals(pushes, frame, indices, statuses)) {
             return;
         }
         if (indices.length == 0) {
@@ -234,14 +234,14 @@ final class PushSession {
 
     /** A push was refused as a whole. */
     void failed(PushFrame frame, HoldfastException error) {
-        Lane lane = lanes.get(frame.destination.primary());
+        WorkerPushes pushes = pushesByWorker.get(frame.destination.primary());
         PushDisposition disposition = Status.push(error.status());
         if (disposition == PushDisposition.AGAIN) {
-            lane.credit.answered(frame.size(), 0);
+            pushes.credit.answered(frame.size(), 0);
         } else {
-            lane.credit.returned(frame.size());
+            pushes.credit.returned(frame.size());
         }
-        off(lane, frame, false);
+        off(pushes, frame, false);
         if (over) {
             release(frame);
             return;
@@ -252,23 +252,23 @@ final class PushSession {
             advance();
             return;
         }
-        lane.queue.addFirst(frame);
+        pushes.queue.addFirst(frame);
         switch (disposition) {
             case AGAIN -> {
-                lane.busy++;
-                lane.window.congested();
-                pause(lane);
-                if (lane.busy >= Lane.BUSY_MAX) {
-                    leave(lane, error.getMessage());
+                pushes.busy++;
+                pushes.window.congested();
+                pause(pushes);
+                if (pushes.busy >= WorkerPushes.BUSY_MAX) {
+                    leave(pushes, error.getMessage());
                 }
             }
             case DAMAGED -> {
-                if (++lane.damages >= Lane.DAMAGES_MAX) {
-                    lane.damages = 0;
-                    leave(lane, "worker " + lane.worker + ": " + error.getMessage());
+                if (++pushes.damages >= WorkerPushes.DAMAGES_MAX) {
+                    pushes.damages = 0;
+                    leave(pushes, "worker " + pushes.worker + ": " + error.getMessage());
                 }
             }
-            case UNKNOWN -> lost(lane, error);
+            case UNKNOWN -> lost(pushes, error);
             default -> stop(error);
         }
         if (!over) {
@@ -276,9 +276,9 @@ final class PushSession {
         }
     }
 
-    /** The masters have answered, and the places know it; {@code room} as in {@link Revivals#answered}. */
-    void revived(String room) {
-        revivals.answered(room);
+    /** The masters have answered, and the places know it; {@code limitsMet} as in {@link Revivals#answered}. */
+    void revived(String limitsMet) {
+        revivals.answered(limitsMet);
         if (!over) {
             advance();
         }
@@ -310,7 +310,7 @@ final class PushSession {
             parking.fed();
             sortAnew(parking.leave());
         } else {
-            lanes.get(worker).paused = false;
+            pushesByWorker.get(worker).paused = false;
         }
         advance();
     }
@@ -318,7 +318,7 @@ final class PushSession {
     /** The caller gives the attempt up, or it is over: releases all frames. What was pushed is a loser's. */
     void end() {
         over = true;
-        for (Lane each : lanes.values()) {
+        for (WorkerPushes each : pushesByWorker.values()) {
             each.end(this::release);
         }
         parking.leave().forEach(this::release);
@@ -326,12 +326,12 @@ final class PushSession {
 
     // Decisions.
 
-    private Lane lane(int id) {
-        return lanes.computeIfAbsent(id, Lane::new);
+    private WorkerPushes pushes(int id) {
+        return pushesByWorker.computeIfAbsent(id, WorkerPushes::new);
     }
 
     private void enqueue(PushFrame frame) {
-        lane(frame.destination.primary()).queue.addLast(frame);
+        pushes(frame.destination.primary()).queue.addLast(frame);
     }
 
     /** Does what is due: asks for new places, sends what may go. */
@@ -340,41 +340,41 @@ final class PushSession {
         boolean again = !over;
         while (again) {
             again = false;
-            for (Lane each : new ArrayList<>(lanes.values())) {
+            for (WorkerPushes each : new ArrayList<>(pushesByWorker.values())) {
                 again |= push(each);
             }
         }
     }
 
     /** Sends what may go to one worker; returns whether batches were sorted anew, maybe for a worker seen before. */
-    private boolean push(Lane lane) {
-        while (!lane.queue.isEmpty() && !lane.paused) {
-            PushFrame frame = lane.queue.peekFirst();
+    private boolean push(WorkerPushes pushes) {
+        while (!pushes.queue.isEmpty() && !pushes.paused) {
+            PushFrame frame = pushes.queue.peekFirst();
             if (!route(frame)) {
-                lane.queue.removeFirst();
+                pushes.queue.removeFirst();
                 sortAnew(List.of(frame));
                 return true;
             }
             int size = frame.size();
-            long free = Math.min(lane.window.free(), unansweredMax - unanswered);
-            if (lane.window.unanswered() > 0 && free < size) {
+            long free = Math.min(pushes.window.free(), unansweredMax - unanswered);
+            if (pushes.window.unanswered() > 0 && free < size) {
                 return false; // an answer comes first
             }
-            if (lane.credit == null) {
-                if (!lane.connecting) {
-                    lane.connecting = true;
-                    effects.add(new Connect(lane.worker));
+            if (pushes.credit == null) {
+                if (!pushes.connecting) {
+                    pushes.connecting = true;
+                    effects.add(new Connect(pushes.worker));
                 }
                 return false;
             }
-            if (!lane.credit.take(size)) {
-                int ask = lane.credit.ask(size);
+            if (!pushes.credit.take(size)) {
+                int ask = pushes.credit.ask(size);
                 if (ask > 0) {
-                    effects.add(new AskCredit(lane.worker, ask));
+                    effects.add(new AskCredit(pushes.worker, ask));
                 }
                 return false;
             }
-            lane.sendFirst();
+            pushes.sendFirst();
             unanswered += size;
             effects.add(new Send(frame));
         }
@@ -386,7 +386,7 @@ final class PushSession {
         boolean parked = revivals.waiting();
         for (int each = 0; each < frame.count(); each++) {
             int partition = frame.partition(each);
-            Place place = places.at(partition);
+            CurrentEpoch place = locations.at(partition);
             if (place.destination().slot() != frame.destination.slot() || (parked && revivals.isParked(partition))) {
                 return false;
             }
@@ -416,13 +416,13 @@ final class PushSession {
     }
 
     /** Takes a frame off the books of what is on its way. */
-    private void off(Lane lane, PushFrame frame, boolean kept) {
-        lane.off(frame, kept);
+    private void off(WorkerPushes pushes, PushFrame frame, boolean kept) {
+        pushes.off(frame, kept);
         unanswered -= frame.size();
     }
 
     /** Does what the statuses of single batches ask for; returns false if that ended the attempt. */
-    private boolean refusals(Lane lane, PushFrame frame, int[] indices, int[] statuses) {
+    private boolean refusals(WorkerPushes pushes, PushFrame frame, int[] indices, int[] statuses) {
         boolean congested = false;
         int next = 0;
         for (int each = 0; each < frame.count(); each++) {
@@ -442,7 +442,7 @@ final class PushSession {
                     }
                 }
                 case MOVE -> {
-                    revivals.cause = "worker " + lane.worker + " said " + Status.name(status);
+                    revivals.cause = "worker " + pushes.worker + " said " + Status.name(status);
                     revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
                 }
                 case STOP -> {
@@ -458,11 +458,11 @@ final class PushSession {
         }
         boolean refused = frame.left() > 0;
         if (congested) {
-            lane.window.congested();
-            lane.busy += refused ? 1 : 0;
+            pushes.window.congested();
+            pushes.busy += refused ? 1 : 0;
         }
-        if (lane.busy > 0) {
-            pause(lane);
+        if (pushes.busy > 0) {
+            pause(pushes);
         }
         if (refused) {
             sortAnew(List.of(frame));
@@ -482,35 +482,35 @@ final class PushSession {
         return false;
     }
 
-    private void pause(Lane lane) {
-        if (!lane.paused) {
-            lane.paused = true;
-            effects.add(new Wake(Revivals.pauseNs(lane.busy + lane.losses, 1), lane.worker));
+    private void pause(WorkerPushes pushes) {
+        if (!pushes.paused) {
+            pushes.paused = true;
+            effects.add(new Wake(Revivals.pauseNs(pushes.busy + pushes.losses, 1), pushes.worker));
         }
     }
 
     /** The worker cannot be reached: try again at once, then go elsewhere. */
-    private void lost(Lane lane, HoldfastException error) {
+    private void lost(WorkerPushes pushes, HoldfastException error) {
         boolean silent = error.status() == Status.OUTCOME_UNKNOWN;
-        if (lane.paused && !silent) {
+        if (pushes.paused && !silent) {
             return; // the same loss, told again
         }
-        lane.losses++;
-        if (lane.losses < Lane.LOSSES_MAX && !silent) {
-            pause(lane);
+        pushes.losses++;
+        if (pushes.losses < WorkerPushes.LOSSES_MAX && !silent) {
+            pause(pushes);
         } else {
-            leave(lane, error.getMessage());
+            leave(pushes, error.getMessage());
         }
     }
 
     /** Whatever waits for this worker asks for another place. */
-    private void leave(Lane lane, String cause) {
+    private void leave(WorkerPushes pushes, String cause) {
         revivals.cause = cause;
-        List<PushFrame> waiting = new ArrayList<>(lane.queue);
-        lane.queue.clear(); // a restarted worker may get frames of its own
+        List<PushFrame> waiting = new ArrayList<>(pushes.queue);
+        pushes.queue.clear(); // a restarted worker may get frames of its own
         for (PushFrame frame : waiting) {
             for (int each = 0; each < frame.count(); each++) {
-                Place place = places.at(frame.partition(each));
+                CurrentEpoch place = locations.at(frame.partition(each));
                 if (frame.has(each) && place.destination().slot() == frame.destination.slot()) {
                     revivals.refuse(frame.partition(each), place.epoch(), place.destination(), Status.UNAVAILABLE);
                 }
@@ -549,7 +549,7 @@ final class PushSession {
 
     private void askRevive() {
         List<Integer> unreachable = new ArrayList<>();
-        for (Lane each : lanes.values()) {
+        for (WorkerPushes each : pushesByWorker.values()) {
             if (each.losses > 0) {
                 unreachable.add(each.worker);
             }
@@ -585,9 +585,9 @@ final class PushSession {
     void check() {
         int frames = parking.check();
         long flying = 0;
-        for (Lane lane : lanes.values()) {
-            flying += lane.check();
-            frames += lane.queue.size() + lane.sent.size();
+        for (WorkerPushes pushes : pushesByWorker.values()) {
+            flying += pushes.check();
+            frames += pushes.queue.size() + pushes.sent.size();
         }
         Checks.that(live == frames || over, "every frame is in one place");
         Checks.that(unanswered == flying, "unanswered bytes");

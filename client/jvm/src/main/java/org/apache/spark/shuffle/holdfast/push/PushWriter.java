@@ -10,7 +10,7 @@ import java.util.Objects;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
@@ -38,7 +38,7 @@ public final class PushWriter {
     private static final int FRAME_BYTES_LEAST = 64 << 10;
     private static final int MEMORY_PAUSE_MS = 20;
     private final PushLimits limits;
-    private final Places places;
+    private final PartitionLocations locations;
     private final PushMemory memory;
     private final Mailbox mail;
     private final String where;
@@ -65,27 +65,27 @@ public final class PushWriter {
     public PushWriter(
             PushContext context,
             RegisteredShuffle registered,
-            Places places,
+            PartitionLocations locations,
             int map,
             long attempt,
             Compression compression,
             Encryption encryption) {
-        this.places = places;
+        this.locations = locations;
         this.map = map;
         this.attempt = attempt;
         this.compression = compression;
-        shrinking = new Shrinking(places.partitions());
+        shrinking = new Shrinking(locations.partitions());
         this.encryption = encryption;
         limits = context.limits();
         crc = new SeededCrc(registered.key());
         memory = new PushMemory(context.buffers());
         where = Pusher.where(registered.key(), map, attempt);
         mail = new Mailbox(context, where);
-        mail.serve(new Pusher(context, registered.key(), places, map, attempt, memory, mail)::run);
-        batches = new int[places.partitions()];
-        crcSums = new long[places.partitions()];
-        sizes = new long[places.partitions()];
-        ended = new boolean[places.partitions()];
+        mail.serve(new Pusher(context, registered.key(), locations, map, attempt, memory, mail)::run);
+        batches = new int[locations.partitions()];
+        crcSums = new long[locations.partitions()];
+        sizes = new long[locations.partitions()];
+        ended = new boolean[locations.partitions()];
     }
 
     /** Writes one batch of whole records, which need not be the last of its partition. */
@@ -203,7 +203,7 @@ public final class PushWriter {
     /** Gives the attempt up for good. */
     private void fail(Throwable error) {
         if (failure == null) {
-            failure = error instanceof HoldfastException told ? told : new HoldfastException(Status.INTERNAL, where + ": " + error, error);
+            failure = error instanceof HoldfastException known ? known : new HoldfastException(Status.INTERNAL, where + ": " + error, error);
         }
         abort();
     }
@@ -308,7 +308,7 @@ public final class PushWriter {
 
     /** Returns the open frame of the partition's destination, with room for so many bytes more. */
     private PushFrame frameFor(int partition, int bytes) throws HoldfastException {
-        Destination destination = places.at(partition).destination();
+        Destination destination = locations.at(partition).destination();
         int slot = destination.slot();
         if (slot >= open.length) {
             open = Arrays.copyOf(open, Math.max(2 * open.length, slot + 1));
@@ -322,7 +322,7 @@ public final class PushWriter {
             handOver(slot);
         }
         // Many destinations have small frames each, so that they fit the bound together.
-        int usual = (int) Math.min(limits.frameBytes(), limits.openBytes() / Math.max(1, places.destinations()));
+        int usual = (int) Math.min(limits.frameBytes(), limits.openBytes() / Math.max(1, locations.destinations()));
         frame = take(destination, Math.max(bytes, Math.max(usual, FRAME_BYTES_LEAST)));
         open[slot] = frame;
         openBytes += frame.body.capacity();
@@ -348,7 +348,7 @@ public final class PushWriter {
                             where + ": " + full.getMessage() + "; waited for " + limits.memoryMs() + " ms (push.memoryGrace)", full);
                 }
                 if (slow.due(System.nanoTime())) {
-                    LogEvent.PUSH_WAITING_FOR_MEMORY.log("task", where, "why", full);
+                    LogEvent.PUSH_WAITING_FOR_MEMORY.log("task", where, "reason", full);
                 }
                 mail.rest(MEMORY_PAUSE_MS);
             }

@@ -17,7 +17,7 @@ import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.data.Waiter;
 import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
@@ -49,7 +49,7 @@ final class Pusher {
 
     private final PushContext context;
     private final ShuffleKey key;
-    private final Places places;
+    private final PartitionLocations locations;
     private final int map;
     private final long attempt;
     private final String where;
@@ -68,10 +68,10 @@ final class Pusher {
     private final LongWait slow = new LongWait();
     private long kept;
 
-    Pusher(PushContext context, ShuffleKey key, Places places, int map, long attempt, PushMemory memory, Mailbox mail) {
+    Pusher(PushContext context, ShuffleKey key, PartitionLocations locations, int map, long attempt, PushMemory memory, Mailbox mail) {
         this.context = context;
         this.key = key;
-        this.places = places;
+        this.locations = locations;
         this.map = map;
         this.attempt = attempt;
         this.mail = mail;
@@ -91,7 +91,7 @@ final class Pusher {
                 mail.released(bytes);
             }
         };
-        session = new PushSession(places, where, counted, context.limits());
+        session = new PushSession(locations, where, counted, context.limits());
     }
 
     /** Names an attempt in errors. */
@@ -157,7 +157,7 @@ final class Pusher {
                 if (news instanceof HoldfastException failed) {
                     session.reviveFailed(failed);
                 } else {
-                    session.revived(((Revived) news).room());
+                    session.revived(((Revived) news).limitsMet());
                 }
             }
         }
@@ -220,7 +220,7 @@ final class Pusher {
         Destination to = frame.destination;
         ReplicaPlace replica = null;
         if (to.hasReplica()) {
-            String address = places.address(to.replica());
+            String address = locations.address(to.replica());
             if (address == null) {
                 throw new HoldfastException(
                         Status.UNAVAILABLE, where + ": the address of worker " + to.replica() + " is not known");
@@ -235,7 +235,7 @@ final class Pusher {
         crc.reset();
         crc.update(frame.bytes());
         Push.putHead(
-                meta, key, to.incarnation(), context.ack(), map, attempt, (int) crc.getValue(), places.raftIndex(), replica,
+                meta, key, to.incarnation(), context.ack(), map, attempt, (int) crc.getValue(), locations.raftIndex(), replica,
                 frame.count());
         for (int each = 0; each < frame.count(); each++) {
             PushEntry.put(
@@ -276,7 +276,7 @@ final class Pusher {
 
     /** Returns a connection, asking the masters where the worker is if it is not where it was. */
     private WorkerConnection borrow(int worker) throws HoldfastException {
-        String address = places.address(worker);
+        String address = locations.address(worker);
         HoldfastException refused =
                 new HoldfastException(Status.UNAVAILABLE, "the address of worker " + worker + " is not known");
         if (address != null) {
@@ -289,15 +289,15 @@ final class Pusher {
                 refused = unreachable;
             }
         }
-        LogEvent.PUSH_WORKER_UNREACHABLE.log("task", where, "why", refused);
+        LogEvent.PUSH_WORKER_UNREACHABLE.log("task", where, "reason", refused);
         try {
-            places.learnAddresses(context.masters().workers(ASK_MS));
+            locations.learnAddresses(context.masters().workers(ASK_MS));
         } catch (HoldfastException silent) {
             throw new HoldfastException(
                     Status.UNAVAILABLE,
                     refused.getMessage() + "; the masters do not answer either: " + silent.getMessage(), refused);
         }
-        String now = places.address(worker);
+        String now = locations.address(worker);
         if (now == null || now.equals(address)) {
             throw refused;
         }
@@ -342,12 +342,12 @@ final class Pusher {
     }
 
     private void learn(Revived found) {
-        places.learnAddresses(found.workers());
-        Map<Integer, Integer> starts = Places.incarnations(found.workers());
-        for (Revived.Place each : found.places()) {
-            places.learn(each.partition(), each.location(), starts);
+        locations.learnAddresses(found.workers());
+        Map<Integer, Integer> starts = PartitionLocations.incarnations(found.workers());
+        for (Revived.NewEpoch each : found.epochs()) {
+            locations.learn(each.partition(), each.location(), starts);
         }
-        places.saw(found.raftIndex());
+        locations.saw(found.raftIndex());
     }
 
     // Answers.
@@ -452,7 +452,7 @@ final class Pusher {
             throw new HoldfastException(
                     Status.UNAVAILABLE, where + ": no batch was acknowledged for " + seconds + " s: " + session.waitsFor());
         }
-        LogEvent.PUSH_SLOW.log("task", where, "seconds", seconds, "why", session.waitsFor());
+        LogEvent.PUSH_SLOW.log("task", where, "seconds", seconds, "reason", session.waitsFor());
     }
 
     /** The usual case of a short attempt: the last answer of one worker is all that is waited for. */

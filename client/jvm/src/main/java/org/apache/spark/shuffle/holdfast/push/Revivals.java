@@ -8,7 +8,7 @@ import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -35,7 +35,7 @@ final class Revivals {
     /** Why a partition waits: the epoch, its place and what was said of it. */
     private record Refusal(int epoch, Destination destination, int status) {}
 
-    private final Places places;
+    private final PartitionLocations locations;
     private final int revivesMax;
     private final long noRoomNs;
     private final Map<Integer, Refusal> refused = new HashMap<>();
@@ -50,7 +50,7 @@ final class Revivals {
     /** What the Revive under way names that cannot go anywhere. */
     private final List<Integer> asking = new ArrayList<>();
     /** Which limits were met where no worker has room, empty while some has. */
-    private String room = "";
+    private String limitsMet = "";
     /** Partitions that waited for room since the last accepted batch of one of them, how often, and how long in all. */
     private final Set<Integer> starved = new HashSet<>();
     private int starvations;
@@ -58,8 +58,8 @@ final class Revivals {
     /** What was said last, for the error. */
     String cause = "";
 
-    Revivals(Places places, int revivesMax, long noRoomNs) {
-        this.places = places;
+    Revivals(PartitionLocations locations, int revivesMax, long noRoomNs) {
+        this.locations = locations;
         this.revivesMax = revivesMax;
         this.noRoomNs = noRoomNs;
     }
@@ -86,7 +86,7 @@ final class Revivals {
 
     /** The epoch takes nothing: the partition waits, unless it has another place by now. */
     void refuse(int partition, int epoch, Destination destination, int status) {
-        if (Integer.compareUnsigned(places.at(partition).epoch(), epoch) <= 0
+        if (Integer.compareUnsigned(locations.at(partition).epoch(), epoch) <= 0
                 && refused.putIfAbsent(partition, new Refusal(epoch, destination, status)) == null
                 && (status == Status.NO_ROOM || status == Status.DISK_FULL)) {
             crowded.add(partition);
@@ -122,7 +122,7 @@ final class Revivals {
     }
 
     private boolean moved(int partition, int epoch) {
-        return Integer.compareUnsigned(places.at(partition).epoch(), epoch) > 0;
+        return Integer.compareUnsigned(locations.at(partition).epoch(), epoch) > 0;
     }
 
     /**
@@ -135,7 +135,7 @@ final class Revivals {
         }
         if (hungry() && starvedNs >= noRoomNs && !pausing) {
             return new HoldfastException(Status.NO_ROOM, where + ": waited " + Math.round(starvedNs / 1e9) + " s for room for " + refused.size() + " partitions. "
-                    + (room.isEmpty() ? cause + ". See `holdfast workers`." : room)
+                    + (limitsMet.isEmpty() ? cause + ". See `holdfast workers`." : limitsMet)
                     + " (NO_ROOM; how long is waited: spark.holdfast.no_room.grace)");
         }
         int most = 0;
@@ -223,7 +223,7 @@ final class Revivals {
      */
     void answered(String noRoom) {
         asked = false;
-        room = noRoom;
+        limitsMet = noRoom;
         starvations += hungry() ? 1 : 0;
         for (int each : noRoom.isEmpty() ? List.<Integer>of() : asking) {
             Refusal waits = refused.get(each);
@@ -235,7 +235,7 @@ final class Revivals {
 
     /** Whether some partition waits for room. */
     private boolean hungry() {
-        return !crowded.isEmpty() || (!room.isEmpty() && !refused.isEmpty());
+        return !crowded.isEmpty() || (!limitsMet.isEmpty() && !refused.isEmpty());
     }
 
     /** What keeps the partition waiting is want of room, and no place that breaks. */

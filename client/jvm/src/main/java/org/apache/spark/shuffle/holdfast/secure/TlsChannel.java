@@ -18,7 +18,7 @@ import javax.net.ssl.SSLException;
  * is left here and the socket has nothing more, so whoever got 0 may wait for the socket to become readable. {@link #send} is asked again with
  * the same buffers until the kernel has everything. What the other side says of the connection itself (session tickets, new keys) is dealt
  * with in both. Memory: four records for each direction and, where the reader's buffers are smaller than a record, one more. The end
- * of the connection is not told from a cut: frames and HTTP bodies have lengths. Made by {@link Shown}.
+ * of the connection is not told from a cut: frames and HTTP bodies have lengths. Made by {@link CredentialsProvider}.
  */
 public final class TlsChannel {
     /** The other side's first bytes are no TLS. */
@@ -171,7 +171,7 @@ public final class TlsChannel {
     }
 
     /** The words for people about why a connection through TLS came to nothing. */
-    public static String why(IOException error) {
+    public static String reason(IOException error) {
         for (Throwable each = error; each != null; each = each.getCause()) {
             if (each instanceof CertificateException refused) {
                 return "its certificate was made by another CA, or for another name, or is not good now: " + refused.getMessage();

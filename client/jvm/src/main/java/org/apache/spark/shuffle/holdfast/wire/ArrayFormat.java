@@ -35,8 +35,8 @@ final class ArrayFormat {
         };
     }
 
-    static HoldfastException wrong(int kind, String why) {
-        return new HoldfastException(Status.BAD_FRAME, name(kind) + ": " + why);
+    static HoldfastException wrong(int kind, String reason) {
+        return new HoldfastException(Status.BAD_FRAME, name(kind) + ": " + reason);
     }
 
     /** An empty buffer for {@code size} bytes of rows; TOO_LARGE beyond the bound. */

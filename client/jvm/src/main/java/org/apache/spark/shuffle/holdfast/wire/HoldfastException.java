@@ -6,7 +6,7 @@ import java.io.IOException;
 public class HoldfastException extends IOException {
     private static final long serialVersionUID = 1L;
     private final int status;
-    private final boolean told;
+    private final boolean fromServer;
 
     public HoldfastException(int status, String message) {
         this(status, message, null, false);
@@ -16,15 +16,15 @@ public class HoldfastException extends IOException {
         this(status, message, cause, false);
     }
 
-    /** @param told see {@link #told()} */
-    protected HoldfastException(int status, String message, Throwable cause, boolean told) {
+    /** @param fromServer see {@link #fromServer()} */
+    protected HoldfastException(int status, String message, Throwable cause, boolean fromServer) {
         super(message, cause);
         this.status = status;
-        this.told = told;
+        this.fromServer = fromServer;
     }
 
     /** What a master answered. */
-    public static HoldfastException told(int status, String message) {
+    public static HoldfastException fromServer(int status, String message) {
         return new HoldfastException(status, message, null, true);
     }
 
@@ -34,8 +34,8 @@ public class HoldfastException extends IOException {
     }
 
     /** Whether a master answered with this status; false where this JVM came to it by itself. Only what was told ends what must go on. */
-    public final boolean told() {
-        return told;
+    public final boolean fromServer() {
+        return fromServer;
     }
 
     /** Whether the same call may succeed later, unchanged. */
@@ -45,6 +45,6 @@ public class HoldfastException extends IOException {
 
     /** The same error seen from further out: status kept, {@code where} set before the message. */
     public final HoldfastException at(String where) {
-        return new HoldfastException(status, where + ": " + getMessage(), this, told);
+        return new HoldfastException(status, where + ": " + getMessage(), this, fromServer);
     }
 }

@@ -16,8 +16,8 @@ final class Meta {
         this.what = what;
     }
 
-    HoldfastException wrong(String why) {
-        return new HoldfastException(Status.BAD_FRAME, what + ": " + why);
+    HoldfastException wrong(String reason) {
+        return new HoldfastException(Status.BAD_FRAME, what + ": " + reason);
     }
 
     /** Make sure that so many bytes are there. */

@@ -16,7 +16,7 @@ import java.util.stream.Collectors;
 import org.apache.spark.shuffle.holdfast.data.Buffers;
 import org.apache.spark.shuffle.holdfast.data.Frame;
 import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.secure.TestTls;
 import org.apache.spark.shuffle.holdfast.wire.ChunkFile;
 import org.apache.spark.shuffle.holdfast.wire.ChunksOpen;
@@ -113,7 +113,7 @@ public final class ControlShell {
                     return workers(user.workers());
                 }
             case "token":
-                return masters.shown().token();
+                return masters.credentials().token();
             case "greet":
                 return greet(args[0], args[1]);
             case "many":
@@ -132,19 +132,19 @@ public final class ControlShell {
         }
     }
 
-    private Shown once() {
+    private CredentialsProvider once() {
         if (read.getAndIncrement() > 0) {
             throw new OutOfMemoryError("as it was meant to");
         }
-        return new Shown();
+        return new CredentialsProvider();
     }
 
     /** Says HELLO to a worker with the token that is shown, and asks it for a shuffle of this instance; what it answers. */
     private String greet(String address, String instanceHex) throws HoldfastException {
-        Shown shown = masters.shown();
+        CredentialsProvider credentials = masters.credentials();
         int worker = masters.workers().stream().filter(each -> each.address().equals(address)).findFirst().orElseThrow().worker();
-        Hello hello = Hello.client(masters.clusterId(), masters.raftIndex(), shown.tokenBytes());
-        try (WorkerConnection connection = WorkerConnection.open(worker, address, hello, shown, DEADLINE_MS, new Buffers(1 << 20))) {
+        Hello hello = Hello.client(masters.clusterId(), masters.raftIndex(), credentials.tokenBytes());
+        try (WorkerConnection connection = WorkerConnection.open(worker, address, hello, credentials, DEADLINE_MS, new Buffers(1 << 20))) {
             ShuffleKey asked = new ShuffleKey(Instance.ofHex(instanceHex), 0, 0);
             connection.send(FrameType.CHUNKS_OPEN, new ChunksOpen(asked, 0, 1, 1 << 20, List.of(new ChunkFile(0, 0, 0))).encode());
             Frame answer = connection.receive(DEADLINE_MS);
@@ -155,13 +155,13 @@ public final class ControlShell {
     private String register(String[] args) throws HoldfastException {
         RegisteredShuffle done = masters.registerShuffle(key(args), Integer.parseInt(args[2]), Integer.parseInt(args[3]),
                 Integer.parseInt(args[4]), 1, Boolean.parseBoolean(args[5]), Boolean.parseBoolean(args[6]), Set.of());
-        ReduceLocations places = done.locations();
-        List<String> told = new ArrayList<>();
-        for (int i = 0; i < places.partitions(); i++) {
-            told.add(places.epoch(i) + ":" + Integer.toUnsignedString(places.primary(i)) + ":"
-                    + Integer.toUnsignedString(places.replica(i)));
+        ReduceLocations locations = done.locations();
+        List<String> reported = new ArrayList<>();
+        for (int i = 0; i < locations.partitions(); i++) {
+            reported.add(locations.epoch(i) + ":" + Integer.toUnsignedString(locations.primary(i)) + ":"
+                    + Integer.toUnsignedString(locations.replica(i)));
         }
-        return done.key().generation() + " " + done.copies() + " " + done.raftIndex() + " " + String.join(",", told) + " "
+        return done.key().generation() + " " + done.copies() + " " + done.raftIndex() + " " + String.join(",", reported) + " "
                 + workers(done.workers());
     }
 
@@ -176,21 +176,21 @@ public final class ControlShell {
             unusable.add(Integer.parseInt(args[3]));
         }
         Revived revived = masters.revive(key(args), failed, unusable);
-        return revived.places().stream().map(each -> each.partition() + ":" + each.location().epoch() + ":"
+        return revived.epochs().stream().map(each -> each.partition() + ":" + each.location().epoch() + ":"
                 + Integer.toUnsignedString(each.location().primary())).collect(Collectors.joining(","))
                 + " " + workers(revived.workers()) + " " + revived.raftIndex();
     }
 
     private static String manifest(Manifest manifest) {
-        StringBuilder told = new StringBuilder();
+        StringBuilder reported = new StringBuilder();
         for (int row = 0; row < manifest.epochs().size(); row++) {
             var one = manifest.epochs().get(row);
-            told.append(told.isEmpty() ? "" : ",").append(one.partition()).append(':').append(one.epoch()).append(':')
+            reported.append(reported.isEmpty() ? "" : ",").append(one.partition()).append(':').append(one.epoch()).append(':')
                     .append(Integer.toUnsignedString(one.primary().worker())).append(':').append(Status.name(one.primary().status()))
                     .append(':').append(one.primary().sizeBytes());
         }
         return Arrays.stream(manifest.winners().attempts()).mapToObj(Long::toUnsignedString).collect(Collectors.joining(","))
-                + " " + told + " " + workers(manifest.workers());
+                + " " + reported + " " + workers(manifest.workers());
     }
 
     /** Register shuffles 0 up to {@code count} from several threads at once; fails where any call fails. */

@@ -31,10 +31,10 @@ public final class JsonChecks {
         same(0L + read.objects("list").get(1).u32("n"), 0L, "a field left out is 0");
         check(read.text("missing").isEmpty() && read.objects("missing").isEmpty() && read.bytes("missing").length == 0, "left out");
 
-        JsonObject told = decode("{\"a\": 4294967295, \"b\": \"18446744073709551615\", \"c\": null, \"d\": [[1]], \"e\": 1.5}");
-        same(0xFFFF_FFFF, told.u32("a"), "a u32 as JSON has it");
-        same(-1L, told.u64("b"), "a u64 as JSON has it");
-        same("", told.text("c"), "null");
+        JsonObject reported = decode("{\"a\": 4294967295, \"b\": \"18446744073709551615\", \"c\": null, \"d\": [[1]], \"e\": 1.5}");
+        same(0xFFFF_FFFF, reported.u32("a"), "a u32 as JSON has it");
+        same(-1L, reported.u64("b"), "a u64 as JSON has it");
+        same("", reported.text("c"), "null");
         for (String wrong : List.of("", "[]", "{", "{\"a\": ", "{\"a\" 1}", "<html>", "{\"a\": 99999999999999999999}",
                 "{\"a\": ".repeat(30) + "1" + "}".repeat(30))) {
             refused(Status.BAD_FRAME, wrong, () -> decode(wrong));

@@ -10,7 +10,7 @@ import java.util.ArrayList;
 import java.util.List;
 import java.util.Random;
 import java.util.concurrent.CountDownLatch;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.secure.TestTls;
 import org.apache.spark.shuffle.holdfast.wire.Closing;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
@@ -24,7 +24,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  */
 public final class DataMain {
     private static final int WORKER = 7;
-    private static Shown shown = new Shown();
+    private static CredentialsProvider credentials = new CredentialsProvider();
 
     private DataMain() {}
 
@@ -41,12 +41,12 @@ public final class DataMain {
     }
 
     private static WorkerConnection open(FakeWorker worker, Buffers buffers) throws HoldfastException {
-        return WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), shown, 5_000, buffers);
+        return WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), credentials, 5_000, buffers);
     }
 
     public static void main(String[] arguments) throws Exception {
         if (arguments.length > 0) {
-            shown = TestTls.shown(arguments[0]);
+            credentials = TestTls.credentials(arguments[0]);
             FakeWorker.sockets = TestTls.context(arguments[1]).getServerSocketFactory();
         }
         int seeds = arguments.length > 0 ? 5 : 12;
@@ -161,7 +161,7 @@ public final class DataMain {
             fails(Status.UNAVAILABLE, "worker 8 answers", () -> open(other, buffers));
         }
         fails(Status.UNAVAILABLE, "cannot be reached", () -> WorkerConnection.open(
-                WORKER, "127.0.0.1:1", Hello.client("c", 0), shown, 1_000, buffers));
+                WORKER, "127.0.0.1:1", Hello.client("c", 0), credentials, 1_000, buffers));
         byte[] closing = frame(FrameType.CLOSING, 0, new Closing("no room").encode(), new byte[0], Status.BUSY);
         try (FakeWorker busy = new FakeWorker(WORKER, (in, out) -> out.write(closing))) {
             fails(Status.BUSY, "no room", () -> open(busy, buffers).receive(5_000));
@@ -191,7 +191,7 @@ public final class DataMain {
     /** A connection is used again, unless it broke or something came meanwhile. */
     private static void pooled() throws Exception {
         Buffers buffers = new Buffers(1 << 20);
-        ConnectionPool pool = new ConnectionPool(() -> Hello.client("c", 0, shown.tokenBytes()), shown, buffers);
+        ConnectionPool pool = new ConnectionPool(() -> Hello.client("c", 0, credentials.tokenBytes()), credentials, buffers);
         CountDownLatch speak = new CountDownLatch(1);
         try (FakeWorker worker = new FakeWorker(WORKER, (in, out) -> {
             if (speak.getCount() == 0) {

@@ -1,7 +1,7 @@
 package org.apache.spark.shuffle.holdfast.data;
 
 import java.nio.ByteBuffer;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
@@ -28,7 +28,7 @@ public final class EndsMain {
                 out.write(all);
             })) {
                 WorkerConnection connection =
-                        WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), new Shown(), WAIT_MS, buffers);
+                        WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), new CredentialsProvider(), WAIT_MS, buffers);
                 check(connection.receive(WAIT_MS) != null, "no frame");
                 check(!looked || connection.ready(), "no second frame");
                 connection.close();

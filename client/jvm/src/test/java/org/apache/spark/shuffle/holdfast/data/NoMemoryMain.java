@@ -37,8 +37,8 @@ public final class NoMemoryMain {
             try {
                 masters.workers();
                 throw new AssertionError("nobody answers");
-            } catch (HoldfastException told) {
-                harmless(told);
+            } catch (HoldfastException error) {
+                harmless(error);
             }
         }
         System.out.println("ok after " + taken.size() + " buffers");

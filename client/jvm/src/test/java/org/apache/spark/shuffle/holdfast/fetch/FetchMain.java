@@ -124,7 +124,7 @@ public final class FetchMain {
         String left;
         try (Masters masters = new Masters(words[1], Masters.DEADLINE_MS, TestTls.ofEnvironment());
                 ConnectionPool pool = new ConnectionPool(
-                        () -> Hello.client(masters.clusterId(), masters.raftIndex(), masters.shown().tokenBytes()), masters.shown(),
+                        () -> Hello.client(masters.clusterId(), masters.raftIndex(), masters.credentials().tokenBytes()), masters.credentials(),
                         buffers)) {
             ReadBook book = new ReadBook(settings(words[14]));
             Manifests manifests = new Manifests(masters, book::learn);
@@ -183,11 +183,11 @@ public final class FetchMain {
 
     /** "ORDER:REGION:DELAY_MS:THRESHOLD"; a delay other than 0 makes reads speculative. */
     private static ReadSettings settings(String words) {
-        String[] told = words.split(":", -1);
-        ReadSettings.OrderBy order = ReadSettings.OrderBy.valueOf(told[0].toUpperCase(java.util.Locale.ROOT));
-        long delayMs = Long.parseLong(told[2]);
+        String[] reported = words.split(":", -1);
+        ReadSettings.OrderBy order = ReadSettings.OrderBy.valueOf(reported[0].toUpperCase(java.util.Locale.ROOT));
+        long delayMs = Long.parseLong(reported[2]);
         return new ReadSettings(
-                order, Integer.parseInt(told[3]), 60_000, 60_000, false, told[1], delayMs > 0, delayMs);
+                order, Integer.parseInt(reported[3]), 60_000, 60_000, false, reported[1], delayMs > 0, delayMs);
     }
 
     /** Of the first workers those of which that is known, "1,2". */

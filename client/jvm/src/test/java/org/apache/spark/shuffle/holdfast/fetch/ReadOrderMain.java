@@ -31,20 +31,20 @@ public final class ReadOrderMain {
     }
 
     private static String order(String line) {
-        Map<String, String> told = new HashMap<>();
+        Map<String, String> reported = new HashMap<>();
         for (String word : line.split(" ")) {
-            told.put(word.substring(0, word.indexOf('=')), word.substring(word.indexOf('=') + 1));
+            reported.put(word.substring(0, word.indexOf('=')), word.substring(word.indexOf('=') + 1));
         }
         ReadOrder.Health health = new ReadOrder.Health(
-                Long.parseLong(told.get("failureExpire")) * S, Long.parseLong(told.get("slowExpire")) * S);
-        pairs(told.get("failed")).forEach((worker, at) -> health.failed(worker, Long.parseLong(at) * S));
-        pairs(told.get("slow")).forEach((worker, at) -> health.slow(worker, Long.parseLong(at) * S));
+                Long.parseLong(reported.get("failureExpire")) * S, Long.parseLong(reported.get("slowExpire")) * S);
+        pairs(reported.get("failed")).forEach((worker, at) -> health.failed(worker, Long.parseLong(at) * S));
+        pairs(reported.get("slow")).forEach((worker, at) -> health.slow(worker, Long.parseLong(at) * S));
         Map<Integer, Integer> pending = new HashMap<>();
-        pairs(told.get("pending")).forEach((worker, count) -> pending.put(worker, Integer.parseInt(count)));
+        pairs(reported.get("pending")).forEach((worker, count) -> pending.put(worker, Integer.parseInt(count)));
         ReadOrder.View view = new ReadOrder.View(
-                set(told.get("writable")), set(told.get("readonly")), pairs(told.get("regions")), told.get("region"),
-                pending, Integer.parseInt(told.get("threshold")), Boolean.parseBoolean(told.get("every")));
-        int[] found = ReadOrder.order(numbers(told.get("copies")), view, health, Long.parseLong(told.get("now")) * S);
+                set(reported.get("writable")), set(reported.get("readonly")), pairs(reported.get("regions")), reported.get("region"),
+                pending, Integer.parseInt(reported.get("threshold")), Boolean.parseBoolean(reported.get("every")));
+        int[] found = ReadOrder.order(numbers(reported.get("copies")), view, health, Long.parseLong(reported.get("now")) * S);
         return Arrays.stream(found).mapToObj(Integer::toString).collect(Collectors.joining(","));
     }
 

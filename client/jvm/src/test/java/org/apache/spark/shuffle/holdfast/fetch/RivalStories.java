@@ -14,7 +14,7 @@ final class RivalStories {
     private RivalStories() {}
 
     /** Says what it was told. */
-    private static final class Told implements Order {
+    private static final class Reported implements Order {
         final List<String> words = new ArrayList<>();
 
         @Override
@@ -72,9 +72,9 @@ final class RivalStories {
     }
 
     private static void theQuickerIsRead() {
-        Told told = new Told();
+        Reported reported = new Reported();
         EpochFile[] files = {file(0, 1, 2), file(1, 1, 2), file(2, 2, 1), file(3, 3, 1)};
-        Fetch core = fetch(told, 8, files);
+        Fetch core = fetch(reported, 8, files);
         core.started();
         Check.equal(core.late(0), List.of(open(3, 2, files[0], files[1])));
         core.check();
@@ -82,7 +82,7 @@ final class RivalStories {
         Check.equal(core.late(3), List.of());
         Check.equal(core.dataCame(3), List.of(close(0)));
         core.check();
-        Check.equal(told.words, List.of("1 slow"));
+        Check.equal(reported.words, List.of("1 slow"));
         Check.equal(core.fileComplete(0, files[0], List.of()), List.of());
         Check.equal(core.maySwitch(3), true);
         done(core, 3, files[0]);
@@ -92,22 +92,22 @@ final class RivalStories {
     }
 
     private static void theLateOneMayBeQuicker() {
-        Told told = new Told();
+        Reported reported = new Reported();
         EpochFile only = file(0, 1, 2);
-        Fetch core = fetch(told, 8, only);
+        Fetch core = fetch(reported, 8, only);
         core.started();
         core.late(0);
         Check.equal(core.dataCame(0), List.of(close(1)));
         Check.equal(core.dataCame(1), List.of());
         Check.equal(core.late(0), List.of());
         core.check();
-        Check.equal(told.words, List.of());
+        Check.equal(reported.words, List.of());
         Check.equal(done(core, 0, only), List.of(close(0), new Effect.Complete()));
     }
 
     private static void aSlowWorkerIsAskedLast() {
         EpochFile[] files = {file(0, 1, 2), file(1, 3, 4), file(2, 1, 3), file(3, 1, 4)};
-        Fetch core = fetch(new Told(), 2, files);
+        Fetch core = fetch(new Reported(), 2, files);
         Check.equal(core.started(), List.of(open(0, 1, files[0], files[2], files[3]), open(1, 3, files[1])));
         Check.equal(core.late(0), List.of(open(2, 2, files[0])));
         Check.equal(core.dataCame(2), List.of(close(0)));
@@ -117,7 +117,7 @@ final class RivalStories {
         done(core, 3, files[2]);
         Check.equal(core.streamEnded(3), List.of(open(4, 4, files[3])));
         EpochFile[] most = {file(0, 1, 2), file(1, 1, 3), file(2, 1, 3)};
-        core = fetch(new Told(), 8, most);
+        core = fetch(new Reported(), 8, most);
         core.started();
         Check.equal(core.late(0), List.of(open(1, 3, most[1], most[2])));
         Check.equal(core.dataCame(1), List.of(close(0), open(2, 2, most[0])));
@@ -125,10 +125,10 @@ final class RivalStories {
     }
 
     private static void oneCopyHasNoRival() {
-        Fetch core = fetch(new Told(), 8, file(0, 1), file(1, 1, 2));
+        Fetch core = fetch(new Reported(), 8, file(0, 1), file(1, 1, 2));
         core.started();
         Check.equal(core.late(0), List.of());
-        core = fetch(new Told(), 8, file(0, 1, 2), file(1, 2, 1));
+        core = fetch(new Reported(), 8, file(0, 1, 2), file(1, 2, 1));
         core.started();
         core.streamFailed(1, LOST, 0);
         Check.equal(core.late(0), List.of());
@@ -137,7 +137,7 @@ final class RivalStories {
 
     private static void bounded() {
         EpochFile[] files = {file(0, 1, 2), file(1, 3, 4), file(2, 5, 6)};
-        Fetch core = fetch(new Told(), 8, files);
+        Fetch core = fetch(new Reported(), 8, files);
         core.started();
         Check.equal(core.late(0).size() + core.late(1).size() + core.late(2).size(), Fetch.RIVALS_MAX);
         core.check();
@@ -149,7 +149,7 @@ final class RivalStories {
     private static void eitherMayFail() {
         for (int status : new int[] {Status.UNAVAILABLE, Status.UNKNOWN_FILE, Status.DISK_FAILED}) {
             EpochFile only = file(0, 1, 2);
-            Fetch core = fetch(new Told(), 8, only);
+            Fetch core = fetch(new Reported(), 8, only);
             core.started();
             core.late(0);
             for (Effect each : core.streamFailed(1, new HoldfastException(status, "no"), 0)) {
@@ -159,20 +159,20 @@ final class RivalStories {
             Check.equal(core.dataCame(0), List.of());
             Check.equal(done(core, 0, only), List.of(close(0), new Effect.Complete()));
         }
-        Told told = new Told();
+        Reported reported = new Reported();
         EpochFile[] files = {file(0, 1, 2), file(1, 1, 2), file(2, 1, 3)};
-        Fetch core = fetch(told, 8, files);
+        Fetch core = fetch(reported, 8, files);
         core.started();
         core.late(0);
         Check.equal(core.streamFailed(0, LOST, 0), List.of(new Effect.AskMasters(0), open(2, 3, files[2])));
         core.check();
-        Check.equal(told.words, List.of("1 failed"));
+        Check.equal(reported.words, List.of("1 failed"));
         Check.equal(core.dataCame(1), List.of());
         done(core, 1, files[0]);
         Check.equal(done(core, 1, files[1]), List.of());
         core.check();
         EpochFile bad = file(0, 1, 2);
-        core = fetch(told, 8, bad);
+        core = fetch(reported, 8, bad);
         core.started();
         core.late(0);
         Check.equal(core.fileBad(1, bad, "checksum"), List.of(close(1)));
@@ -182,18 +182,18 @@ final class RivalStories {
 
     private static void endsDecide() {
         EpochFile only = file(0, 1, 2);
-        Fetch core = fetch(new Told(), 8, only);
+        Fetch core = fetch(new Reported(), 8, only);
         core.started();
         core.late(0);
         Check.equal(done(core, 1, only), List.of(close(0), close(1), new Effect.Complete()));
         only = file(0, 1, 2);
-        core = fetch(new Told(), 8, only);
+        core = fetch(new Reported(), 8, only);
         core.started();
         core.late(0);
         Check.equal(core.streamEnded(1), List.of(close(0), open(2, 1, only)));
         core.check();
         only = file(0, 1, 2);
-        core = fetch(new Told(), 8, only);
+        core = fetch(new Reported(), 8, only);
         core.started();
         core.late(0);
         core.streamFailed(0, LOST, 0);
@@ -204,20 +204,20 @@ final class RivalStories {
 
     private static void failuresAreTold() {
         for (int status : new int[] {Status.UNAVAILABLE, Status.BUSY, Status.DISK_FAILED, Status.CORRUPT}) {
-            Told told = new Told();
-            Fetch core = fetch(told, 8, file(0, 1, 2));
+            Reported reported = new Reported();
+            Fetch core = fetch(reported, 8, file(0, 1, 2));
             core.started();
             core.streamFailed(0, new HoldfastException(status, "no"), 0);
-            Check.equal(told.words, List.of("1 failed"));
+            Check.equal(reported.words, List.of("1 failed"));
         }
-        Told told = new Told();
+        Reported reported = new Reported();
         EpochFile[] files = {file(0, 1, 2), file(1, 1, 2)};
-        Fetch core = fetch(told, 8, files);
+        Fetch core = fetch(reported, 8, files);
         core.started();
         core.streamFailed(0, new HoldfastException(Status.TOO_LARGE, "fewer"), 0);
-        Check.equal(told.words, List.of());
+        Check.equal(reported.words, List.of());
         core.fileBad(1, files[0], "checksum");
-        Check.equal(told.words, List.of("1 failed"));
+        Check.equal(reported.words, List.of("1 failed"));
     }
 
     /** Rivals take nothing of what was not there before, however much or little that is. */

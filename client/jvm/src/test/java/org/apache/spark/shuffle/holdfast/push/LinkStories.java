@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.holdfast.data.Frame;
 import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
 import org.apache.spark.shuffle.holdfast.wire.FrameHeader;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
-import org.apache.spark.shuffle.holdfast.secure.Shown;
+import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -68,16 +68,16 @@ final class LinkStories {
         });
     }
 
-    private interface Told {
+    private interface Reported {
         void by(Link link) throws Exception;
     }
 
-    private static void withLink(FakeWorker.Story story, Told told) {
+    private static void withLink(FakeWorker.Story story, Reported reported) {
         Buffers buffers = new Buffers(1 << 20);
         try (FakeWorker worker = new FakeWorker(WORKER, story);
                 WorkerConnection connection =
-                        WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), new Shown(), 1_000 * WAIT_SECONDS, buffers)) {
-            told.by(new Link(connection, 0));
+                        WorkerConnection.open(WORKER, worker.address(), Hello.client("c", 0), new CredentialsProvider(), 1_000 * WAIT_SECONDS, buffers)) {
+            reported.by(new Link(connection, 0));
         } catch (Exception wrong) {
             throw new AssertionError(wrong);
         }

@@ -41,23 +41,23 @@ public final class LostBatchMain {
         };
         try (Masters masters = new Masters("127.0.0.1:1", 1_000);
                 ConnectionPool pool = new ConnectionPool(
-                        () -> Hello.client("", 0, masters.shown().tokenBytes()), masters.shown(), buffers);
+                        () -> Hello.client("", 0, masters.credentials().tokenBytes()), masters.credentials(), buffers);
                 PushContext context = new PushContext(masters, pool, buffers, 1, PushLimits.USUAL)) {
-            Places places = new PushWorld(PushWorld.at(1), PushWorld.at(1)).places;
+            PartitionLocations locations = new PushWorld(PushWorld.at(1), PushWorld.at(1)).locations;
             RegisteredShuffle registered = new RegisteredShuffle(key, 1, 0, new byte[0], List.of());
-            PushWriter writer = new PushWriter(context, registered, places, 0, 7, Compression.NONE, fails);
+            PushWriter writer = new PushWriter(context, registered, locations, 0, 7, Compression.NONE, fails);
             byte[] records = new byte[100];
-            int told = 0;
+            int reported = 0;
             for (int each = 0; each < 2 * ROUNDS; each++) {
                 try {
                     writer.write(each % 2, records, 0, records.length);
-                    check(told == 0, "a batch was taken after one was lost");
+                    check(reported == 0, "a batch was taken after one was lost");
                 } catch (HoldfastException swallowed) {
                     check(swallowed.getMessage().contains("no key"), swallowed.getMessage());
-                    told++;
+                    reported++;
                 }
             }
-            check(told == 2 * ROUNDS - failing + 1, "told " + told + " times");
+            check(reported == 2 * ROUNDS - failing + 1, "told " + reported + " times");
             try {
                 writer.close();
                 check(false, "an attempt that lost a batch has sizes for a status");

@@ -150,7 +150,7 @@ public final class PushCoreMain {
 
     private static void whatAnotherAttemptLearntIsUsed() {
         PushWorld world = new PushWorld(at(1), at(2));
-        PushFrame stale = world.heap.take(world.places.at(0).destination(), 100);
+        PushFrame stale = world.heap.take(world.locations.at(0).destination(), 100);
         put(stale, 0, 0, 10);
         world.revive(0, at(2, 1));
         world.core.added(stale);
@@ -259,7 +259,7 @@ public final class PushCoreMain {
         world.sent();
         world.core.woken(1);
         world.core.poll();
-        world.places.learn(0, at(1, 1), Map.of(1, 2));
+        world.locations.learn(0, at(1, 1), Map.of(1, 2));
         world.core.disconnected(1, error(Status.UNAVAILABLE));
         PushFrame again = world.one();
         same(numbers(again), List.of("0/1/0"));
@@ -312,10 +312,10 @@ public final class PushCoreMain {
     private static void aWorkerThatStaysBusyIsLeft() {
         PushWorld world = new PushWorld(at(1));
         PushFrame frame = world.pushed(0, 10).get(0);
-        for (int each = 0; each < Lane.BUSY_MAX; each++) {
+        for (int each = 0; each < WorkerPushes.BUSY_MAX; each++) {
             world.core.failed(frame, error(Status.BUSY));
             world.sent();
-            if (each < Lane.BUSY_MAX - 1) {
+            if (each < WorkerPushes.BUSY_MAX - 1) {
                 world.core.woken(1);
                 frame = world.one();
             }
@@ -331,7 +331,7 @@ public final class PushCoreMain {
     private static void damageOnTheWayIsSentAgain() {
         PushWorld world = new PushWorld(at(1));
         PushFrame frame = world.pushed(0, 10).get(0);
-        for (int each = 1; each < Lane.DAMAGES_MAX; each++) {
+        for (int each = 1; each < WorkerPushes.DAMAGES_MAX; each++) {
             world.core.failed(frame, error(Status.CORRUPT));
             frame = world.one();
         }

@@ -47,7 +47,7 @@ public final class PushMain {
     };
 
     private final RegisteredShuffle registered;
-    private final Places places;
+    private final PartitionLocations locations;
     private final PushContext context;
     private final ConnectionPool connections;
     private final Buffers buffers;
@@ -58,10 +58,10 @@ public final class PushMain {
         int ack = Integer.parseInt(args[6]);
         registered = masters.registerShuffle(
                 key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, false, false, java.util.Set.of());
-        places = new Places(registered);
+        locations = new PartitionLocations(registered);
         buffers = new Buffers(64L << 20);
         connections = new ConnectionPool(
-                () -> Hello.client(masters.clusterId(), masters.raftIndex(), masters.shown().tokenBytes()), masters.shown(), buffers);
+                () -> Hello.client(masters.clusterId(), masters.raftIndex(), masters.credentials().tokenBytes()), masters.credentials(), buffers);
         PushLimits limits = args.length < 8 ? PushLimits.USUAL
                 : new PushLimits(
                         PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]),
@@ -73,13 +73,13 @@ public final class PushMain {
     /** What a task is asked for. */
     private record Work(int[] sizes, int records, long attempt, Compression compression, boolean last, boolean encrypted, boolean halt,
             int noise) {
-        static Work of(Map<String, String> told) {
-            int[] sizes = Arrays.stream(told.getOrDefault("sizes", "100").split(",")).mapToInt(Integer::parseInt).toArray();
+        static Work of(Map<String, String> options) {
+            int[] sizes = Arrays.stream(options.getOrDefault("sizes", "100").split(",")).mapToInt(Integer::parseInt).toArray();
             return new Work(
-                    sizes, Integer.parseInt(told.getOrDefault("records", "100")),
-                    Long.parseUnsignedLong(told.getOrDefault("attempt", "100")),
-                    new Compression(Codec.valueOf(told.getOrDefault("codec", "LZ4")), Integer.parseInt(told.getOrDefault("level", "1"))), told.containsKey("last"), told.containsKey("encrypted"),
-                    told.containsKey("halt"), Integer.parseInt(told.getOrDefault("noise", "-1")));
+                    sizes, Integer.parseInt(options.getOrDefault("records", "100")),
+                    Long.parseUnsignedLong(options.getOrDefault("attempt", "100")),
+                    new Compression(Codec.valueOf(options.getOrDefault("codec", "LZ4")), Integer.parseInt(options.getOrDefault("level", "1"))), options.containsKey("last"), options.containsKey("encrypted"),
+                    options.containsKey("halt"), Integer.parseInt(options.getOrDefault("noise", "-1")));
         }
     }
 
@@ -98,16 +98,16 @@ public final class PushMain {
     /** One attempt; returns what it reports. */
     private Map<String, Object> task(int map, Work work, CountDownLatch half, CountDownLatch go) {
         PushWriter writer = new PushWriter(
-                context, registered, places, map, work.attempt() + map, work.compression(), work.encrypted() ? BACKWARDS : null);
-        Map<String, Object> told = new HashMap<>();
+                context, registered, locations, map, work.attempt() + map, work.compression(), work.encrypted() ? BACKWARDS : null);
+        Map<String, Object> options = new HashMap<>();
         try {
             Map<Integer, Integer> lasts = new HashMap<>();
             for (int each = 0; each < work.records(); each++) {
-                lasts.put(partition(map, each, places.partitions()), each);
+                lasts.put(partition(map, each, locations.partitions()), each);
             }
             long most = 0;
             for (int each = 0; each < work.records(); each++) {
-                int partition = partition(map, each, places.partitions());
+                int partition = partition(map, each, locations.partitions());
                 byte[] data = payload(map, partition, each, work.sizes()[each % work.sizes().length]);
                 if (partition == work.noise()) {
                     new Random(each).nextBytes(data);
@@ -119,25 +119,25 @@ public final class PushMain {
                     go.await();
                 }
             }
-            told.put("sizes", writer.close());
-            told.put("status", 0);
-            told.put("most", most);
-            told.put("pushed", writer.pushedBytes());
+            options.put("sizes", writer.close());
+            options.put("status", 0);
+            options.put("most", most);
+            options.put("pushed", writer.pushedBytes());
         } catch (HoldfastException failed) {
-            told.put("status", failed.status());
-            told.put("error", failed.getMessage());
+            options.put("status", failed.status());
+            options.put("error", failed.getMessage());
         } catch (InterruptedException impossible) {
             throw new IllegalStateException(impossible);
         } finally {
             half.countDown();
             writer.abort();
         }
-        return told;
+        return options;
     }
 
-    private void push(Map<String, String> told) throws IOException, InterruptedException {
-        Work work = Work.of(told);
-        String[] maps = told.get("maps").split(",");
+    private void push(Map<String, String> options) throws IOException, InterruptedException {
+        Work work = Work.of(options);
+        String[] maps = options.get("maps").split(",");
         CountDownLatch half = new CountDownLatch(maps.length);
         CountDownLatch go = new CountDownLatch(1);
         Map<String, Object> results = new TreeMap<>();
@@ -159,8 +159,8 @@ public final class PushMain {
             input.readLine();
             go.countDown();
         }
-        if (told.containsKey("interrupt")) {
-            Thread.sleep(Long.parseLong(told.get("interrupt")));
+        if (options.containsKey("interrupt")) {
+            Thread.sleep(Long.parseLong(options.get("interrupt")));
             threads.forEach(Thread::interrupt);
         }
         for (Thread thread : threads) {
@@ -184,19 +184,19 @@ public final class PushMain {
             String line;
             while ((line = here.input.readLine()) != null) {
                 String[] words = line.trim().split(" +");
-                Map<String, String> told = new HashMap<>();
+                Map<String, String> options = new HashMap<>();
                 for (String word : words) {
                     int equals = word.indexOf('=');
-                    told.put(equals < 0 ? word : word.substring(0, equals), equals < 0 ? "" : word.substring(equals + 1));
+                    options.put(equals < 0 ? word : word.substring(0, equals), equals < 0 ? "" : word.substring(equals + 1));
                 }
-                PushMoments moments = new PushMoments(here.context, here.registered, here.places);
+                PushMoments moments = new PushMoments(here.context, here.registered, here.locations);
                 if (words[0].equals("push")) {
-                    here.push(told);
+                    here.push(options);
                 } else if (words[0].equals("abort")) {
-                    moments.abortBetweenAnswerAndPush(Long.parseLong(told.get("attempt")));
+                    moments.abortBetweenAnswerAndPush(Long.parseLong(options.get("attempt")));
                     System.out.println("DONE");
                 } else if (words[0].equals("starve")) {
-                    moments.connectWithoutMemory(Long.parseLong(told.get("attempt")));
+                    moments.connectWithoutMemory(Long.parseLong(options.get("attempt")));
                     System.out.println("DONE");
                 } else {
                     here.counts();

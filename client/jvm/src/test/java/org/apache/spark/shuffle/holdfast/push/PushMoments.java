@@ -19,12 +19,12 @@ final class PushMoments {
 
     private final PushContext context;
     private final RegisteredShuffle registered;
-    private final Places places;
+    private final PartitionLocations locations;
 
-    PushMoments(PushContext context, RegisteredShuffle registered, Places places) {
+    PushMoments(PushContext context, RegisteredShuffle registered, PartitionLocations locations) {
         this.context = context;
         this.registered = registered;
-        this.places = places;
+        this.locations = locations;
     }
 
     /**
@@ -33,7 +33,7 @@ final class PushMoments {
      */
     void abortBetweenAnswerAndPush(long attempt) throws Exception {
         Buffers buffers = context.buffers();
-        PushWriter writer = new PushWriter(context, registered, places, 0, attempt, Compression.NONE, null);
+        PushWriter writer = new PushWriter(context, registered, locations, 0, attempt, Compression.NONE, null);
         synchronized (buffers) {
             for (int each = 0; each < RECORDS; each++) {
                 writer.write(0, new byte[RECORD_BYTES], 0, RECORD_BYTES);
@@ -48,7 +48,7 @@ final class PushMoments {
     /** Pushes while nobody has direct memory for a connection; there is some again once the pusher is seen to wait. */
     void connectWithoutMemory(long attempt) throws Exception {
         Thread task = Thread.currentThread();
-        PushWriter writer = new PushWriter(context, registered, places, 0, attempt, Compression.NONE, null);
+        PushWriter writer = new PushWriter(context, registered, locations, 0, attempt, Compression.NONE, null);
         writer.write(0, new byte[100], 0, 100);
         List<ByteBuffer> taken = new ArrayList<>();
         for (int size = 1 << 20; size > 0; size /= 2) {

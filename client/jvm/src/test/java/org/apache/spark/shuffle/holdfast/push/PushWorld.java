@@ -13,7 +13,7 @@ import java.util.TreeSet;
 import java.util.function.BooleanSupplier;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
-import org.apache.spark.shuffle.holdfast.push.Places.Destination;
+import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
@@ -61,7 +61,7 @@ final class PushWorld {
         }
     }
 
-    final Places places;
+    final PartitionLocations locations;
     final Heap heap = new Heap();
     final PushSession core;
     final List<PushEffect> rest = new ArrayList<>();
@@ -76,8 +76,8 @@ final class PushWorld {
     }
 
     PushWorld(long unansweredMax, int revivesMax, long noRoomNs, Location... at) {
-        places = new Places(ReduceLocations.of(at), starts(1, at), 0);
-        core = new PushSession(places, "shuffle s map 3 attempt 9", heap, MIB, unansweredMax, revivesMax, noRoomNs);
+        locations = new PartitionLocations(ReduceLocations.of(at), starts(1, at), 0);
+        core = new PushSession(locations, "shuffle s map 3 attempt 9", heap, MIB, unansweredMax, revivesMax, noRoomNs);
     }
 
     /** Adds batches of (partition, size), in one frame per destination, as the writer does. */
@@ -87,12 +87,12 @@ final class PushWorld {
         for (int each = 1; each < partitionsAndSizes.length; each += 2) {
             bytes += partitionsAndSizes[each];
         }
-        int room = bytes;
+        int limitsMet = bytes;
         for (int each = 0; each < partitionsAndSizes.length; each += 2) {
             int partition = partitionsAndSizes[each];
             int size = partitionsAndSizes[each + 1];
-            Destination to = places.at(partition).destination();
-            PushFrame frame = frames.computeIfAbsent(to, any -> heap.make(to, room));
+            Destination to = locations.at(partition).destination();
+            PushFrame frame = frames.computeIfAbsent(to, any -> heap.make(to, limitsMet));
             put(frame, partition, next[partition]++, size);
         }
         frames.values().forEach(core::added);
@@ -149,7 +149,7 @@ final class PushWorld {
     }
 
     void revive(int partition, Location at) {
-        places.learn(partition, at, Places.incarnations(starts(1, at)));
+        locations.learn(partition, at, PartitionLocations.incarnations(starts(1, at)));
     }
 
     /** The effects of a kind since the last call of anything here, others than those of that kind stay. */

@@ -102,8 +102,8 @@ final class RandomStories {
             }
             boolean noRoom = random.nextInt(5) == 0;
             for (Revivals.Row row : revive.failed().subList(noRoom ? 1 : 0, revive.failed().size())) {
-                int epoch = Math.max(world.places.at(row.partition()).epoch(), row.epoch() + 1);
-                world.places.learn(row.partition(), at(random.nextInt(4), epoch), starts);
+                int epoch = Math.max(world.locations.at(row.partition()).epoch(), row.epoch() + 1);
+                world.locations.learn(row.partition(), at(random.nextInt(4), epoch), starts);
             }
             core.revived(noRoom ? "no worker has room" : "");
         } else if (effect instanceof Send send) {

@@ -20,16 +20,16 @@ public final class TestTls {
     private TestTls() {}
 
     /** What a client shows, with a token that nobody made. */
-    public static Shown shown(String ca) throws Exception {
-        return new Shown(Files.readString(Path.of(ca)), token(0, 1L << 40, "subject"));
+    public static CredentialsProvider credentials(String ca) throws Exception {
+        return new CredentialsProvider(Files.readString(Path.of(ca)), token(0, 1L << 40, "subject"));
     }
 
     /** What the environment of this program says is shown: nothing, or what the files of HOLDFAST_CA and HOLDFAST_TOKEN_FILE hold. */
-    public static Shown ofEnvironment() {
+    public static CredentialsProvider ofEnvironment() {
         String ca = System.getenv("HOLDFAST_CA");
         try {
-            return ca == null ? new Shown()
-                    : new Shown(Files.readString(Path.of(ca)), Files.readString(Path.of(System.getenv("HOLDFAST_TOKEN_FILE"))).trim());
+            return ca == null ? new CredentialsProvider()
+                    : new CredentialsProvider(Files.readString(Path.of(ca)), Files.readString(Path.of(System.getenv("HOLDFAST_TOKEN_FILE"))).trim());
         } catch (IOException error) {
             throw new UncheckedIOException(error);
         }

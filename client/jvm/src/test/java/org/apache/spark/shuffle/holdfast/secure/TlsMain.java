@@ -30,14 +30,14 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /** TlsChannel against servers that cut records anywhere, stand still, are strangers or no TLS. Arguments: CA, and key stores: good, of another CA, of another name. */
 public final class TlsMain {
     private static final int WAIT_MS = 20_000;
-    private static Shown shown;
+    private static CredentialsProvider credentials;
     private static SSLContext context;
     private static ServerSocketFactory good;
 
     private TlsMain() {}
 
     public static void main(String[] arguments) throws Exception {
-        shown = TestTls.shown(arguments[0]);
+        credentials = TestTls.credentials(arguments[0]);
         context = TestTls.context(arguments[1]);
         good = context.getServerSocketFactory();
         for (int seed = 0; seed < 8; seed++) {
@@ -92,7 +92,7 @@ public final class TlsMain {
         Client(int port) throws IOException {
             socket.connect(new InetSocketAddress("127.0.0.1", port));
             socket.configureBlocking(false);
-            tls = shown.over(socket, "127.0.0.1", port);
+            tls = credentials.over(socket, "127.0.0.1", port);
         }
 
         Client shaken() throws IOException {
@@ -262,8 +262,8 @@ public final class TlsMain {
             client.shaken();
             throw new AssertionError("no error with " + words);
         } catch (IOException right) {
-            String why = TlsChannel.why(right);
-            check(TlsChannel.isStranger(right) == stranger && why.contains(words), "wrong words: " + why);
+            String reason = TlsChannel.reason(right);
+            check(TlsChannel.isStranger(right) == stranger && reason.contains(words), "wrong words: " + reason);
         }
     }
 
@@ -290,11 +290,11 @@ public final class TlsMain {
         Buffers buffers = new Buffers(1 << 20);
         try (Server silent = new Server(ServerSocketFactory.getDefault(), socket -> done.await(WAIT_MS, TimeUnit.MILLISECONDS))) {
             String address = "127.0.0.1:" + silent.listening.getLocalPort();
-            WorkerConnection.open(7, address, Hello.client("c", 0, shown.tokenBytes()), shown, 300, buffers);
+            WorkerConnection.open(7, address, Hello.client("c", 0, credentials.tokenBytes()), credentials, 300, buffers);
             throw new AssertionError("a silent server greeted");
         } catch (HoldfastException right) {
             check(right.status() == Status.UNAVAILABLE && right.getMessage().contains("it does not answer in TLS"), right.getMessage());
-            check(!right.getMessage().contains(shown.token()), "the token is in the words");
+            check(!right.getMessage().contains(credentials.token()), "the token is in the words");
         } finally {
             done.countDown();
         }

@@ -101,7 +101,7 @@ public final class GoldenMain {
                 .order(ByteOrder.LITTLE_ENDIAN);
         SeededCrc crc = new SeededCrc(SHUFFLE);
         BatchHeader header = new BatchHeader();
-        List<String> told = new ArrayList<>();
+        List<String> reported = new ArrayList<>();
         int offset = 0;
         while (offset < golden.length) {
             int end = header.parse(data, offset, PARTITION, crc);
@@ -114,13 +114,13 @@ public final class GoldenMain {
             check(written == header.crc(), "a batch has the same checksum again");
             byte[] payload = new byte[header.payloadBytes()];
             data.get(header.payloadOffset(), payload);
-            told.add("[%d, %d, %s, %d, %s, \"%s\", %d, %s]".formatted(header.flags(), header.map(), u64(header.attempt()),
+            reported.add("[%d, %d, %s, %d, %s, \"%s\", %d, %s]".formatted(header.flags(), header.map(), u64(header.attempt()),
                     header.number(), u32(header.crc()), HexFormat.of().formatHex(payload), header.batches(),
                     u64(header.crcSum())));
             offset = end;
         }
         compare("batches", golden, again);
-        return "[" + String.join(", ", told) + "]";
+        return "[" + String.join(", ", reported) + "]";
     }
 
     private void frame(String name) throws Exception {

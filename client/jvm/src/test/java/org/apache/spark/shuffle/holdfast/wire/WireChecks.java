@@ -337,7 +337,7 @@ public final class WireChecks {
         BatchHeader header = new BatchHeader();
         byte[] record = new byte[2_000];
         byte[] reuse = new byte[4_096];
-        List<String> told = new ArrayList<>();
+        List<String> reported = new ArrayList<>();
         for (Codec codec : Codec.values()) {
             long before = 0;
             int rounds = 20_000;
@@ -355,10 +355,10 @@ public final class WireChecks {
                 check(codec.decompress(direct, reuse) == reuse, "the array is used again");
             }
             long each = (threads.getThreadAllocatedBytes(Thread.currentThread().getId()) - before) / rounds;
-            told.add(codec + " " + each);
+            reported.add(codec + " " + each);
             // Without the optimising compiler the views that lz4 needs of arrays are real: two of 56 bytes.
             check(each <= (codec == Codec.LZ4 ? 112 : 0), codec + " allocates " + each + " bytes per batch");
         }
-        System.out.println("bytes allocated per batch: " + told);
+        System.out.println("bytes allocated per batch: " + reported);
     }
 }

@@ -11,7 +11,7 @@ import java.util.function.Consumer;
  * <p>Rules: books only, no decision about where a batch goes. A frame is in {@link #queue} or in {@link #sent}, never in
  * both; the window counts what is in {@code sent}. Owned and called by {@link PushSession}.
  */
-final class Lane {
+final class WorkerPushes {
     /** Times in a row that a worker may be lost before its batches go elsewhere: a connection may break otherwise. */
     static final int LOSSES_MAX = 2;
     /** Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere. */
@@ -36,7 +36,7 @@ final class Lane {
     /** Turns in a row without direct memory for a connection or what goes over it. */
     int hungers;
 
-    Lane(int worker) {
+    WorkerPushes(int worker) {
         this.worker = worker;
     }
 
@@ -79,8 +79,8 @@ final class Lane {
 
     @Override
     public String toString() {
-        String why = connecting ? " for a connection" : paused ? " for the end of a pause" : credit != null && credit.asked() ? " for room" : "";
-        return "worker " + worker + " has not answered " + sent.size() + " pushes, " + queue.size() + " wait" + why;
+        String reason = connecting ? " for a connection" : paused ? " for the end of a pause" : credit != null && credit.asked() ? " for room" : "";
+        return "worker " + worker + " has not answered " + sent.size() + " pushes, " + queue.size() + " wait" + reason;
     }
 
     /** Lets go of all frames. */

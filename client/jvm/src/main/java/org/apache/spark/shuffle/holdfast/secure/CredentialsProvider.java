@@ -26,7 +26,7 @@ import javax.net.ssl.TrustManagerFactory;
  * one application replace one another by when they end; that of a later application replaces all before. Thread-safe. One per
  * JVM is used for connecting (the runtime's); the driver's goes to executors through its endpoint.
  */
-public final class Shown {
+public final class CredentialsProvider {
     private static final String PROTOCOL = "TLSv1.3";
 
     /** What should be a token is none. */
@@ -50,7 +50,7 @@ public final class Shown {
     private final boolean fixed;
 
     /** Nothing is shown yet. */
-    public Shown() {
+    public CredentialsProvider() {
         fixed = false;
     }
 
@@ -60,7 +60,7 @@ public final class Shown {
      * @param caPem certificates in PEM. Throws IllegalArgumentException if there is none
      * @param token Throws NoTokenException if it is none
      */
-    public Shown(String caPem, String token) {
+    public CredentialsProvider(String caPem, String token) {
         if (Tokens.of(token).expires() == 0) {
             throw new NoTokenException();
         }
@@ -125,8 +125,8 @@ public final class Shown {
     }
 
     /** The same CA with another token. Throws NoTokenException. */
-    public Shown with(String token) {
-        return new Shown(state.caPem(), token);
+    public CredentialsProvider with(String token) {
+        return new CredentialsProvider(state.caPem(), token);
     }
 
     /** Show this token from now on, unless it is empty, or the one that is shown ends later. */
@@ -138,7 +138,7 @@ public final class Shown {
     }
 
     /** Show what another one shows from now on, unless this one has a newer token. */
-    public void learn(Shown other) {
+    public void learn(CredentialsProvider other) {
         State theirs = other.state;
         State mine = state;
         if (theirs == null || (mine != null && mine.token().equals(theirs.token()))) {
@@ -194,7 +194,7 @@ public final class Shown {
 
     @Override
     public String toString() {
-        return "Shown(…)";
+        return "CredentialsProvider(…)";
     }
 
     private static SSLContext context(String caPem) {

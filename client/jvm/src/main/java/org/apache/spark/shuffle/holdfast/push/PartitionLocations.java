@@ -19,7 +19,7 @@ import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
  * generation, shared by all its attempts: what one of them had to ask for, the others know. Thread-safe. Called by
  * {@link PushWriter} and {@link PushSession}.
  */
-public final class Places {
+public final class PartitionLocations {
     /** Who takes a push; batches of one destination share frames. One object each, known by its slot. */
     record Destination(int slot, int primary, int incarnation, int replica, int replicaIncarnation) {
         boolean hasReplica() {
@@ -28,36 +28,36 @@ public final class Places {
     }
 
     /** The newest epoch of a partition, where it is, and the directory that the masters advise. */
-    record Place(int epoch, Destination destination, int hint) {}
+    record CurrentEpoch(int epoch, Destination destination, int hint) {}
 
     private record Members(int primary, int incarnation, int replica, int replicaIncarnation) {}
 
-    private final AtomicReferenceArray<Place> places;
+    private final AtomicReferenceArray<CurrentEpoch> locations;
     private final Map<Members, Destination> destinations = new HashMap<>();
     private final Map<Integer, String> addresses = new HashMap<>();
     private volatile int destinationCount;
     private volatile long raftIndex;
 
     /** Throws CORRUPT or BAD_FRAME if the array in it is not one of locations. */
-    public Places(RegisteredShuffle registered) throws HoldfastException {
+    public PartitionLocations(RegisteredShuffle registered) throws HoldfastException {
         this(ReduceLocations.decode(registered.locationsArray()), registered.workers(), registered.raftIndex());
     }
 
-    Places(ReduceLocations found, Collection<WorkerAddress> workers, long raftIndex) {
-        places = new AtomicReferenceArray<>(found.partitions());
+    PartitionLocations(ReduceLocations found, Collection<WorkerAddress> workers, long raftIndex) {
+        locations = new AtomicReferenceArray<>(found.partitions());
         this.raftIndex = raftIndex;
         learnAddresses(workers);
         Map<Integer, Integer> starts = incarnations(workers);
         // One object for equal ones: a million places take little memory.
-        Map<Location, Place> shared = new HashMap<>();
+        Map<Location, CurrentEpoch> shared = new HashMap<>();
         for (int each = 0; each < found.partitions(); each++) {
-            places.set(each, shared.computeIfAbsent(found.get(each), location -> place(location, starts)));
+            locations.set(each, shared.computeIfAbsent(found.get(each), location -> place(location, starts)));
         }
     }
 
     /** How many partitions there are. */
     public int partitions() {
-        return places.length();
+        return locations.length();
     }
 
     /** How many destinations were seen; their slots are below that. */
@@ -66,8 +66,8 @@ public final class Places {
     }
 
     /** The place of now. */
-    Place at(int partition) {
-        return places.getAcquire(partition);
+    CurrentEpoch at(int partition) {
+        return locations.getAcquire(partition);
     }
 
     /** The highest Raft index that an answer of the masters named. */
@@ -89,10 +89,10 @@ public final class Places {
 
     /** Takes note of a new location; returns whether it is newer than the one known. */
     synchronized boolean learn(int partition, Location location, Map<Integer, Integer> incarnations) {
-        if (Integer.compareUnsigned(location.epoch(), places.get(partition).epoch()) <= 0) {
+        if (Integer.compareUnsigned(location.epoch(), locations.get(partition).epoch()) <= 0) {
             return false;
         }
-        places.setRelease(partition, place(location, incarnations));
+        locations.setRelease(partition, place(location, incarnations));
         return true;
     }
 
@@ -110,7 +110,7 @@ public final class Places {
         raftIndex = Math.max(raftIndex, index);
     }
 
-    private synchronized Place place(Location location, Map<Integer, Integer> incarnations) {
+    private synchronized CurrentEpoch place(Location location, Map<Integer, Integer> incarnations) {
         int primary = location.primary();
         int replica = location.replica();
         int replicaIncarnation = location.hasReplica() ? incarnations.getOrDefault(replica, 0) : 0;
@@ -122,6 +122,6 @@ public final class Places {
             destinations.put(members, destination);
             destinationCount = destinations.size();
         }
-        return new Place(location.epoch(), destination, location.hint());
+        return new CurrentEpoch(location.epoch(), destination, location.hint());
     }
 }
