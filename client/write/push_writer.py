@@ -435,7 +435,7 @@ class _Pusher:
             for row in reply.locations
         ]
         incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
-        self._do(self._core.revived(places, incarnations, reply.wait_for_room))
+        self._do(self._core.revived(places, incarnations, reply.room))
 
     def _settle_outcome(self, error: BaseException | None) -> None:
         for task in self._credit_tasks:
