@@ -38,6 +38,11 @@ def seconds(name: str, value: Any, least: float, most: float) -> float:
     return float(value)
 
 
+def grace(value: Any) -> float:
+    """The `return_grace` of a reader."""
+    return seconds("return_grace", value, 0, 1e9)
+
+
 def text(name: str, value: Any, what: str) -> str:
     """A text that can be sent; `what` says what it stands for."""
     if not isinstance(value, str):

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from holdfast.client.checks import codec_of, map_range, partition_list, whole
+from holdfast.client.checks import codec_of, grace, map_range, partition_list, whole
 from holdfast.client.connection.addresses import Addresses, known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.locations import PartitionLocations
@@ -135,6 +135,7 @@ class ReduceShuffle(ClientShuffle):
         """
         wanted = partition_list(partitions, self.partitions)
         map_range(maps, self.maps)
+        return_grace = grace(return_grace)
         manifest = self.manifest()
         if not {epoch.partition for epoch in manifest.lost}.isdisjoint(wanted):
             # They are found again when a worker comes back after all.

@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from holdfast.client.checks import grace
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
@@ -75,7 +76,7 @@ class MapShuffle(ClientShuffle):
         naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
         return_grace: seconds that the last worker with a file may be gone before the file is called lost.
         """
-        return Steady(read_partitions(self, self.manifest(), partitions, return_grace))
+        return Steady(read_partitions(self, self.manifest(), partitions, grace(return_grace)))
 
     def read_broadcast(self, map_id: int) -> list[Buffer]:
         """Return the payloads of a map's broadcast region; ConflictError if it or the map is missing."""

@@ -259,6 +259,10 @@ class LogEvent(Enum):
         "A connection to the Raft port was refused: it comes from none of the peers.",
         "Look who it is: only masters have to reach the Raft port.",
     )
+    RAFT_DISK_FAILED = _critical(
+        "The disk of the Raft journal cannot be written; the process ends with status 74.",
+        "Make room there or mend the disk, and start the master: what was acknowledged is still on it.",
+    )
     RAFT_FAILED = _critical("The Raft thread failed; the process ends.")
     CONFIGURATION_RELOADED = _info("A section of the configuration was read again.")
     CONFIGURATION_REFUSED = _warning(
@@ -417,7 +421,7 @@ def plain(fact: object) -> object:
 
 
 def facts_text(facts: Mapping[str, object]) -> str:
-    """`worker=w3 why="it is gone"`: what has spaces, quotes or equal signs stands in quotes."""
+    """`worker=w3 reason="it is gone"`: what has spaces, quotes or equal signs stands in quotes."""
     return " ".join(f"{key}={_quoted(plain(fact))}" for key, fact in facts.items())
 
 

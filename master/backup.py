@@ -272,17 +272,17 @@ def main(arguments: list[str] | None = None) -> int:
         place = asked.file.parent if asked.what == "backup" else "the folder of the master's directory"
         remedy = f"nothing was left half; see that {place} has room and may be written, then repeat"
         return _fail(asked, f"{error}: {remedy}", 1)
-    told = f"{act['master']} of cluster {act['cluster_id']} up to index {act['index']}, term {act['term']}"
+    where = f"{act['master']} of cluster {act['cluster_id']} up to index {act['index']}, term {act['term']}"
     document = {**act, "file": str(asked.file), "directory": str(directory)}
-    done = f"{asked.file}: {told}" if asked.what == "backup" else f"{directory}: {told}, for {name}; start it"
+    done = f"{asked.file}: {where}" if asked.what == "backup" else f"{directory}: {where}, for {name}; start it"
     sys.stdout.write((json.dumps(document) if asked.json else done) + "\n")
     return 0
 
 
-def _fail(asked: argparse.Namespace, why: str, status: int) -> int:
+def _fail(asked: argparse.Namespace, reason: str, status: int) -> int:
     if asked.json:
-        sys.stdout.write(json.dumps({"error": why, "exit": status}) + "\n")
-    sys.stderr.writelines(f"holdfast {asked.what}: {line}\n" for line in why.splitlines())
+        sys.stdout.write(json.dumps({"error": reason, "exit": status}) + "\n")
+    sys.stderr.writelines(f"holdfast {asked.what}: {line}\n" for line in reason.splitlines())
     return status
 
 

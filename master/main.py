@@ -61,7 +61,17 @@ from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.observe.metrics import Metrics
 from holdfast.master.observe.state_metrics import StateMetrics
-from holdfast.master.raft import STRANGERS_MAX, TAKEN, RaftError, RaftNode, RaftSettings, SettingsRefused, TlsContexts
+from holdfast.master.raft import (
+    EXIT_DISK,
+    STRANGERS_MAX,
+    TAKEN,
+    RaftError,
+    RaftNode,
+    RaftSettings,
+    SettingsRefused,
+    StorageFailed,
+    TlsContexts,
+)
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 
@@ -100,14 +110,17 @@ def main(arguments: list[str] | None = None) -> int:
         asyncio.run(_run(partial(MasterServer, config, own, secrets, security, store, load)))
     except (ConfigError, SettingsRefused) as error:
         return _refuse(str(error))
+    except StorageFailed as error:
+        log_event(LogEvent.RAFT_DISK_FAILED, reason=error)
+        return EXIT_DISK
     except (RaftError, OSError) as error:
-        log_event(LogEvent.MASTER_FAILED, why=error)
+        log_event(LogEvent.MASTER_FAILED, reason=error)
         return 1
     return 0
 
 
-def _refuse(why: str) -> int:
-    sys.stderr.writelines(f"holdfast master: {line}\n" for line in why.splitlines())
+def _refuse(reason: str) -> int:
+    sys.stderr.writelines(f"holdfast master: {line}\n" for line in reason.splitlines())
     return 2
 
 
@@ -171,7 +184,7 @@ class MasterServer:
         self._mover = EpochMover(self._leader, fleet, locations, self._sealing, self._early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
-        self._budgets = Budgets(self._leader.owner)
+        self._budgets = Budgets()
         self._metrics = Metrics(self._gauges, StateMetrics(self._leader))
         admin = Admin(
             self._leader,
@@ -182,7 +195,7 @@ class MasterServer:
             self._sealing,
             load,
         )
-        self._pages = Pages(self._leader, self._masters, registry, fleet, self._sealing, admin.why)
+        self._pages = Pages(self._leader, self._masters, registry, fleet, self._sealing, admin.retention)
         self._handlers = Handlers(
             {
                 "Shuffles": Shuffles(
@@ -257,7 +270,7 @@ class MasterServer:
         await asyncio.wrap_future(self._node.turn())
 
     def _say_ready(self) -> None:
-        told = {
+        document = {
             "ready": True,
             "name": self._own.name,
             "http": self._masters.http,
@@ -265,7 +278,7 @@ class MasterServer:
             "raft": str(self._own.raft),
             "pid": os.getpid(),
         }
-        sys.stdout.write(json.dumps(told) + "\n")
+        sys.stdout.write(json.dumps(document) + "\n")
         sys.stdout.flush()
 
     async def _hand_over(self) -> None:
@@ -276,7 +289,7 @@ class MasterServer:
                 await asyncio.wrap_future(self._node.transfer_leadership())
                 await self._leader.followed.wait()
         except (TimeoutError, RaftError) as error:
-            log_event(LogEvent.LEADER_HANDOVER_FAILED, why=error)
+            log_event(LogEvent.LEADER_HANDOVER_FAILED, reason=error)
 
     def _changed(self, subjects: Iterable[Subject]) -> None:
         """Runs in Raft's thread."""
@@ -330,9 +343,11 @@ class MasterServer:
         yield "commands_proposed", self._leader.proposer.commands
         yield "entries_proposed", self._leader.proposer.entries
         yield "commands_waiting", self._leader.proposer.waiting
-        yield "calls_under_way", self._budgets.calls.count
+        yield "calls_under_way", self._budgets.calls.total
         yield "calls_under_way_max", self._budgets.calls.most
         yield "calls_refused", self._budgets.calls.refused
+        yield "rpcs", self._budgets.rpcs.total
+        yield "rpcs_max", self._budgets.rpcs.most
         yield from self._budget_gauges()
         yield "long_polls", self._leader.waiters.count
         yield "long_polls_max", WAITERS_MAX
@@ -349,11 +364,11 @@ class MasterServer:
 
     def _budget_gauges(self) -> Iterable[tuple[str, float]]:
         budgets = self._budgets
-        for name, slots in (("body_bytes", budgets.bodies), ("answer_bytes", budgets.answers)):
-            yield name, slots.count
-            yield f"{name}_max", slots.most
-            yield f"{name}_refused", slots.refused
-        yield "winners_bytes", self._sealing.winners.count
+        for name, shares in (("body_bytes", budgets.bodies), ("answer_bytes", budgets.answers)):
+            yield name, shares.total
+            yield f"{name}_max", shares.most
+            yield f"{name}_refused", shares.refused
+        yield "winners_bytes", self._sealing.winners.total
         yield "winners_bytes_max", self._sealing.winners.most
         yield "http_connections", self._http.connections
         yield "http_connections_max", self._http.connections_max

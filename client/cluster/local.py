@@ -158,6 +158,8 @@ def local_cluster(
     does not start.
     """
     _check_numbers(masters, workers)
+    if not isinstance(settings or {}, Mapping):
+        raise ConfigError(f'settings are sections, {{"worker": {{"rack": "r1"}}}}, not {settings!r}')
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if dir is None else Path(dir).absolute()
     launcher = ThreadPoolExecutor(1, thread_name_prefix="holdfast-launcher")
     servers: list[Server] = []
@@ -207,7 +209,7 @@ def _held(root: Path) -> Iterator[None]:
             stack.enter_context(locked(root / _LOCK))
         except HeldError as error:
             raise ConfigError(f"{root} is in use by {error}: stop that one first, or give another directory") from None
-        except OSError as error:
+        except (OSError, ValueError) as error:  # ValueError: no file has such a name
             raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
         for lock in sorted(root.glob(f"[mw][0-9]*/{_LOCK}")):
             if is_held(lock):

@@ -8,17 +8,18 @@ the client's loop (runtime.py), which does the work.
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Callable
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
 
 from holdfast.client.connection.runtime import runtime
+from holdfast.common.errors import RetryError
 from holdfast.common.net.answers import not_master
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.net.methods import METHODS
 from holdfast.common.security.credentials import CredentialsProvider
+from holdfast.common.strict_json import read_json
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -82,7 +83,11 @@ def worker_status(address: str, seconds: float = 5.0, shown: CredentialsProvider
     """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
     connection = DirectConnection(address, seconds, shown)
     try:
-        said: dict[str, Any] = json.loads(connection.get("/status"))
+        said = read_json(connection.get("/status").encode())
+        if not isinstance(said, dict):
+            raise ValueError("it is not an object")
+        return said
+    except ValueError as error:
+        raise RetryError(f"{address}: what it says at /status is not a worker's: {error}") from error
     finally:
         connection.close()
-    return said

@@ -8,7 +8,6 @@ it, and a shuffle without any map still has one. Called by api.py.
 from __future__ import annotations
 
 import base64
-import binascii
 import json
 import secrets
 from dataclasses import dataclass
@@ -16,6 +15,7 @@ from dataclasses import dataclass
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import ConflictError
+from holdfast.common.strict_json import read_json
 
 FORMAT = "holdfast-spark-1"
 #: Attempts of drivers have the highest bit, so that they never meet one of Spark's.
@@ -52,13 +52,13 @@ class Header:
     def from_json(cls, data: bytes) -> Header:
         """Undo to_json. Raises ConflictError if the shuffle was written by something else."""
         try:
-            found = json.loads(data)
+            found = read_json(data)
             if found["format"] != FORMAT:
                 raise ConflictError(f"the shuffle has the format {found['format']!r}, this version reads {FORMAT!r}")
             arrow_schema = base64.b64decode(found["arrow_schema"], validate=True)
             names = tuple(map(str, found.get("names", ())))
             return cls(found["spark_schema"], arrow_schema, int(found["rows"]), int(found["bytes"]), names)
-        except (ValueError, KeyError, TypeError, binascii.Error) as error:
+        except (ValueError, KeyError, TypeError) as error:
             raise ConflictError(
                 f"the shuffle has no Arrow rows, for it was not written by shuffle() or write_table() ({error}): read "
                 "its records with MapShuffle.reader"

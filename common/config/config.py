@@ -20,7 +20,19 @@ from typing import Literal
 from holdfast.common.config import settings
 from holdfast.common.config.faults import FaultsSection
 from holdfast.common.config.placement import PlacementSection
-from holdfast.common.config.settings import Address, Duration, Port, Ratio, Size, duration, required, setting, size
+from holdfast.common.config.settings import (
+    Address,
+    Duration,
+    Host,
+    Name,
+    Port,
+    Ratio,
+    Size,
+    duration,
+    required,
+    setting,
+    size,
+)
 from holdfast.common.dfs.urls import StoreKind, harmless, parse_url
 from holdfast.common.errors import ConfigError
 
@@ -40,7 +52,7 @@ TOKEN_LIFE_SECONDS_LEAST = 5
 class ClusterSection:
     """What all servers of one cluster share."""
 
-    id: str = setting("holdfast", "Servers and clients with another id are refused, so that clusters never mix.")
+    id: Name = setting(Name("holdfast"), "Servers and clients with another id are refused, so that clusters never mix.")
     secret_file: str = setting(
         "",
         "File with the secret of the cluster, 16 bytes or more: by it masters know each other, and with [security]"
@@ -57,7 +69,7 @@ class ClusterSection:
 class MasterPeer:
     """One master of the cluster, as the other masters reach it."""
 
-    name: str = required("The master's name, as in its own [master] section.")
+    name: Name = required("The master's name, as in its own [master] section.")
     raft: Address = required("Where it listens for the other masters.")
     http: Address = required("Where clients are sent when it is the leader.")
 
@@ -66,10 +78,10 @@ class MasterPeer:
 class MasterSection:
     """One master; read by masters only."""
 
-    name: str = setting("", "Which of the peers this master is.")
-    bind: str = setting("127.0.0.1", "Address to listen on. Loopback until you decide who may connect.")
-    address: str = setting(
-        "", "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
+    name: Name = setting(Name(""), "Which of the peers this master is.")
+    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. Loopback until you decide who may connect.")
+    address: Host = setting(
+        Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
     )
     http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
@@ -104,7 +116,9 @@ class RaftSection:
     )
     heartbeat: Duration = duration("100ms", "A quarter of the least election timeout: three may be lost unnoticed.")
     snapshot_entries: int = setting(20_000, "Log entries after which the state is written out and the log is cut.")
-    snapshot_bytes: Size = size("64MiB", "The same by size of the log, which bounds the time of a restart.")
+    snapshot_bytes: Size = size(
+        "64MiB", "At most, by size of the log: it is also cut where it is as long as the state, and 1 MiB."
+    )
 
     def __post_init__(self) -> None:
         if self.election_timeout_max.ns < self.election_timeout_min.ns + self.heartbeat.ns:
@@ -162,12 +176,12 @@ _COPY_GRACE_NS_MAX = 300 * 10**9
 class WorkerSection:
     """One worker; return_grace and copy_grace are read by the masters."""
 
-    name: str = setting("", "Its name in the cluster, the same after every restart. Needed.")
-    host: str = setting("", "The machine, for placement: two copies never share it. Empty: this machine's name.")
-    rack: str = setting("", "The rack, for placement: two copies avoid sharing it. Empty: not known.")
-    bind: str = setting("127.0.0.1", "Address to listen on. Loopback until you decide who may connect.")
-    address: str = setting(
-        "", "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
+    name: Name = setting(Name(""), "Its name in the cluster, the same after every restart. Needed.")
+    host: Name = setting(Name(""), "The machine, for placement: two copies never share it. Empty: this machine's name.")
+    rack: Name = setting(Name(""), "The rack, for placement: two copies avoid sharing it. Empty: not known.")
+    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. Loopback until you decide who may connect.")
+    address: Host = setting(
+        Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
     )
     data_port: Port = setting(Port(7080), "Pushes and reads; clients learn it from the masters. 0: the system chooses.")
     http_port: Port = setting(Port(7081), "Health, status and metrics. 0 lets the system choose.")

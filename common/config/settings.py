@@ -8,6 +8,7 @@ annotation decides what is accepted:
     bool, str, int (not negative)        Size "256KiB"     Duration "5s"     SignedDuration "-5s"
     float (finite, not negative)
     Ratio 0.0 to 1.0                     Port 0 to 65535   Address "host:port"
+    Host "host"                          Name
     Literal["a", "b"]                    tuple[kind, ...] a list             a dataclass: a table
 
 Called by config.py only.
@@ -18,15 +19,18 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
-import math
 import re
+import sys
 import tomllib
 import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, NewType, TypeVar, cast
 
+from holdfast.common.addresses import is_address, is_host
 from holdfast.common.errors import ConfigError
+from holdfast.common.limits import NAME_BYTES_MAX
+from holdfast.common.visible import visible
 
 #: Bytes, never negative; "0" stands for "no bound" where the key says so.
 Size = NewType("Size", int)
@@ -36,14 +40,19 @@ Ratio = NewType("Ratio", float)
 Port = NewType("Port", int)
 #: "host:port", the host an IPv4 address, a name, or an IPv6 address in brackets.
 Address = NewType("Address", str)
+#: A host, as in Address but without brackets; may be empty.
+Host = NewType("Host", str)
+#: What people call something, short and without control characters; may be empty.
+Name = NewType("Name", str)
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
 
 SIZE_UNITS = {"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 DURATION_UNITS = {"ms": 10**6, "s": 10**9, "m": 60 * 10**9, "h": 3600 * 10**9, "d": 86400 * 10**9}
-_QUANTITY = re.compile(r"(-?)(\d{1,15})\s*([A-Za-z]*)")
-_ADDRESS = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[A-Za-z0-9._-]+):(\d{1,5})")
+#: Of any number here: bytes, nanoseconds, counts.
+_MOST = (1 << 63) - 1
+_QUANTITY = re.compile(r"(-?)(\d{1,19})\s*([A-Za-z]*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -97,8 +106,8 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     Raises ConfigError with all problems found.
     """
     try:
-        tables = tomllib.loads(text)
-    except tomllib.TOMLDecodeError as error:
+        tables = read_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{source}: not valid TOML: {error}") from error
     problems: list[tuple[Path, str]] = []
     variables = _override(kind, tables, environ, prefix, problems)
@@ -110,9 +119,17 @@ def parse(kind: type[T], text: str, environ: Mapping[str, str], prefix: str, sou
     return value
 
 
+def read_toml(text: str) -> dict[str, Any]:
+    """Return what the TOML holds. Raises ValueError."""
+    try:
+        return tomllib.loads(text)
+    except RecursionError:
+        raise ValueError("it is nested too deeply") from None
+
+
 def place(kind: type[object], text: str, environ: Mapping[str, str], prefix: str, source: str, path: Path) -> str:
     """Where a key of a text that `parse` takes is written, as its errors tell it."""
-    variables = _override(kind, tomllib.loads(text), environ, prefix, [])
+    variables = _override(kind, read_toml(text), environ, prefix, [])
     return _place(path, _lines_of(text), variables, source)
 
 
@@ -185,17 +202,21 @@ def _read_bool(value: object) -> bool:
 def _read_text(value: object) -> str:
     if not isinstance(value, str):
         raise ConfigError(f"wants text in quotes, not {shown(value)}")
+    if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
+        raise ConfigError(f"wants text in UTF-8 without a zero byte, not {shown(value)!a}")
     return value
 
 
 def _read_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
         raise ConfigError(f"wants a whole number that is not negative, not {shown(value)}")
+    if value > _MOST:
+        raise ConfigError(f"wants a whole number below 2^63, not {shown(value)}")
     return value
 
 
 def _read_number(value: object) -> float:
-    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value < math.inf:
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
         raise ConfigError(f"wants a number that is not negative, not {shown(value)}")
     return float(value)
 
@@ -233,15 +254,27 @@ def _read_port(value: object) -> Port:
 
 
 def _read_address(value: object) -> Address:
-    found = _ADDRESS.fullmatch(value) if isinstance(value, str) else None
-    if found is None or not 0 < int(found[2]) <= 65_535:
+    if not isinstance(value, str) or not is_address(value):
         raise ConfigError(f'wants "host:port", not {shown(value)}')
-    return Address(found[0])
+    return Address(value)
+
+
+def _read_host(value: object) -> Host:
+    if not isinstance(value, str) or (value and not is_host(value)):
+        raise ConfigError(f"wants the name or address of a host, not {shown(value)}")
+    return Host(value)
+
+
+def _read_name(value: object) -> Name:
+    text = _read_text(value)
+    if len(text.encode()) > NAME_BYTES_MAX or visible(text) != text:
+        raise ConfigError(f"wants a name of at most {NAME_BYTES_MAX} bytes that can be seen, not {shown(value)}")
+    return Name(text)
 
 
 def is_endpoint(text: str) -> bool:
     """Whether the text is http:// or https:// and an address."""
-    return _ADDRESS.fullmatch(re.sub(r"^https?://", "", text, count=1)) is not None and "://" in text
+    return "://" in text and is_address(re.sub(r"^https?://", "", text, count=1))
 
 
 def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
@@ -253,12 +286,18 @@ def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
         return 0
     if unit not in units:
         raise ConfigError(f"wants {wanted}, not {shown(value)}; the units are {', '.join(units)}")
-    return (-1 if sign else 1) * int(digits) * units[unit]
+    number = int(digits) * units[unit]
+    if number > _MOST:
+        raise ConfigError(f"wants {wanted}, not {shown(value)}, which is more than can be counted")
+    return -number if sign else number
 
 
 def shown(value: object) -> str:
     """A value as an error repeats it: as TOML, and not too long."""
-    text = repr(value) if not isinstance(value, str | bool) else render_value(value)
+    try:
+        text = repr(value) if not isinstance(value, str | bool) else render_value(value)
+    except (ValueError, RecursionError):  # thousands of digits, or of levels
+        return "what is too long to be shown"
     return text if len(text) <= 60 else text[:57] + "..."
 
 
@@ -273,9 +312,11 @@ _READERS: dict[object, Callable[[object], object]] = {
     Ratio: _read_ratio,
     Port: _read_port,
     Address: _read_address,
+    Host: _read_host,
+    Name: _read_name,
 }
 #: Kinds that a variable gives as plain text; all others it gives as TOML.
-_TEXT_KINDS = (str, Size, Duration, SignedDuration, Address)
+_TEXT_KINDS = (str, Size, Duration, SignedDuration, Address, Host, Name)
 
 
 def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]) -> Any:
@@ -373,8 +414,8 @@ def _from_variable(hint: Any, text: str, path: Path, problems: list[tuple[Path, 
     if typing.get_origin(hint) is tuple and not text.lstrip().startswith("["):
         return [part.strip() for part in text.split(",") if part.strip()]
     try:
-        return tomllib.loads(f"value = {text}")["value"]
-    except tomllib.TOMLDecodeError:
+        return read_toml(f"value = {text}")["value"]
+    except ValueError:
         problems.append((path, f"{_name(path)} cannot be read from {shown(text)}; write it as in the file"))
         return text
 

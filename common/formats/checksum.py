@@ -22,4 +22,8 @@ SEED = struct.Struct("<16sIIQI")
 @lru_cache(maxsize=65_536)
 def partition_seed(shuffle: ShuffleKey, partition: PartitionId) -> int:
     """Return the CRC state with which every batch of this partition starts (u32)."""
-    return crc32c(SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, partition))
+    try:
+        seed = SEED.pack(shuffle.instance, shuffle.shuffle, shuffle.generation, shuffle.state, partition)
+    except struct.error:
+        raise TypeError(f"a partition is a whole number, not {partition!r}") from None
+    return crc32c(seed)

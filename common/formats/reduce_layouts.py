@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
@@ -94,11 +94,15 @@ class ReduceLocations:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
+        return cls(tuple(Location(Epoch(e), WorkerId(p), WorkerId(r), hint) for e, p, r, hint in cls.rows(data)))
+
+    @staticmethod
+    def rows(data: bytes) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the fields of each location, of which nothing is kept."""
         _, count, _, raw = _decode(data, ArrayKind.REDUCE_LOCATIONS, lambda _, count, __: count * _LOCATION.size)
         if not 1 <= count <= PARTITIONS_MAX:
             raise ProtocolError(f"REDUCE_LOCATIONS: {count} partitions")
-        rows = _LOCATION.iter_unpack(raw)
-        return cls(tuple(Location(Epoch(e), WorkerId(p), WorkerId(r), hint) for e, p, r, hint in rows))
+        return _LOCATION.iter_unpack(raw)
 
 
 @dataclass(frozen=True, slots=True)

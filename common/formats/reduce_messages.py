@@ -82,14 +82,23 @@ class Push:
     attempt: AttemptId
     body_crc: int
     raft_index: RaftIndex = NO_INDEX
+    #: whose share it takes of (security/tokens.py), b"" without security: a replica is told in place of the index,
+    #: where workers of builds before read nothing; of who pushes a worker knows it
+    of_user: bytes = b""
     replica: ReplicaPlace | None = None
     #: PushEntry or plain tuples of its fields
     entries: list[PushEntry]
 
+    @property
+    def owner(self) -> tuple[bytes, ...]:
+        """Whose share it takes of, as common/shares.py has it."""
+        return (self.of_user, self.shuffle.instance) if self.of_user else (self.shuffle.instance,)
+
     def encode(self) -> bytes:
         if not 1 <= len(self.entries) <= PUSH_BATCHES_MAX:
             raise ProtocolError(f"a push has 1 to {PUSH_BATCHES_MAX} batches, not {len(self.entries)}")
-        head = _PUSH.pack(self.incarnation, self.ack, self.raft_index, self.map, self.attempt, self.body_crc)
+        index = int.from_bytes(self.of_user, "little") or self.raft_index
+        head = _PUSH.pack(self.incarnation, self.ack, index, self.map, self.attempt, self.body_crc)
         replica = self.replica or _NO_REPLICA
         place = _REPLICA.pack(replica.worker, replica.incarnation) + pack_text(replica.address)
         pack = PUSH_ENTRY.pack
@@ -97,12 +106,15 @@ class Push:
         return pack_shuffle(self.shuffle) + head + place + U32.pack(len(self.entries)) + rows
 
     @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
+    def decode(cls, data: bytes | memoryview, of_user: bytes | None = b"") -> Self:
+        """`of_user`: who pushes; None: it is a REPLICATE, which says so itself."""
         reader = MetaReader(data, "PUSH")
         shuffle = reader.shuffle()
         incarnation, ack, raft_index, map_id, attempt, crc = reader.unpack(_PUSH)
         worker, replica_incarnation = reader.unpack(_REPLICA)
         address = reader.text()
+        if of_user is None:
+            of_user, raft_index = raft_index.to_bytes(8, "little") if raft_index else b"", NO_INDEX
         entries = cast("list[PushEntry]", reader.array(PUSH_ENTRY, PUSH_BATCHES_MAX))
         reader.end()
         if ack not in (Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED) or not entries:
@@ -117,6 +129,7 @@ class Push:
             attempt=AttemptId(attempt),
             body_crc=crc,
             raft_index=RaftIndex(raft_index),
+            of_user=of_user,
             replica=ReplicaPlace(WorkerId(worker), Incarnation(replica_incarnation), address) if address else None,
             entries=entries,
         )

@@ -8,7 +8,6 @@ transports.py, control.py and client/connection/direct.py.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from urllib.parse import unquote
 
@@ -22,6 +21,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.net.methods import CLUSTER_KEY, LEADER_KEY, LOWEST_KEY, STATUS_KEY, quoted_cluster
 from holdfast.common.statuses import MEANINGS, Next
+from holdfast.common.strict_json import read_json
 
 _OK = 200
 #: Of what somebody else says, so much is shown.
@@ -73,7 +73,7 @@ def _message(body: bytes) -> str:
     """The message of a Connect error body; the body itself where it is none."""
     text = body[:2000].decode("utf-8", "replace")
     try:
-        headers = json.loads(text)
+        error = read_json(body[:2000])
     except ValueError:
         return text
-    return str(headers.get("message", text)) if isinstance(headers, dict) else text
+    return str(error.get("message", text)) if isinstance(error, dict) else text

@@ -22,7 +22,6 @@ from __future__ import annotations
 import asyncio
 import os
 import random
-import re
 import secrets
 from collections.abc import Sequence
 from contextlib import nullcontext
@@ -31,6 +30,7 @@ from typing import Any, Literal, Self
 
 from google.protobuf.message import DecodeError, Message
 
+from holdfast.common.addresses import is_address
 from holdfast.common.errors import (
     ConfigError,
     HoldfastError,
@@ -70,20 +70,14 @@ _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
 _ELECTION_S = 2.0
 
 
-#: What no host's name or address has.
-_NO_HOST = re.compile(r"[/;\s@?#]")
-_PORT = re.compile(r"[0-9]{1,5}")
-
-
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
     """Return each "host:port" of a list, or of a text with commas, once. Raises ConfigError for anything else."""
     if not isinstance(endpoints, str | Sequence):
         raise ConfigError(f'endpoints are a text, "host:port,host:port", or a list of such, not {endpoints!r}')
-    parts = endpoints.split(",") if isinstance(endpoints, str) else endpoints
+    parts = endpoints.split(",") if isinstance(endpoints, str) else map(str, endpoints)
     found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
     for endpoint in found:
-        host, _, port = endpoint.rpartition(":")
-        if not host or _NO_HOST.search(host) or not _PORT.fullmatch(port) or not 0 < int(port) < 65_536:
+        if not is_address(endpoint):
             raise ConfigError(
                 f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
             )
@@ -212,6 +206,7 @@ class ControlClient:
                 self._numbers = _Numbers(secrets.token_bytes(16), self.raft_index)
             numbers, tries = self._numbers, _Tries()
             call.client, call.number, call.raft_index = numbers.client, await numbers.take(end), numbers.drawn_index
+            call.open_from = numbers.open_from
             try:
                 return await self._until(end, method, numbered.SerializeToString(), tries)
             except HoldfastError as error:
@@ -424,6 +419,11 @@ class _Numbers:
                 return self._last
         except TimeoutError:
             raise RetryError(f"{len(self._open)} calls of this client wait for their answers") from None
+
+    @property
+    def open_from(self) -> int:
+        """The lowest number under way, where there is one: all below are over, and may be forgotten."""
+        return next(iter(self._open))
 
     def give_back(self, number: int) -> None:
         """A call came to its end."""

@@ -2,8 +2,10 @@
 
 Rules: every request but for OPEN_PATH shows a token where security is on, and is permitted by who serves, before
 anything else of it is looked at. A connection that has shown a permitted request is known, all others are strangers.
-Where all places are taken, that of the stranger who came first goes to who comes; where there is none, who comes is
-closed at once. A connection that has no request under way is closed `first_s` after it came if it never finished
+Users share the places of those that are known (common/shares.py), and a part is kept for strangers and for who keeps
+the cluster alive: a connection of a user who has its share is served, and stays a stranger. Where all places are taken,
+that of the stranger who came first goes to who comes; where there is none, who comes is closed at once.
+A connection that has no request under way is closed `first_s` after it came if it never finished
 sending a request, and `keepalive_s` after its last answer otherwise; what is unsent `flush_s` later is dropped.
 What is not HTTP is answered 400, in words that repeat nothing of it, and logged in one line; a compressed body is
 answered 415 and never unpacked. Under TLS a handshake under way counts as a connection and has `handshake_s`; what
@@ -16,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import socket
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Hashable
 from dataclasses import dataclass
 from http import HTTPStatus
 from typing import Any
@@ -31,11 +33,14 @@ from holdfast.common.net.tls_protocol import RECEIVED_BYTES, TlsProtocol
 from holdfast.common.security.http import CHALLENGE, token_of
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Bearer
+from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 
 _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
+#: The part of all connections that users do not get for good.
+_RESERVED_SHARE = 8
 #: Answered to anybody; who asks for it is a stranger as before.
 OPEN_PATH = "/healthz"
 #: Of a body that nobody has read yet, of each connection; the system keeps the rest.
@@ -91,7 +96,12 @@ class HttpServer:
         self.limits = limits or HttpLimits()
         self._tls = None if security is None else security.listening
         self._server = _Server(
-            self._answer, access_log=None, logger=_logger(), auto_decompress=False, read_bufsize=_READ_BYTES
+            Shares(self.limits.connections, reserved=-(-self.limits.connections // _RESERVED_SHARE)),
+            self._answer,
+            access_log=None,
+            logger=_logger(),
+            auto_decompress=False,
+            read_bufsize=_READ_BYTES,
         )
         self._listener: asyncio.Server | None = None
         #: what all connections under TLS receive through
@@ -163,7 +173,7 @@ class HttpServer:
                     refused = self._refuse(error)
                     refused.headers["WWW-Authenticate"] = CHALLENGE  # browsers ask people for a token then
                     return refused
-                self._server.know(connection)
+                self._server.know(connection, caller)
             return await self._handler(request, caller)
         except web.RequestPayloadError:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
@@ -196,12 +206,13 @@ class HttpServer:
 class _Server(web.Server):
     """aiohttp's, with connections of ours."""
 
-    def __init__(self, *arguments: Any, **named: Any) -> None:
+    def __init__(self, shares: Shares, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
+        self._shares = shares
         #: connections that have shown no permitted request, and handshakes, the first in front
         self.strangers: dict[Any, None] = {}
-        #: all others
-        self.known: set[RequestHandler] = set()
+        #: all others, and whose each is
+        self.known: dict[RequestHandler, Hashable] = {}
 
     def connection_made(self, handler: RequestHandler, transport: asyncio.Transport) -> None:
         """Hear from a connection."""
@@ -211,14 +222,17 @@ class _Server(web.Server):
     def connection_lost(self, handler: RequestHandler, exc: BaseException | None = None) -> None:
         """Hear from a connection."""
         self.strangers.pop(handler, None)
-        self.known.discard(handler)
+        if handler in self.known:
+            self._shares.give(self.known.pop(handler), 1)
         super().connection_lost(handler, exc)
 
-    def know(self, handler: RequestHandler) -> None:
-        """A connection has shown a permitted request."""
-        if handler in self.strangers:
+    def know(self, handler: RequestHandler, caller: Bearer | None) -> None:
+        """A connection has shown a permitted request; it is known from now on, unless its user has its share."""
+        owner = () if caller is None else (caller.share_owner,)
+        if handler in self.strangers and self._shares.fits(owner, 1, vital=caller is None or caller.vital):
             del self.strangers[handler]
-            self.known.add(handler)
+            self.known[handler] = owner
+            self._shares.add(owner, 1)
 
     def __call__(self) -> RequestHandler:
         return _Connection(self, loop=self._loop, **self._kwargs)

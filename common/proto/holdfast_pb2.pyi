@@ -17,14 +17,16 @@ PARTITION_KIND_MAP: PartitionKind
 PARTITION_KIND_REDUCE: PartitionKind
 
 class CallId(_message.Message):
-    __slots__ = ("client", "number", "raft_index")
+    __slots__ = ("client", "number", "raft_index", "open_from")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FROM_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
     raft_index: int
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., raft_index: _Optional[int] = ...) -> None: ...
+    open_from: int
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., raft_index: _Optional[int] = ..., open_from: _Optional[int] = ...) -> None: ...
 
 class ShuffleKey(_message.Message):
     __slots__ = ("instance", "shuffle", "generation", "state")

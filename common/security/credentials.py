@@ -8,6 +8,7 @@ or connection, since they are renewed. Called by everything that connects.
 from __future__ import annotations
 
 import os
+import re
 import ssl
 import threading
 from collections.abc import Mapping
@@ -45,6 +46,8 @@ class Credentials:
     """What a client shows. Thread-safe; never pickled, so that no task or file has a token by accident."""
 
     def __init__(self, ca_pem: str, token: str) -> None:
+        if not re.fullmatch(r"[!-~]*", token):
+            raise ConfigError("what is given as a token is none: it has characters that no token has")
         self.ca_pem = ca_pem
         self._files: tuple[str | Path, str | Path] | None = None
         self._context: ssl.SSLContext | None = None
@@ -99,9 +102,10 @@ class Credentials:
     def from_files(cls, ca: str | Path, token_file: str | Path) -> Credentials:
         """Read the CA and the token. Raises ConfigError."""
         check_path(token_file)
-        found = cls(read_small_text(ca, "the CA"), read_small_text(token_file, "the token").strip())
-        if not found.bearer[0]:
+        ca_pem, token = read_small_text(ca, "the CA"), read_small_text(token_file, "the token").strip()
+        if not bearer_of(token)[0]:
             raise ConfigError(f"{token_file} holds no token; `holdfast token` makes one")
+        found = cls(ca_pem, token)
         calling_context(found.ca_pem)
         found._files = ca, token_file
         return found

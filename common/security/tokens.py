@@ -4,6 +4,9 @@ A token is text that anybody may read and only a holder of the secret can make:
 
     hft1.<base64url, no padding, of: kind u8, issued u64, expires u64 (seconds since 1970), subject, MAC 32 bytes>
 
+The subject of an application's token is its instance, and behind that of which user it is (`share_owner`), so that
+workers know whose share it takes of.
+
 The MAC is HMAC-SHA256 over "holdfast token 1", the cluster's id and all before it, with a key derived from the secret
 (RFC 5869 with one block), so a token serves in one cluster, and what masters prove to each other with the same secret
 is of no use here. Nobody has to be asked to verify one: masters and workers have the secret. Called by masters,
@@ -21,6 +24,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 from holdfast.common.errors import ConfigError, ForbiddenError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import NAME_BYTES_MAX
 
 PREFIX = "hft1."
@@ -29,6 +33,10 @@ SECRET_BYTES_MIN = 16
 _CONTEXT = b"holdfast token 1\0"
 _HEAD = struct.Struct("<BQQ")
 _MAC_BYTES = 32
+#: What stands for a user where shares are divided: that much of the SHA-256 of the name.
+SHARE_OWNER_BYTES = 8
+#: Stands for all whose tokens do not say whose they are.
+NO_USER = bytes(SHARE_OWNER_BYTES - 1) + b"\1"
 #: Longer texts are refused unread.
 TOKEN_CHARS_MAX = 4 * (_HEAD.size + NAME_BYTES_MAX + _MAC_BYTES) // 3 + 16
 #: Between a server's name and the address for which alone it made a token; in no name, since names are printable.
@@ -40,7 +48,7 @@ SKEW_S = 60
 class TokenKind(IntEnum):
     """What a token lets its bearer do; master/api/access.py and worker/core/access.py have the rules."""
 
-    APPLICATION = 1  #: everything with the shuffles of one application; the subject is its instance, 16 bytes
+    APPLICATION = 1  #: everything with the shuffles of one application; the subject is its instance and its user
     USER = 2  #: make applications of that user and attach to them; the subject is the user's name
     ADMIN = 3  #: see and change everything that people may; the subject is a name for the log
     VIEWER = 4  #: see what people may see, and change nothing
@@ -56,8 +64,21 @@ class Bearer:
     """Who a verified token says its bearer is."""
 
     kind: TokenKind
+    #: of an application its instance
     subject: bytes
     expires_s: int
+    #: of an application whose it is; b"" in tokens of builds that did not say so, which share as one user
+    of_user: bytes = b""
+
+    @property
+    def vital(self) -> bool:
+        """Whether it keeps the cluster alive, or operates it."""
+        return self.kind in (TokenKind.SERVER, TokenKind.ADMIN)
+
+    @property
+    def share_owner(self) -> bytes:
+        """Who all that the bearer takes is counted for: a user with every application, whether it has ended or not."""
+        return share_owner(self.subject) if self.kind is not TokenKind.APPLICATION else self.of_user or NO_USER
 
     def __str__(self) -> str:
         """For the log; never the token itself."""
@@ -99,7 +120,8 @@ class Keeper:
         if issued > now_s + SKEW_S:
             raise UnauthenticatedError("the token is of the future: the clocks of two hosts differ")
         try:
-            return Bearer(TokenKind(kind), body[_HEAD.size :], expires)
+            subject, of_user = _parted(kind, body[_HEAD.size :])
+            return Bearer(TokenKind(kind), subject, expires, of_user)
         except ValueError:
             raise UnauthenticatedError("the token is of a kind that this version does not know") from None
 
@@ -117,11 +139,23 @@ def _key_of(secret: bytes) -> bytes:
     return hmac.digest(extracted, b"sign\x01", hashlib.sha256)
 
 
+def share_owner(user: bytes) -> bytes:
+    """What stands for a user, by name, where shares are divided."""
+    return hashlib.sha256(user).digest()[:SHARE_OWNER_BYTES]
+
+
+def _parted(kind: int, subject: bytes) -> tuple[bytes, bytes]:
+    """Who a token is for, and of an application whose that is."""
+    cut = INSTANCE_BYTES if kind == TokenKind.APPLICATION else len(subject)
+    return subject[:cut], subject[cut:]
+
+
 def bearer_of(token: str) -> tuple[int, bytes]:
     """Return kind and subject of a token without verifying it; (0, b"") for what is no token."""
     try:
         raw = _decode(token)
-        return _HEAD.unpack_from(raw)[0], raw[_HEAD.size : -_MAC_BYTES]
+        kind = _HEAD.unpack_from(raw)[0]
+        return kind, _parted(kind, raw[_HEAD.size : -_MAC_BYTES])[0]
     except (UnauthenticatedError, struct.error):
         return 0, b""
 

@@ -8,7 +8,7 @@ state is.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from typing import Any
 
@@ -52,6 +52,13 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
 }
 #: Of an application's calls, those that name no instance and tell nothing of any.
 _WITHOUT_INSTANCE = frozenset({"Shuffles/Discover", "Admin/ListWorkers"})
+
+
+def share_owner(instance: bytes) -> Hashable:
+    """Whose share the call that is being answered takes of: its user's, and then the application's that it names;
+    that one's alone without security."""
+    caller = CALLER.get()
+    return (instance,) if caller is None else (caller.share_owner, instance)
 
 
 def check_method(identity: Bearer | None, method: str) -> None:

@@ -23,7 +23,7 @@ from holdfast.master.api.access import CALLER, check_owner, is_owner
 from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import LEVELS
-from holdfast.master.core.retention import Retention, why_kept
+from holdfast.master.core.retention import Retention, retention_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.moves import moved_count
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
@@ -132,7 +132,7 @@ class Admin:
         try:
             changed = await self._fleet.reload(self._load)
         except ConfigError as error:
-            self._leader.events.tell(LogEvent.CONFIGURATION_REFUSED, section="placement", why=error)
+            self._leader.events.tell(LogEvent.CONFIGURATION_REFUSED, section="placement", reason=error)
             raise ProtocolError(f"nothing has changed: {error}", status=Status.BAD_REQUEST) from error
         return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
@@ -177,7 +177,7 @@ class Admin:
             created_ms=application.created_ms,
             shuffles=shuffles,
             bytes=self._leader.usage.of(application.instance).size_bytes,
-            why=self.why(application).sentence,
+            why=self.retention(application).sentence,
         )
 
     async def forget(self, request: pb.ForgetRequest) -> pb.ForgetReply:
@@ -211,14 +211,14 @@ class Admin:
             raise ProtocolError(f"least is one of {', '.join(words)}", status=Status.BAD_REQUEST)
         return self._leader.events.reply(request)
 
-    def why(self, application: Application) -> Retention:
+    def retention(self, application: Application) -> Retention:
         """Say what keeps an application and its shuffles."""
         now, instance = self._leader.now_ns(), application.instance
 
         def silence_ms(lease: Lease) -> int:
             return self._leader.liveness.lease_silence(now, instance, lease.holder) // _NS_PER_MS
 
-        return why_kept(application, silence_ms, self._leader.config.lease.deletion_grace.ms)
+        return retention_of(application, silence_ms, self._leader.config.lease.deletion_grace.ms)
 
     def _look(self) -> tuple[RaftStatus, StateTables]:
         return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
@@ -268,10 +268,12 @@ class Admin:
         return info
 
     def _by_user(self, users: dict[bytes, str]) -> dict[str, UsageTotals]:
-        """What all applications of each user hold together, as quotas judge it; `users` by instance."""
+        """What all applications of each user hold together, as quotas judge it; `users` of those that live."""
         by_user: dict[str, UsageTotals] = {}
-        for instance, user in users.items():
-            by_user[user] = by_user.get(user, UsageTotals()).plus(self._leader.usage.of(instance))
+        usage = self._leader.usage
+        ended = {each.instance: user for user in set(users.values()) for each in usage.ended(user, users)}
+        for instance, user in {**users, **ended}.items():
+            by_user[user] = by_user.get(user, UsageTotals()).plus(usage.of(instance))
         return by_user
 
     def _shuffle(self, shuffle: Shuffle, application: Application, by_user: dict[str, UsageTotals]) -> pb.ShuffleInfo:
@@ -289,7 +291,7 @@ class Admin:
             state="committed" if shuffle.committed_ms else "open",
             bytes=shuffle.data_bytes,
             created_ms=shuffle.created_ms,
-            why=self.why(application).sentence,
+            why=self.retention(application).sentence,
             epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
             moves=moves,
             lost=shuffle.lost,

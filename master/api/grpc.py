@@ -28,12 +28,11 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
-from holdfast.master.api.budgets import SMALL_BYTES, BudgetRoom
+from holdfast.master.api.budgets import RPCS_MAX, SMALL_BYTES, BudgetRoom
 from holdfast.master.api.handlers import Handlers, without_frames
 from holdfast.master.api.statuses import code_of, metadata_of
 
-#: RPCs that gRPC itself lets in, in all and of one connection; long polls are most of them.
-RPCS_MAX = 4_096
+#: RPCs that gRPC itself lets in of one connection.
 STREAMS_MAX = 1_024
 #: Connections open at once; beyond them new ones are closed. Clients of ours use the HTTP port.
 CONNECTIONS_MAX = 1_024
@@ -111,24 +110,24 @@ def _host(context: Any) -> str:
     return str(context.peer()).rpartition(":")[0]
 
 
-async def _request(messages: AsyncIterator[bytes], room: BudgetRoom) -> bytes:
+async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> bytes:
     """Read the one message of a call into the room that it takes. Raises ProtocolError, RetryError."""
-    room.take(GRPC_MESSAGE_BYTES_MAX)
+    budget_room.take(GRPC_MESSAGE_BYTES_MAX)
     try:
         async with asyncio.timeout(_MESSAGE_SECONDS):
             async for data in messages:
-                room.keep(len(data))
+                budget_room.keep(len(data))
                 return data
     except TimeoutError:
         raise ProtocolError(f"no request within {_MESSAGE_SECONDS:.0f} s", status=Status.BAD_REQUEST) from None
     raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
 
 
-async def _send(reply: Message, room: BudgetRoom, context: Any) -> None:
+async def _send(reply: Message, budget_room: BudgetRoom, context: Any) -> None:
     """Return when gRPC has sent an answer into the room that it takes. Raises RetryError."""
     size = reply.ByteSize()
     if size > SMALL_BYTES:
-        room.take(size)
+        budget_room.take(size)
     try:
         async with asyncio.timeout(_MESSAGE_SECONDS):
             await context.write(reply.SerializeToString())
@@ -145,11 +144,13 @@ async def _answer(
         caller = _identify(security, context)
         handlers.admit(method, caller)
         asker = budgets.asker(caller, _host(context), method)
-        with budgets.body(asker) as room:
-            request = handlers.parse(method, await _request(messages, room))
-            reply = await handlers.call(method, request, caller, asker)
-        with budgets.answer(asker) as room:
-            await _send(reply, room, context)
+        with budgets.rpc(asker) as rpc:
+            rpc.take(1)
+            with budgets.body(asker) as budget_room:
+                request = handlers.parse(method, await _request(messages, budget_room))
+                reply = await handlers.call(method, request, caller, asker)
+            with budgets.answer(asker) as budget_room:
+                await _send(reply, budget_room, context)
     except HoldfastError as error:
         return without_frames(error)
     return None

@@ -65,8 +65,8 @@ class Handlers:
         CALLER.set(caller)
         try:
             check_call(caller, method.name, request)
-            with self.budgets.call(asker) as room:
-                room.take(0 if method.name in _LONG_POLLS else 1)
+            with self.budgets.call(asker) as budget_room:
+                budget_room.take(0 if method.name in _LONG_POLLS else 1)
                 return await self._handlers[method.name](request)
         except HoldfastError as error:
             status = error.status

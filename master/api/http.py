@@ -150,9 +150,9 @@ class MasterHttp:
                 message = await self._message(method, content_type, bytearray(request.content.read_nowait()), asker)
                 reply = await self._handlers.call(method, message, caller, asker)
             else:
-                with self._handlers.budgets.body(asker) as room:
+                with self._handlers.budgets.body(asker) as budget_room:
                     async with asyncio.timeout(_BODY_SECONDS):
-                        body = await _read(request, method, content_type, room)
+                        body = await _read(request, method, content_type, budget_room)
                     message = await self._message(method, content_type, body, asker)
                     reply = await self._handlers.call(method, message, caller, asker)
             return await self._reply(reply, content_type, asker, request.transport)
@@ -180,9 +180,9 @@ class MasterHttp:
         if size <= SMALL_BYTES and _is_idle(transport):
             body = reply.SerializeToString() if content_type == "application/proto" else _json(reply)
             return web.Response(body=body, content_type=content_type)
-        room = self._handlers.budgets.answer(asker)
+        budget_room = self._handlers.budgets.answer(asker)
         if size > SMALL_BYTES:
-            room.take(size if content_type == "application/proto" else size * 4 // 3)
+            budget_room.take(size if content_type == "application/proto" else size * 4 // 3)
         try:
             if content_type == "application/proto":
                 body = reply.SerializeToString()
@@ -190,9 +190,9 @@ class MasterHttp:
                 body = _json(reply)
             else:
                 body = await asyncio.to_thread(_json, reply)
-            return _Held(room, body, content_type)
+            return _Held(budget_room, body, content_type)
         except BaseException:
-            room.close()
+            budget_room.close()
             raise
 
 
@@ -203,16 +203,16 @@ def _json(reply: Message) -> bytes:
 class _Held(web.Response):
     """An answer that gives its room back when the client has taken it, or is given up."""
 
-    def __init__(self, room: BudgetRoom, body: bytes, content_type: str) -> None:
+    def __init__(self, budget_room: BudgetRoom, body: bytes, content_type: str) -> None:
         super().__init__(body=body, content_type=content_type)
-        self._room = room
+        self._budget_room = budget_room
 
     async def prepare(self, request: web.BaseRequest) -> Any:
         """Hear from aiohttp that it begins to be sent."""
         try:
             return await super().prepare(request)
         except BaseException:
-            self._room.close()
+            self._budget_room.close()
             raise
 
     async def write_eof(self, data: bytes = b"") -> None:
@@ -226,7 +226,7 @@ class _Held(web.Response):
                 request.transport.abort()
             raise ConnectionResetError("the client did not take its answer") from None
         finally:
-            self._room.close()
+            self._budget_room.close()
 
 
 def _is_small(request: web.BaseRequest) -> bool:
@@ -239,7 +239,7 @@ def _is_idle(transport: asyncio.WriteTransport | None) -> bool:
     return transport is not None and not transport.get_write_buffer_size()
 
 
-async def _read(request: web.BaseRequest, method: Method, content_type: str, room: BudgetRoom) -> bytearray:
+async def _read(request: web.BaseRequest, method: Method, content_type: str, budget_room: BudgetRoom) -> bytearray:
     """Read the body into the room that it takes; its length is checked before, and again while a chunked one comes in.
     What has come goes at once where the rest does not: the error is kept by aiohttp, with this frame."""
     most = method.request_bytes_max
@@ -248,15 +248,15 @@ async def _read(request: web.BaseRequest, method: Method, content_type: str, roo
     length = request.content_length or 0
     if length > most:
         raise too_long(method, most)
-    room.take(length)
+    budget_room.take(length)
     data = bytearray()
     try:
         async for chunk in request.content.iter_any():
             size = len(data) + len(chunk)
             if size > most:
                 raise too_long(method, most)
-            if size > room.held:
-                room.take(size - room.held)
+            if size > budget_room.held:
+                budget_room.take(size - budget_room.held)
             data += chunk
     except BaseException:
         data.clear()

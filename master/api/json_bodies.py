@@ -8,7 +8,6 @@ is read in a thread, one at a time. One long text, as winners are, is a few valu
 from __future__ import annotations
 
 import asyncio
-import json
 from collections.abc import Hashable
 
 from google.protobuf import json_format
@@ -18,6 +17,7 @@ from holdfast.common.errors import ProtocolError
 from holdfast.common.limits import KIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import Method
 from holdfast.common.statuses import Status
+from holdfast.common.strict_json import read_json
 from holdfast.master.leader.turns import Line
 
 #: What opens or parts values, or is escaped, in one body. The longest Revive has four for each partition.
@@ -51,11 +51,11 @@ def _read(method: Method, body: bytes | bytearray) -> Message:
             status=Status.TOO_LARGE,
         )
     try:
-        told = json.loads(body or b"{}")
-        if not isinstance(told, dict):
+        document = read_json(body or b"{}")
+        if not isinstance(document, dict):
             raise ValueError("it is not an object")
-        json_format.ParseDict(told, request, max_recursion_depth=_DEPTH_MAX)
-    except (json_format.ParseError, ValueError, RecursionError) as error:
+        json_format.ParseDict(document, request, max_recursion_depth=_DEPTH_MAX)
+    except (json_format.ParseError, ValueError) as error:
         raise ProtocolError(
             f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST
         ) from error

@@ -83,5 +83,5 @@ def _varint(body: bytes | bytearray, at: int) -> tuple[int, int]:
             raise IndexError
 
 
-def _no(method: Method, why: str) -> ProtocolError:
-    return ProtocolError(f"the body is no {method.request.DESCRIPTOR.name}: {why}", status=Status.BAD_REQUEST)
+def _no(method: Method, reason: str) -> ProtocolError:
+    return ProtocolError(f"the body is no {method.request.DESCRIPTOR.name}: {reason}", status=Status.BAD_REQUEST)

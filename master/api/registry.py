@@ -99,11 +99,11 @@ class Registry:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
-        leaving = request.leaving
+        decommissioning = request.leaving
         self._heed(worker.name, request)
-        if leaving:
-            worker = await self.draining.leaving(worker)
-        draining, clear = self.draining.told(worker)
+        if decommissioning:
+            worker = await self.draining.decommission(worker)
+        draining, clear = self.draining.heartbeat_answer(worker)
         return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
 
     def _heed(self, name: str, beat: pb.HeartbeatRequest) -> None:

@@ -18,7 +18,7 @@ from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId, shuffle
 from holdfast.common.limits import COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.security.tokens import TokenKind
+from holdfast.common.security.tokens import TokenKind, share_owner
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.common.worker_states import LOST
@@ -94,12 +94,13 @@ class Shuffles:
         body = cmd.RegisterApplication(request.instance, request.name, user, lease_ms, request.holder, request.spark_id)
         await self._leader.command("Shuffles/RegisterApplication", request, body)
         # Two users may have drawn one instance at the same time; the second is told now.
-        self._check_owner(await self._leader.renew(request.instance, request.holder))
+        application = await self._leader.renew(request.instance, request.holder)
+        self._check_owner(application)
         return pb.RegisterApplicationReply(
             cluster_id=self._leader.config.cluster.id,
             raft_index=self._leader.index(),
             lease_ms=lease_ms,
-            token=self._token(request.instance),
+            token=self._token(application),
         )
 
     async def attach(self, request: pb.AttachRequest) -> pb.AttachReply:
@@ -118,7 +119,7 @@ class Shuffles:
             name=application.name,
             lease_ms=lease_ms,
             raft_index=self._leader.index(),
-            token=self._token(application.instance),
+            token=self._token(application),
         )
 
     async def renew_lease(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
@@ -128,7 +129,7 @@ class Shuffles:
             confirmed = await self._leader.confirmed(lambda state: state.applications.get(request.instance))
             if confirmed is None or confirmed.lease(request.holder) is None:
                 raise GiveUpError("this holder's lease ended; attach again", status=Status.APPLICATION_GONE)
-        return pb.RenewLeaseReply(raft_index=self._leader.index(), token=self._token(request.instance))
+        return pb.RenewLeaseReply(raft_index=self._leader.index(), token=self._token(application))
 
     async def detach(self, request: pb.DetachRequest) -> pb.DetachReply:
         """End a lease."""
@@ -181,9 +182,9 @@ class Shuffles:
         key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
-        locations, room = await self._reviver.revive(shuffle, request)
+        locations, limits_met = await self._reviver.revive(shuffle, request)
         workers = self._addresses({worker for each in locations for worker in (each.primary, each.replica)})
-        return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=room)
+        return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=limits_met)
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
         """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
@@ -246,12 +247,13 @@ class Shuffles:
         answer = await self._leader.command("Shuffles/UnregisterShuffle", request, cmd.Unregister(key))
         return pb.UnregisterShuffleReply(dropped=answer.value)
 
-    def _token(self, instance: bytes) -> str:
+    def _token(self, application: Application) -> str:
         """A new token for an application whose caller was found to be its owner; "" without security."""
         security = self._leader.security
         if security is None:
             return ""
-        return security.keeper.mint(TokenKind.APPLICATION, instance, int(time.time()), security.token_life_s)
+        subject = application.instance + share_owner(application.user.encode())
+        return security.keeper.mint(TokenKind.APPLICATION, subject, int(time.time()), security.token_life_s)
 
     @staticmethod
     def _check_owner(application: Application | None) -> None:

@@ -35,9 +35,9 @@ def http_status_of(code: str) -> int:
 
 def metadata_of(error: HoldfastError) -> dict[str, str]:
     """Return what is told beside the message: the status number, and the leader or the lowest incarnation."""
-    told = {STATUS_KEY: str(int(error.status))}
+    headers = {STATUS_KEY: str(int(error.status))}
     if isinstance(error, NotLeaderError) and error.leader:
-        told[LEADER_KEY] = error.leader
+        headers[LEADER_KEY] = error.leader
     if isinstance(error, IncarnationTooLowError):
-        told[LOWEST_KEY] = str(error.lowest)
-    return told
+        headers[LOWEST_KEY] = str(error.lowest)
+    return headers

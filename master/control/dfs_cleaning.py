@@ -60,8 +60,8 @@ class DfsCleaner:
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-dfs-cleaner")
         self._task: asyncio.Task[None] | None = None
         self._grace = Grace(self._section.clean_grace.ns)
-        self._told: tuple[str, tuple[Instance, ...]] = ("", ())
-        self._room = 0
+        self._logged: tuple[str, tuple[Instance, ...]] = ("", ())
+        self._folders_left = 0
         #: the marker was there before
         self._marked = False
         self.counts = CleanCounts()
@@ -95,7 +95,7 @@ class DfsCleaner:
                 continue  # this task is about to be cancelled
             except HoldfastError as error:
                 problem = str(error)
-            self._tell(problem, self._told[1])
+            self._tell(problem, self._logged[1])
             self.counts.failures += bool(problem)
 
     def _workers_use_it(self) -> bool:
@@ -106,7 +106,7 @@ class DfsCleaner:
 
     async def round(self) -> None:
         """Look at all that is in the store once. Raises NotLeaderError, DfsError."""
-        self._room = FOLDERS_PER_ROUND_MAX
+        self._folders_left = FOLDERS_PER_ROUND_MAX
         folders = await self._ask(lambda: self._store.folders(names.cluster_folder(self._cluster)))
         instances = [found for each in folders if (found := names.parse_instance(each)) is not None]
         sorted_out = await self._leader.confirmed(lambda state: sort_instances(state, instances))
@@ -135,11 +135,11 @@ class DfsCleaner:
 
     async def _remove_from_below(self, folder: str) -> None:
         """Remove the folders of workers one by one, then those above them, as far as this round has room."""
-        if folder.count("/") < _WORKER_DEPTH and self._room:
+        if folder.count("/") < _WORKER_DEPTH and self._folders_left:
             for each in await self._ask(lambda: self._store.folders(folder)):
                 await self._remove_from_below(f"{folder}/{each}")
-        if self._room:
-            self._room -= 1
+        if self._folders_left:
+            self._folders_left -= 1
             await self._ask(lambda: self._store.remove_folder(folder))
             self.counts.removed += 1
             log_event(LogEvent.DFS_FOLDER_REMOVED, folder=folder)
@@ -149,9 +149,9 @@ class DfsCleaner:
 
     def _tell(self, problem: str, unheard: tuple[Instance, ...]) -> None:
         """Log what is new; the same every few minutes would be noise."""
-        if problem and problem != self._told[0]:
-            log_event(LogEvent.DFS_CLEANING_FAILED, why=problem)
-        if unheard and unheard != self._told[1]:
+        if problem and problem != self._logged[0]:
+            log_event(LogEvent.DFS_CLEANING_FAILED, reason=problem)
+        if unheard and unheard != self._logged[1]:
             shown = [each.hex() for each in unheard[:_NAMED_MAX]]
             log_event(LogEvent.DFS_UNKNOWN_APPLICATIONS, count=len(unheard), instances=shown)
-        self._told = (problem, unheard)
+        self._logged = (problem, unheard)

@@ -20,7 +20,7 @@ class DfsMissing:
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
         self._task: asyncio.Task[None] | None = None
-        self._told = False
+        self._logged = False
         leader.listeners.append(self._led)
 
     def close(self) -> None:
@@ -32,7 +32,7 @@ class DfsMissing:
             self._task.cancel()
             self._task = None
         if leads:
-            self._told = False
+            self._logged = False
             self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
@@ -44,6 +44,6 @@ class DfsMissing:
         """Look at the last heartbeats once."""
         beats = [report.heartbeat for report in self._leader.reports.values()]
         urls = sorted({beat.dfs.url for beat in beats if beat.HasField("dfs")})
-        if urls and not self._told:
+        if urls and not self._logged:
             log_event(LogEvent.DFS_NOT_CONFIGURED, dfs=urls)
-        self._told = bool(urls)
+        self._logged = bool(urls)

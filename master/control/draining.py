@@ -3,7 +3,7 @@
 Rules
 * Draining is in the log, so every leader knows it. It belongs to one start of a worker: a new start takes data again.
 * A worker is only drained while another one takes data, since nothing could be handed on otherwise. One that is left
-  alone later is told so by `told` and takes pushes again; what is placed there stays until there is somebody else.
+  alone later learns it from `heartbeat_answer` and takes pushes again; what is placed there stays until another comes.
 * What is placed where is found by the mover (moving.py), what is being written is what the worker last said.
 
 Runs in the event loop. Called by admin.py for people, by registry.py for workers that leave.
@@ -63,7 +63,7 @@ class Draining:
         numbers = [each.id for each in meant]
         return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
 
-    async def leaving(self, worker: Worker) -> Worker:
+    async def decommission(self, worker: Worker) -> Worker:
         """A worker was asked to end: have it drain, unless nobody else takes data; return its record."""
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
@@ -79,7 +79,7 @@ class Draining:
             self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
         return len(self._taking - {worker.id}) > 0
 
-    def told(self, worker: Worker) -> tuple[bool, bool]:
+    def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
         """Return what the worker is told: to take nothing new, and that no open partition is placed there."""
         if not worker.draining_ms or not self.others(worker):
             return False, False

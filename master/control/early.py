@@ -1,6 +1,6 @@
 """Seals before the commit: epochs that were full, and what workers had open before their latest start.
 
-Rules: everything goes through the lane of its worker, so what hangs on one delays no other. What goes wrong is only
+Rules: everything goes through the queue of its worker, so what hangs on one delays no other. What goes wrong is only
 logged: the commit seals it, too. Runs in the event loop. Called by reviving.py and moving.py.
 """
 
@@ -54,7 +54,7 @@ class EarlySeals:
         fresh = [each for each in epochs if (key, each.partition, each.epoch) not in self._asked]
         for worker in sorted({worker for each in fresh for worker in (each.primary, each.replica)} - {NO_WORKER}):
             asked = tuple((each.partition, each.epoch) for each in fresh if worker in (each.primary, each.replica))
-            self._asker.lanes.add(worker, partial(self._seal_full, key, worker, asked[:SEAL_EPOCHS_MAX]))
+            self._asker.queues.add(worker, partial(self._seal_full, key, worker, asked[:SEAL_EPOCHS_MAX]))
         for each in fresh:
             self._asked[key, each.partition, each.epoch] = None
         while len(self._asked) > _ASKED_MAX:
@@ -73,7 +73,7 @@ class EarlySeals:
         for worker in alive:
             if self._started.get(worker.id) == worker.started_index:
                 continue
-            if self._asker.lanes.add(worker.id, partial(self._seal_left, worker.id, worker.started_index)):
+            if self._asker.queues.add(worker.id, partial(self._seal_left, worker.id, worker.started_index)):
                 self._started[worker.id] = worker.started_index
 
     async def _seal_left(self, number: int, started: int) -> None:
@@ -99,7 +99,7 @@ class EarlySeals:
                 return False
             await self._asker.ask(worker, key, epochs, 0)
         except HoldfastError as error:
-            log_event(LogEvent.SEAL_EARLY_FAILED, shuffle=key, worker=number, why=error)
+            log_event(LogEvent.SEAL_EARLY_FAILED, shuffle=key, worker=number, reason=error)
             return False
         self.sealed += len(epochs)
         return True

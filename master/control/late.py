@@ -9,7 +9,7 @@ Rules
 * One command for each shuffle and worker replaces the manifest, and names the version that it was made from: apply
   refuses it where another copy was added meanwhile, and it is made anew. Readers that hold an older manifest know fewer
   copies, and nothing that is wrong.
-* Every worker has a lane of its own. One that fails is tried again after a pause that grows; what failed goes behind
+* Every worker has a queue of its own. One that fails is tried again after a pause that grows; what failed goes behind
   what else its worker has to seal.
 
 Runs in the event loop, while this master leads.
@@ -87,7 +87,7 @@ class LateCopies:
             try:
                 await self._look()
             except HoldfastError as error:
-                log_event(LogEvent.SEAL_LATE_FAILED, status=error.status.name, why=error)
+                log_event(LogEvent.SEAL_LATE_FAILED, status=error.status.name, reason=error)
 
     async def _look(self) -> None:
         """Hand on what workers can seal that are here."""
@@ -100,7 +100,7 @@ class LateCopies:
         for worker in workers:
             if worker.id in self._asked or not worker.alive or self._rests(worker):
                 continue
-            if self._asker.lanes.add(worker.id, partial(self._seal_all, worker)):
+            if self._asker.queues.add(worker.id, partial(self._seal_all, worker)):
                 self._asked.add(worker.id)
 
     async def _learn(self, there: Sequence[ShuffleKey]) -> None:
@@ -135,13 +135,13 @@ class LateCopies:
             try:
                 await self._seal(key, worker.id)
             except HoldfastError as error:
-                log_event(LogEvent.SEAL_LATE_FAILED, shuffle=key, worker=worker.name, why=error)
+                log_event(LogEvent.SEAL_LATE_FAILED, shuffle=key, worker=worker.name, reason=error)
                 failed = True
                 if (keys := self._of.get(worker.id)) is not None and key in keys:
                     del keys[key]
                     keys[key] = None
                 if isinstance(error, RetryError) and error.status in (Status.UNAVAILABLE, Status.BUSY):
-                    break  # it cannot be reached, or hangs: others of its lane wait
+                    break  # it cannot be reached, or hangs: others of its queue wait
         self._asked.discard(worker.id)
         if failed:
             self._pause(worker)
@@ -178,21 +178,21 @@ class LateCopies:
         """Have the manifest replaced. Raises ConflictError if it never stayed the same for long enough."""
         tries = 0
         while (shuffle := self._leader.peek(lambda state: state.shuffle(key))) is not None and shuffle.unsealed:
-            manifest, told, added = await off_loop(epochs_of(shuffle), partial(_completed, shuffle, late))
+            manifest, tally, added = await off_loop(epochs_of(shuffle), partial(_completed, shuffle, late))
             tries += 1
-            if told.unsealed >= shuffle.unsealed:
+            if tally.unsealed >= shuffle.unsealed:
                 raise ProtocolError(f"{key}: a worker answered a seal with nothing")
-            answer = await self._propose(shuffle, manifest, told)
+            answer = await self._propose(shuffle, manifest, tally)
             if answer.status == Status.CONFLICT and tries < _TRIES:
                 continue
             self._leader.expect(answer)
             self.added += added
             return
 
-    async def _propose(self, shuffle: Shuffle, manifest: bytes, told: Tally) -> Answer:
+    async def _propose(self, shuffle: Shuffle, manifest: bytes, tally: Tally) -> Answer:
         version = shuffle.manifest_version.to_bytes(4, "little")
         upload = upload_name(len(manifest), repr(shuffle.key).encode(), version, manifest)
-        numbers = {name: number for name, number in told._asdict().items() if name != "epochs"}
+        numbers = {name: number for name, number in tally._asdict().items() if name != "epochs"}
         within = b"" if upload else manifest
         body = cmd.AddCopies(
             key=shuffle.key, manifest_version=shuffle.manifest_version, manifest=within, upload=upload, **numbers

@@ -1,7 +1,8 @@
 """Where REDUCE partitions are and were, read from the arrays of a shuffle's record; the latest used stay decoded.
 
 Rules: records never change, so all of this is worked out from one record, in a thread where it is large. What is kept
-is bounded by its number of partitions. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
+is bounded by its number of partitions, and goes when nobody has used it for KEPT_SECONDS, as that of a shuffle that is
+gone. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
 sealing.py.
 """
 
@@ -23,6 +24,8 @@ from holdfast.master.core.state.records import Shuffle
 
 #: Partitions of all shuffles that are kept decoded: 8 bytes each, and the array of their locations now.
 _KEPT_MAX = 4_000_000
+#: What was not used for so long goes; it is looked for as often.
+KEPT_SECONDS = 10.0
 #: Epochs worked on in the event loop; more go to a thread.
 INLINE_MAX = 4_096
 
@@ -33,9 +36,10 @@ class First:
     """Primary and replica of every partition in epoch 0, in columns."""
 
     def __init__(self, shuffle: Shuffle) -> None:
-        places = ReduceLocations.decode(shuffle.assignment).partitions
-        self.primaries = array("I", [place.primary for place in places])
-        self.replicas = array("I", [place.replica for place in places])
+        self.primaries, self.replicas = array("I"), array("I")
+        for _, primary, replica, _ in ReduceLocations.rows(shuffle.assignment):
+            self.primaries.append(primary)
+            self.replicas.append(replica)
 
     def __len__(self) -> int:
         return len(self.primaries)
@@ -53,6 +57,8 @@ class Now:
 @dataclass(slots=True)
 class _Kept:
     first: First
+    #: of the loop's clock
+    used: float
     now: Now | None = None
     manifest_workers: frozenset[int] | None = None
 
@@ -63,6 +69,7 @@ class Locations:
     def __init__(self) -> None:
         self._kept: OrderedDict[ShuffleKey, _Kept] = OrderedDict()
         self._size = 0
+        self._look: asyncio.TimerHandle | None = None
 
     async def first(self, shuffle: Shuffle) -> First:
         """Return the location of every partition in epoch 0."""
@@ -94,18 +101,29 @@ class Locations:
         return kept.manifest_workers
 
     async def _keep(self, shuffle: Shuffle) -> _Kept:
+        loop = asyncio.get_running_loop()
         kept = self._kept.get(shuffle.key)
         if kept is None:
             first = await off_loop(shuffle.partitions, lambda: First(shuffle))
             kept = self._kept.get(shuffle.key)
             if kept is None:
-                kept = self._kept[shuffle.key] = _Kept(first)
+                kept = self._kept[shuffle.key] = _Kept(first, loop.time())
                 self._size += len(first)
+        kept.used = loop.time()
         self._kept.move_to_end(shuffle.key)
         while self._size > _KEPT_MAX and len(self._kept) > 1:
-            _, oldest = self._kept.popitem(last=False)
-            self._size -= len(oldest.first)
+            self._drop()
+        self._look = self._look or loop.call_later(KEPT_SECONDS, self._drop_unused, loop)
         return kept
+
+    def _drop(self) -> None:
+        _, oldest = self._kept.popitem(last=False)
+        self._size -= len(oldest.first)
+
+    def _drop_unused(self, loop: asyncio.AbstractEventLoop) -> None:
+        while self._kept and next(iter(self._kept.values())).used <= loop.time() - KEPT_SECONDS:
+            self._drop()
+        self._look = loop.call_later(KEPT_SECONDS, self._drop_unused, loop) if self._kept else None
 
 
 async def off_loop(size: int, work: Callable[[], T]) -> T:

@@ -86,7 +86,7 @@ class EpochMover:
                 done = await self._move()
                 self._early.seal_left()
             except HoldfastError as error:
-                log_event(LogEvent.EPOCHS_MOVE_FAILED, status=error.status.name, why=error)
+                log_event(LogEvent.EPOCHS_MOVE_FAILED, status=error.status.name, reason=error)
                 done = False
             if not done:
                 await asyncio.sleep(self._leader.config.lease.tick.seconds)
@@ -143,7 +143,7 @@ class EpochMover:
                 moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
             except NotEnoughError as error:
                 if shuffle.key not in self._stuck:  # it is tried again with every tick
-                    log_event(LogEvent.EPOCHS_MOVE_FAILED, shuffle=shuffle.key, why=error)
+                    log_event(LogEvent.EPOCHS_MOVE_FAILED, shuffle=shuffle.key, reason=error)
                 stuck.add(shuffle.key)
                 done = False
                 continue

@@ -56,15 +56,15 @@ class Quotas:
     def check_user(self, instance: bytes, user: str) -> None:
         """Raise QuotaExceededError if the application is new, and its user has so many that others would lack room."""
 
-        def why_not(state: State) -> str:
+        def refusal(state: State) -> str:
             shares = state.applications_of
             if instance in state.applications or shares.fits(user, 1):
                 return ""
             return _too_much(user, counted(shares.held(user), "application"), f"{shares.total} of {shares.most}")
 
-        why = self._leader.peek(why_not)
-        if why:
-            raise QuotaExceededError(why)
+        reason = self._leader.peek(refusal)
+        if reason:
+            raise QuotaExceededError(reason)
 
     def check(self, key: ShuffleKey) -> None:
         """Raise QuotaExceededError if the shuffle is new, and its application or user has what it may have."""
@@ -76,7 +76,7 @@ class Quotas:
             self._leader.usage.heard(worker, ())
         if application is None:
             return
-        why = exceeded(
+        reason = exceeded(
             self._leader.usage,
             Owned(application.instance, application.name),
             self._application,
@@ -85,13 +85,13 @@ class Quotas:
             self.of_user(application.user),
             application.user in self._users,
         )
-        if why:
-            self._refuse(application, why)
+        if reason:
+            self._refuse(application, reason)
 
     def _check_share(self, key: ShuffleKey) -> None:
         """Refuse a new shuffle of a user who has so much of what the masters hold that others would lack room."""
 
-        def why_not(state: State) -> tuple[Application | None, str]:
+        def refusal(state: State) -> tuple[Application | None, str]:
             application = state.applications.get(key.instance)
             if application is None or state.head(key.instance, key.shuffle) is not None:
                 return None, ""
@@ -105,15 +105,17 @@ class Quotas:
                 return None, ""
             return application, _too_much(user, held, all_of)
 
-        application, why = self._leader.peek(why_not)
+        application, reason = self._leader.peek(refusal)
         if application is not None:
-            self._refuse(application, why)
+            self._refuse(application, reason)
 
-    def _refuse(self, application: Application, why: str) -> NoReturn:
+    def _refuse(self, application: Application, reason: str) -> NoReturn:
         self.refused += 1
         instance = application.instance.hex()
-        self._leader.events.tell(LogEvent.QUOTA_EXCEEDED, application=application.name, instance=instance, why=why)
-        raise QuotaExceededError(why)
+        self._leader.events.tell(
+            LogEvent.QUOTA_EXCEEDED, application=application.name, instance=instance, reason=reason
+        )
+        raise QuotaExceededError(reason)
 
     def _look(self, state: State, key: ShuffleKey) -> tuple[Application | None, list[Owned], list[int]]:
         """Return the application if the shuffle is new, what its user owns, and who was heard and is lost now."""
@@ -123,6 +125,7 @@ class Quotas:
         owned = [
             Owned(each.instance, each.name) for each in state.applications.values() if each.user == application.user
         ]
+        owned += self._leader.usage.ended(application.user, state.applications)
         heard = ((worker, state.workers.get(worker)) for worker in self._leader.usage.workers)
         return application, owned, [number for number, worker in heard if worker is None or not worker.alive]
 
@@ -134,6 +137,6 @@ def _too_much(user: str, held: str, all_of: str) -> str:
     )
 
 
-def _row(told: pb.ApplicationHeld) -> Row:
-    shuffles = tuple([(each.shuffle, UsageTotals(each.bytes, each.files)) for each in told.largest])
-    return Row(told.instance, UsageTotals(told.bytes, told.files), shuffles)
+def _row(report: pb.ApplicationHeld) -> Row:
+    shuffles = tuple([(each.shuffle, UsageTotals(each.bytes, each.files)) for each in report.largest])
+    return Row(report.instance, UsageTotals(report.bytes, report.files), shuffles)

@@ -81,7 +81,7 @@ class Reviver:
         key = shuffle.key
         self.counts.asked += len(request.failed)
         await self._check(shuffle, request.failed)
-        newest, room = self._newest(key, request.failed), ""
+        newest, limits_met = self._newest(key, request.failed), ""
         if any(each is None for each in newest):
             lock = self._turns.get(key)
             if lock is None:
@@ -91,9 +91,9 @@ class Reviver:
                 newest = self._newest(key, request.failed)
                 lacking = [each for each, there in zip(request.failed, newest, strict=True) if there is None]
                 if lacking:
-                    room = await self._make(key, lacking, frozenset(request.unusable_workers))
+                    limits_met = await self._make(key, lacking, frozenset(request.unusable_workers))
                     newest = self._newest(key, request.failed)
-        return [_told(each) for each in newest if each is not None], room
+        return [_message(each) for each in newest if each is not None], limits_met
 
     async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
         """Refuse partitions and epochs that never were. Raises ProtocolError."""
@@ -143,15 +143,15 @@ class Reviver:
         ]
         try:
             places = await self._places(key, rows)
-            room = "" if places else self._no_room()
+            limits_met = "" if places else self._no_room()
         except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
-            places, room = [], str(error)
+            places, limits_met = [], str(error)
             self.counts.without_room += 1
-        if room:
-            self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", why=room)
+        if limits_met:
+            self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", reason=limits_met)
         moves = [
             EpochMove(each.partition, each.epoch, place.primary, place.replica)
-            for each, place in zip(failed, places, strict=not room)
+            for each, place in zip(failed, places, strict=not limits_met)
         ]
         for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
             body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
@@ -162,7 +162,7 @@ class Reviver:
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
         if split:
             self._early.seal(key, split)
-        return room
+        return limits_met
 
     async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
         """Return a place for each; none at all where nobody takes data."""
@@ -191,10 +191,10 @@ class Reviver:
 
     def _no_room(self) -> str:
         self.counts.without_room += 1
-        room = self._fleet.no_room()
-        if not room:
+        limits_met = self._fleet.no_room()
+        if not limits_met:
             raise RetryError("no worker is alive; waiting for one")
-        return room
+        return limits_met
 
     async def _where(
         self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]
@@ -229,7 +229,7 @@ def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch) -> frozenset[int]:
     return frozenset((at.replica if failed.status == Status.REPLICA_FAILED else at.primary,))
 
 
-def _told(moved: Moved) -> pb.NewLocation:
+def _message(moved: Moved) -> pb.NewLocation:
     return pb.NewLocation(
         partition=moved.partition,
         epoch=moved.epoch,

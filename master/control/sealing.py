@@ -8,8 +8,8 @@ Rules
   apply, which refuses the commit; then that epoch is sealed, too.
 * Who is asked for what, whom a commit waits for and when it is enough is decided by core/commit.py. What was not sealed
   in time is sealed when its worker is back (late.py).
-* A commit ends when its shuffle is dropped. Commits are bounded in all, for each application and for each worker that
-  they wait for, so that neither a worker that answers nothing nor one application stops the others.
+* A commit ends when its shuffle is dropped. Commits are bounded in all, for each user and application, and for each
+  worker that they wait for, so that neither a worker that answers nothing nor one tenant stops the others.
 
 Runs in the event loop. Called by shuffles.py, reviving.py and moving.py.
 """
@@ -25,16 +25,17 @@ from functools import partial
 from holdfast.common.errors import GiveUpError, HoldfastError, NotLeaderError, RetryError
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
+from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import said
+from holdfast.master.api.access import share_owner
+from holdfast.master.api.budgets import BODY_BYTES_EACH_MAX, BODY_BYTES_MAX
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.core.commit import FinalWord, SealRound, Seen, is_committed
 from holdfast.master.core.seals import Seals
-from holdfast.master.core.slots import Slots
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import Shuffle
@@ -43,17 +44,11 @@ from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.scopes import Scope
 from holdfast.master.leader.uploads import submit, upload_name
 
-#: Commits under way at once, in all, of one application, and of those that wait for one worker.
+#: Commits under way at once, in all, and of those that wait for one worker.
 COMMITS_MAX = 1_024
-COMMITS_EACH_MAX = 256
 COMMITS_AT_WORKER_MAX = 512
-#: Calls that wait for a commit, in all and of one application: half of those that a master has under way, so that
-#: heartbeats always get in.
+#: Calls that wait for a commit: half of those that a master has under way, so that heartbeats always get in.
 WAITING_MAX = 1_024
-WAITING_EACH_MAX = 256
-#: Winners of commits under way, in all and of one application: as much as bodies of calls may be (api/budgets.py).
-WINNERS_BYTES_MAX = 256 * MIB
-WINNERS_BYTES_EACH_MAX = 96 * MIB
 _PAUSE_S = 0.05
 #: Workers that a line of the log names.
 _NAMED_MAX = 10
@@ -95,12 +90,12 @@ class Sealing:
         self._commits: dict[ShuffleKey, _Commit] = {}
         #: of those, what is being sealed
         self._sealing: dict[ShuffleKey, Seals] = {}
-        #: commits and calls that wait for them, by application; commits that wait for a worker, by worker
-        self._running = Slots(COMMITS_MAX, COMMITS_EACH_MAX)
-        self._waiting = Slots(WAITING_MAX, WAITING_EACH_MAX)
+        #: commits and calls that wait for them, by user and application; commits that wait for a worker, by worker
+        self._running = Shares(COMMITS_MAX)
+        self._waiting = Shares(WAITING_MAX)
         #: bytes of winners of commits under way, whose callers may have gone
-        self.winners = Slots(WINNERS_BYTES_MAX, WINNERS_BYTES_EACH_MAX)
-        self._at_worker = Slots(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
+        self.winners = Shares(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX)
+        self._at_worker = Shares(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
         self.counts = SealCounts()
         leader.listeners.append(self._led)
 
@@ -150,32 +145,34 @@ class Sealing:
 
     async def _wait(self, key: ShuffleKey, commit: _Commit, seconds: float | None = None) -> None:
         """Return when a commit ended, or after `seconds`. Raises RetryError (BUSY) where too many wait."""
-        self._waiting.claim(key.instance, "calls wait for commits")
+        owner = share_owner(key.instance)
+        self._waiting.claim(owner, "more calls that wait for commits")
         try:
             await asyncio.wait((commit.task,), timeout=seconds)
         finally:
-            self._waiting.give_back(key.instance)
+            self._waiting.give(owner, 1)
 
     def _begin(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> _Commit:
         key = shuffle.key
         self._leader.require()
-        self._running.claim(key.instance, "commits are under way")
+        owner = share_owner(key.instance)
+        self._running.claim(owner, "more commits")
         try:
-            self.winners.claim(key.instance, "bytes of winners are being committed", len(winners))
+            self.winners.claim(owner, "more bytes of winners", len(winners))
         except RetryError:
-            self._running.give_back(key.instance)
+            self._running.give(owner, 1)
             raise
         task = awaited(Scope(key).wait(self._leader, self._run(shuffle, winners, seen)))
         commit = self._commits[key] = _Commit(seen.digest, task)
 
         def end(task: asyncio.Task[None]) -> None:
-            self._running.give_back(key.instance)
-            self.winners.give_back(key.instance, len(winners))
+            self._running.give(owner, 1)
+            self.winners.give(owner, len(winners))
             if self._commits.get(key) is commit:
                 del self._commits[key]
                 self._sealing.pop(key, None)
             if not task.cancelled() and (error := task.exception()) is not None:
-                log_event(LogEvent.COMMIT_FAILED, shuffle=key, why=error)
+                log_event(LogEvent.COMMIT_FAILED, shuffle=key, reason=error)
             self._leader.waiters.wake((key,))
 
         task.add_done_callback(end)
@@ -221,7 +218,7 @@ class Sealing:
         key, section = shuffle.key, self._leader.config.worker
         asked = SealRound(shuffle, seals, section.copy_grace.ns, section.return_grace.ns)
         for number in asked.workers:
-            if self._at_worker.full_for(number):
+            if not self._at_worker.fits(number, 1):
                 name = self._asker.worker(key, number).name
                 text = f'{COMMITS_AT_WORKER_MAX} commits wait for worker "{name}"; try again'
                 raise RetryError(text, status=Status.BUSY)
@@ -251,11 +248,11 @@ class Sealing:
     def _begin_asking(
         self, asked: SealRound, key: ShuffleKey, number: int, changed: asyncio.Event
     ) -> asyncio.Task[None]:
-        self._at_worker.take(number)
+        self._at_worker.add(number, 1)
         task = awaited(self._ask(asked, key, number, changed))
 
         def end(_: object) -> None:
-            self._at_worker.give_back(number)
+            self._at_worker.give(number, 1)
             changed.set()
 
         task.add_done_callback(end)
@@ -283,7 +280,7 @@ class Sealing:
                 alive = self._asker.worker(key, number).alive
                 pause_s = asked.failed(worker, error, None if alive else self._silence(key, number, now), now)
                 if pause_s is None:
-                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, why=error)
+                    log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, reason=error)
                     self.counts.given_up += 1
                     return
                 changed.set()

@@ -46,9 +46,9 @@ def _changes(name: str, before: dict[str, Spot], now: dict[str, Spot]) -> Iterat
         was = before.get(path)
         if spot.problem and not (was is not None and was.problem):
             failing = LogEvent.DFS_FAILING if spot.is_dfs else LogEvent.DIRECTORY_FAILING
-            yield Happened(failing, worker=name, **_place(spot), why=spot.problem)
+            yield Happened(failing, worker=name, **_place(spot), reason=spot.problem)
         if spot.full and not (was is not None and was.full):
-            yield Happened(LogEvent.DIRECTORY_FULL, worker=name, **_place(spot), why=spot.full)
+            yield Happened(LogEvent.DIRECTORY_FULL, worker=name, **_place(spot), reason=spot.full)
     for path, spot in before.items():
         left = now.get(path)
         if spot.problem and not (left is not None and left.problem):

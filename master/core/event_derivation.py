@@ -135,11 +135,11 @@ def _marked(
             yield Happened(LogEvent.APPLICATION_HEARD, **_names(now))
 
 
-def _ended(why: str) -> Callable[..., Iterator[Happened]]:
+def _ended(reason: str) -> Callable[..., Iterator[Happened]]:
     def tell(state: State, _: cmd.Body, __: Answer, known: Iterable[tuple[Application, int]]) -> Iterator[Happened]:
         for application, shuffles in known:
             if application.instance not in state.applications:
-                yield Happened(LogEvent.APPLICATION_ENDED, **_names(application), shuffles=shuffles, why=why)
+                yield Happened(LogEvent.APPLICATION_ENDED, **_names(application), shuffles=shuffles, reason=reason)
 
     return tell
 
@@ -210,7 +210,7 @@ def _forgotten(
     for application, shuffles in known:
         if len(state.below[application.instance].shuffles) < shuffles:
             name = shuffle_name(application.name, body.shuffle)
-            yield Happened(LogEvent.SHUFFLE_DROPPED, shuffle=name, why="holdfast forget")
+            yield Happened(LogEvent.SHUFFLE_DROPPED, shuffle=name, reason="holdfast forget")
 
 
 _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {

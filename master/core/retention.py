@@ -12,7 +12,7 @@ from holdfast.common.sizes import counted
 from holdfast.master.core.state.records import Application, Lease
 
 #: Leases that are told one by one.
-TOLD_MAX = 5
+LEASES_NAMED_MAX = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,7 +24,7 @@ class Retention:
     deletes: str
 
 
-def why_kept(application: Application, silence_ms: Callable[[Lease], int], grace_ms: int) -> Retention:
+def retention_of(application: Application, silence_ms: Callable[[Lease], int], grace_ms: int) -> Retention:
     """Say what keeps an application. `silence_ms`: how long each lease was not renewed."""
     silent = [(lease, max(silence_ms(lease), 0)) for lease in application.leases]
     silent.sort(key=lambda each: each[1] - each[0].lease_ms)
@@ -37,10 +37,10 @@ def why_kept(application: Application, silence_ms: Callable[[Lease], int], grace
     else:
         sentence = f"{leases}, expired {in_time(-left)} ago; deleted after the grace"
         deletes = f"Deleted in {in_time(max(left + grace_ms, 0))} unless its application renews a lease before"
-    told = [_lease(lease, silence) for lease, silence in silent[:TOLD_MAX]]
-    if len(silent) > TOLD_MAX:
-        told.append(f"and {len(silent) - TOLD_MAX} more leases")
-    return Retention(sentence, tuple(told), deletes)
+    named = [_lease(lease, silence) for lease, silence in silent[:LEASES_NAMED_MAX]]
+    if len(silent) > LEASES_NAMED_MAX:
+        named.append(f"and {len(silent) - LEASES_NAMED_MAX} more leases")
+    return Retention(sentence, tuple(named), deletes)
 
 
 def _lease(lease: Lease, silent_ms: int) -> str:

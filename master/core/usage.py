@@ -2,17 +2,21 @@
 
 Rules: pure; kept in the leader's memory, so that a new leader knows it after a heartbeat of every worker. Each worker
 tells a bounded number of applications, the largest, and a few shuffles of each; sums are kept, not added up again.
-Bytes and files are counted as they are stored: second copies count. Called by master/control/quotas.py.
+Bytes and files are counted as they are stored: second copies count. An application that ended counts for its user until
+the workers have deleted what it had. Called by master/control/quotas.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import UsageTotals, counted, in_bytes
+
+#: Applications whose user is remembered, those that ended as well; the oldest are forgotten first.
+OWNED_MAX = 16_384
 
 
 class Row(NamedTuple):
@@ -52,12 +56,33 @@ class _Application:
     shuffles: dict[int, UsageTotals] = field(default_factory=dict)
 
 
+class Owned(NamedTuple):
+    """An application, as refusals name it."""
+
+    instance: bytes
+    name: str
+
+
 class Usage:
     """Sums over all workers that were heard."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Sequence[Row]] = {}
         self._applications: dict[bytes, _Application] = {}
+        #: whose applications are that called, by instance
+        self._users: dict[bytes, tuple[str, str]] = {}
+
+    def called(self, user: str, application: Owned) -> None:
+        """Remember whose an application is."""
+        self._users.pop(application.instance, None)
+        self._users[application.instance] = user, application.name
+        if len(self._users) > OWNED_MAX:
+            del self._users[next(iter(self._users))]
+
+    def ended(self, user: str, living: Container[bytes]) -> list[Owned]:
+        """The applications of a user that hold something and do not live any more."""
+        gone = [(each, self._users[each]) for each in self._applications if each in self._users and each not in living]
+        return [Owned(instance, name) for instance, (of_user, name) in gone if of_user == user]
 
     @property
     def workers(self) -> list[int]:
@@ -102,13 +127,6 @@ class Usage:
         for worker, rows in self._rows.items():
             again.heard(worker, rows)
         assert again._applications == self._applications
-
-
-class Owned(NamedTuple):
-    """An application, as refusals name it."""
-
-    instance: bytes
-    name: str
 
 
 def exceeded(

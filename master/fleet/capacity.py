@@ -29,7 +29,7 @@ def takes(directory: pb.Directory, kind: int, ack: int) -> bool:
     return kind != KIND_REDUCE or not directory.full
 
 
-def why_not(directories: Sequence[pb.Directory]) -> str:
+def excluded_because(directories: Sequence[pb.Directory]) -> str:
     """Say why none of a worker's directories takes data."""
     return ", ".join(_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]) or "has no directory"
 
@@ -45,10 +45,10 @@ def no_room(workers: Iterable[tuple[str, CapacityReport]]) -> str:
     """Say which limits were met on workers, by name, that all have no room; some of them are named. Where files cannot
     go to the DFS, that is why there is none: it is said too."""
     found = list(workers)
-    told = [_of_worker(name, each.directories) for name, each in found[:WORKERS_NAMED_MAX]]
-    if len(found) > len(told):
-        told.append(f"and {counted(len(found) - len(told), 'more worker')}")
-    return "no worker has room: " + "; ".join(told) + _of_dfs(found)
+    named = [_of_worker(name, each.directories) for name, each in found[:WORKERS_NAMED_MAX]]
+    if len(found) > len(named):
+        named.append(f"and {counted(len(found) - len(named), 'more worker')}")
+    return "no worker has room: " + "; ".join(named) + _of_dfs(found)
 
 
 def _of_dfs(workers: Sequence[tuple[str, CapacityReport]]) -> str:
@@ -65,17 +65,17 @@ def _of_dfs(workers: Sequence[tuple[str, CapacityReport]]) -> str:
 
 
 def _of_worker(name: str, directories: Sequence[pb.Directory]) -> str:
-    told = [_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]]
-    if len(directories) > len(told):
-        more = len(directories) - len(told)
-        told.append(f"and {more} more director{'y' if more == 1 else 'ies'}")
-    return f"worker {name}: {', '.join(told)}"
+    named = [_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]]
+    if len(directories) > len(named):
+        more = len(directories) - len(named)
+        named.append(f"and {more} more director{'y' if more == 1 else 'ies'}")
+    return f"worker {name}: {', '.join(named)}"
 
 
 def _of_directory(directory: pb.Directory) -> str:
-    why = directory.problem or directory.full
-    if not why:
-        why = f"{in_bytes(directory.used_bytes)} used of {in_bytes(directory.capacity_bytes)}"
+    reason = directory.problem or directory.full
+    if not reason:
+        reason = f"{in_bytes(directory.used_bytes)} used of {in_bytes(directory.capacity_bytes)}"
         if directory.free_bytes:
-            why += ", and memory keeps nothing that is to be synced"
-    return f"{directory.path} ({directory.tier}) {why}"[:_CHARS_MAX]
+            reason += ", and memory keeps nothing that is to be synced"
+    return f"{directory.path} ({directory.tier}) {reason}"[:_CHARS_MAX]

@@ -29,7 +29,7 @@ from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle, Worker
-from holdfast.master.fleet.capacity import CapacityReport, no_room, takes, why_not
+from holdfast.master.fleet.capacity import CapacityReport, excluded_because, no_room, takes
 from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
@@ -206,7 +206,7 @@ class Fleet:
             try:
                 await self._place_all()
             except HoldfastError as error:
-                log_event(LogEvent.PLACE_RECORD_FAILED, status=error.status.name, why=error)
+                log_event(LogEvent.PLACE_RECORD_FAILED, status=error.status.name, reason=error)
             with suppress(TimeoutError):
                 await asyncio.wait_for(self._hurry.wait(), self._section.refresh.seconds)
             self._hurry.clear()
@@ -218,8 +218,8 @@ class Fleet:
         if new:
             await asyncio.shield(self._ask(new))
         found = {host: known for host in hosts if (known := self.places.known(host)) is not None}
-        told = {each.host for each in workers if each.rack or each.place}
-        self.counts.unresolved += sum(host not in found and host not in told for host in new)
+        placed = {each.host for each in workers if each.rack or each.place}
+        self.counts.unresolved += sum(host not in found and host not in placed for host in new)
         # What is recorded of a host that cannot be resolved now stands: a script that fails moves nobody.
         moved = [
             cmd.WorkerPlace(each.id, found[each.host])
@@ -310,7 +310,7 @@ class Fleet:
             if worker.draining_ms:
                 yield worker, "drains"
             elif beat is not None and not any(takes(each, shuffle.kind, shuffle.ack) for each in beat.directories):
-                yield worker, why_not(beat.directories)
+                yield worker, excluded_because(beat.directories)
             elif worker.id in flapping:
                 yield worker, "spared: started again and again"
             elif worker.id in held:
@@ -333,7 +333,9 @@ class Fleet:
             candidates=len(candidates),
             spared=len(candidates.spared),
             not_adhering=missing,
-            left_out=[pb.LeftOut(worker=each.id, name=each.name, why=why) for each, why in left_out[:LEFT_OUT_MAX]],
+            left_out=[
+                pb.LeftOut(worker=each.id, name=each.name, why=reason) for each, reason in left_out[:LEFT_OUT_MAX]
+            ],
             left_out_total=len(left_out),
         )
         self.decisions.remember(shuffle.key, decision)
@@ -365,14 +367,14 @@ class Fleet:
 
     def nowhere(self) -> NoRoomError:
         """The error of a shuffle that nobody takes."""
-        why = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
-        self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="shuffles", why=why)
-        return NoRoomError(why)
+        reason = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
+        self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="shuffles", reason=reason)
+        return NoRoomError(reason)
 
     def no_room(self) -> str:
         """Say which limits living workers met, where none is a candidate; "" if none is alive."""
         living = list(self._beats())
-        heard = [(worker.name, _told(beat)) for worker, beat in living if not worker.draining_ms]
+        heard = [(worker.name, _capacity_report(beat)) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
         return no_room(heard) if heard else ""
@@ -477,7 +479,7 @@ def unreachable_racks(workers: Sequence[Worker], default: str, time_ms: int) -> 
     return frozenset(rack for rack, count in lost.items() if count >= _RACK_LOST_WORKERS and rack != default)
 
 
-def _told(beat: pb.HeartbeatRequest | None) -> CapacityReport:
+def _capacity_report(beat: pb.HeartbeatRequest | None) -> CapacityReport:
     """What a heartbeat tells of room."""
     return (
         CapacityReport()

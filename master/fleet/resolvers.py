@@ -126,7 +126,7 @@ class ScriptResolver:
             if not isinstance(answer, str) and len(answer) != len(some):
                 answer = f"printed {len(answer)} places for {len(some)} hosts"
             if isinstance(answer, str):
-                log_event(LogEvent.PLACE_LOOKUP_FAILED, script=self._path, why=answer)
+                log_event(LogEvent.PLACE_LOOKUP_FAILED, script=self._path, reason=answer)
                 found += [None] * len(some)
             else:
                 found += answer
@@ -270,11 +270,11 @@ class Places:
             try:
                 place = check_place(answer) if answer else ""
             except ConfigError as error:
-                log_event(LogEvent.PLACE_INVALID, host=host, why=error)
+                log_event(LogEvent.PLACE_INVALID, host=host, reason=error)
                 place = ""
             if place and place.count("/") != depth:
-                why = f"{place} has another depth than the default, {self.default}"
-                log_event(LogEvent.PLACE_INVALID, host=host, why=why)
+                reason = f"{place} has another depth than the default, {self.default}"
+                log_event(LogEvent.PLACE_INVALID, host=host, reason=reason)
                 place = ""
             if place:
                 yield host, place

@@ -1,7 +1,7 @@
 """Asks workers to seal, and tells them what is placed there: the one way from the leader to them.
 
 Rules: an answer is that of the start of the worker that was asked. A wait for it ends with the shuffle, that start of
-the worker, and the leadership (scopes.py). What nobody waits for at this moment runs in the lane of its worker
+the worker, and the leadership (scopes.py). What nobody waits for at this moment waits in the queue of its worker
 (worker_queues.py), and what a worker does not answer in time is left to the next time. Runs in the event loop. Used by
 shuffles.py, sealing.py, early.py and late.py.
 """
@@ -34,19 +34,19 @@ ANNOUNCE_SECONDS = 3.0
 
 
 class Asker:
-    """Connections to the workers, and a lane for each."""
+    """Connections to the workers, and a queue for each."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
         self._links = Links(leader.config.cluster.id, leader.security)
-        self.lanes = WorkerQueues(leader.fail)
+        self.queues = WorkerQueues(leader.fail)
         #: workers that are being told of a shuffle
         self._announcing = 0
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:
         if not leads:
-            self.lanes.clear()
+            self.queues.clear()
             self._links.close()
 
     def worker(self, key: ShuffleKey, number: int) -> Worker:
@@ -71,10 +71,10 @@ class Asker:
                 self._announcing += 1
                 background(self._announce(worker, Registered(key, places)))
 
-    async def _announce(self, worker: Worker, told: Registered) -> None:
+    async def _announce(self, worker: Worker, registered: Registered) -> None:
         try:
             async with asyncio.timeout(ANNOUNCE_SECONDS):
-                await self._links.announce(worker, told, RaftIndex(self._leader.index()))
+                await self._links.announce(worker, registered, RaftIndex(self._leader.index()))
         except (HoldfastError, TimeoutError):
             pass  # it asks
         finally:

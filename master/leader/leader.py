@@ -44,7 +44,7 @@ from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Application
 from holdfast.master.core.state.state import State
-from holdfast.master.core.usage import Usage
+from holdfast.master.core.usage import Owned, Usage
 from holdfast.master.leader.proposer import Proposer, of_the_log, translate
 from holdfast.master.leader.waiters import Waiters
 from holdfast.master.observe.events import Events
@@ -91,7 +91,7 @@ class Leader:
         self.liveness = Liveness(
             Timing(config.lease.tick.ns, config.lease.worker.ns, config.lease.deletion_grace.ns),
         )
-        self._addresses = {peer.name: str(peer.http) for peer in config.master.peers}
+        self._addresses: dict[str, str] = {peer.name: str(peer.http) for peer in config.master.peers}
         #: what happened, for people
         self.events = Events(config.master.name, self.now_ms)
         self.proposer = Proposer(node, self.now_ms, self.http_of)
@@ -176,7 +176,7 @@ class Leader:
                 await self._judge()
             except HoldfastError as error:
                 # Nothing is lost: what was decided is decided again at the next tick, here or by the next leader.
-                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, why=error)
+                log_event(LogEvent.LEADER_TICK_FAILED, status=error.status.name, reason=error)
 
     async def _judge(self) -> None:
         workers, applications = self.node.local(
@@ -239,10 +239,10 @@ class Leader:
         user = user_of(CALLER.get(), self.owner)
         if user is not None:
             self._callers.heard(call.client, user, self.now_ns())
-        client, number, drawn = call.client, call.number, call.raft_index
+        client, number, drawn, open_from = call.client, call.number, call.raft_index, call.open_from
         request.ClearField("call")
         digest = hashlib.blake2b(name.encode() + request.SerializeToString(deterministic=True), digest_size=16)
-        return cmd.Command(body, client, number, drawn, digest.digest())
+        return cmd.Command(body, client, number, drawn, digest.digest(), open_from)
 
     def owner(self, instance: bytes) -> str | None:
         """The user of an application, None if this master knows none."""
@@ -288,6 +288,7 @@ class Leader:
         if application is None:
             raise gone(instance)
         self.liveness.heard_lease(self.now_ns(), application, holder)
+        self.usage.called(application.user, Owned(instance, application.name))
         return application
 
 

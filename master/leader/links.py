@@ -58,10 +58,10 @@ class Links:
             raise
         return SealAnswer.decode(reply.meta)
 
-    async def announce(self, worker: Worker, told: Registered, index: RaftIndex) -> None:
+    async def announce(self, worker: Worker, registered: Registered, index: RaftIndex) -> None:
         """Tell this start of the worker of a shuffle that is placed there. Raises RetryError if it cannot be told."""
         link = await self._link(worker, index)
-        await link.request(FrameType.REGISTERED, told.encode())
+        await link.request(FrameType.REGISTERED, registered.encode())
 
     def close(self) -> None:
         """Close every connection; requests under way fail."""

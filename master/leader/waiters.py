@@ -1,7 +1,8 @@
 """Who waits for what the log does to shuffles and workers: woken by applied commands, and when leadership is lost.
 
-Rules: long polls are bounded in number; a waiter is woken to look again, in the order they came, never told what
-happened. Runs in the event loop. Used by long polls (`wait`) and by scopes.py (`watch`).
+Rules: long polls are bounded in number, and divided by user and application (common/shares.py); a waiter is woken to
+look again, in the order they came, never told what happened. Runs in the event loop. Used by long polls (`wait`) and by
+scopes.py (`watch`).
 """
 
 from __future__ import annotations
@@ -11,12 +12,12 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from contextlib import contextmanager
 
 from holdfast.common.ids import ShuffleKey
-from holdfast.master.core.slots import Slots
+from holdfast.common.shares import Shares
+from holdfast.master.api.access import share_owner
 from holdfast.master.state_machine.state_machine import Subject
 
-#: Long polls that wait, in all and of one application.
+#: Long polls that wait.
 WAITERS_MAX = 8_192
-WAITERS_EACH_MAX = 4_096
 
 
 class Waiters:
@@ -25,25 +26,26 @@ class Waiters:
 
     def __init__(self) -> None:
         self._waiting: dict[Hashable, dict[object, Callable[[], None]]] = {}
-        #: long polls, by application
-        self._polls = Slots(WAITERS_MAX, WAITERS_EACH_MAX)
+        #: long polls, by owner
+        self._polls = Shares(WAITERS_MAX)
         #: all who wait
         self.watching = 0
 
     @property
     def count(self) -> int:
         """Long polls that wait."""
-        return self._polls.count
+        return self._polls.total
 
     async def wait(self, key: ShuffleKey, seconds: float) -> None:
         """Return when the shuffle may have changed or after `seconds`. Raises RetryError (BUSY) past the bounds."""
-        self._polls.claim(key.instance, "calls are waiting on this master")
+        owner = share_owner(key.instance)
+        self._polls.claim(owner, "more long polls")
         woken: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         try:
             with self.watch((key,), lambda: None if woken.done() else woken.set_result(None)):
                 await asyncio.wait((woken,), timeout=seconds)
         finally:
-            self._polls.give_back(key.instance)
+            self._polls.give(owner, 1)
 
     @contextmanager
     def watch(self, subjects: Iterable[ShuffleKey | int], changed: Callable[[], None]) -> Iterator[None]:

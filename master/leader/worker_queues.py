@@ -17,12 +17,12 @@ from holdfast.common.system.tasks import Failed, background
 Job = Callable[[], Coroutine[Any, Any, None]]
 
 #: Jobs that wait for one worker, and for all.
-LANE_MAX = 4_096
-LANES_JOBS_MAX = 65_536
+QUEUE_MAX = 4_096
+JOBS_MAX = 65_536
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Queue:
     jobs: deque[Job] = field(default_factory=deque)
     task: asyncio.Task[None] | None = None
 
@@ -33,33 +33,33 @@ class WorkerQueues:
     def __init__(self, failed: Failed) -> None:
         """`failed` hears what a job raised, which none should."""
         self._failed = failed
-        self._lanes: dict[int, _Lane] = {}
+        self._queues: dict[int, _Queue] = {}
         self.waiting = 0
 
     def add(self, worker: int, job: Job) -> bool:
         """Have a job run when those before it are done; return False where too many wait."""
-        lane = self._lanes.setdefault(worker, _Lane())
-        if len(lane.jobs) >= LANE_MAX or self.waiting >= LANES_JOBS_MAX:
+        queue = self._queues.setdefault(worker, _Queue())
+        if len(queue.jobs) >= QUEUE_MAX or self.waiting >= JOBS_MAX:
             return False
-        lane.jobs.append(job)
+        queue.jobs.append(job)
         self.waiting += 1
-        if lane.task is None:
-            lane.task = background(self._run(worker, lane), self._failed)
+        if queue.task is None:
+            queue.task = background(self._run(worker, queue), self._failed)
         return True
 
     def clear(self) -> None:
         """End everything."""
-        for lane in self._lanes.values():
-            lane.jobs.clear()
-            if lane.task is not None:
-                lane.task.cancel()
-        self._lanes.clear()
+        for queue in self._queues.values():
+            queue.jobs.clear()
+            if queue.task is not None:
+                queue.task.cancel()
+        self._queues.clear()
         self.waiting = 0
 
-    async def _run(self, worker: int, lane: _Lane) -> None:
-        while lane.jobs:
-            job = lane.jobs.popleft()
+    async def _run(self, worker: int, queue: _Queue) -> None:
+        while queue.jobs:
+            job = queue.jobs.popleft()
             self.waiting -= 1
             await job()
-        if self._lanes.get(worker) is lane:
-            del self._lanes[worker]
+        if self._queues.get(worker) is queue:
+            del self._queues[worker]

@@ -25,8 +25,8 @@ Gauges = Callable[[], Iterable[tuple[str, float]]]
 class Metrics:
     """One registry per master process."""
 
-    def __init__(self, gauges: Gauges, readings: Collector | None = None) -> None:
-        """`gauges` yields (name, value) when metrics are scraped, `readings` whole families."""
+    def __init__(self, gauges: Gauges, collector: Collector | None = None) -> None:
+        """`gauges` yields (name, value) when metrics are scraped, `collector` whole families."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._calls = Counter("holdfast_master_calls", CALLS, ["method", "status"], registry=self._registry)
         seconds = Histogram(
@@ -35,8 +35,8 @@ class Metrics:
         self._seconds = {name: seconds.labels(name) for name in METHODS}
         self._counts: dict[tuple[str, Status], Counter] = {}
         self._registry.register(_Gauges(gauges))
-        if readings is not None:
-            self._registry.register(readings)
+        if collector is not None:
+            self._registry.register(collector)
         ProcessCollector(registry=self._registry)
 
     def answered(self, method: str, status: Status, seconds: float) -> None:

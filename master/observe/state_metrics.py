@@ -60,7 +60,7 @@ class StateMetrics(Collector):
 
     def _heard(self) -> Iterator[Metric]:
         """On the leader: sums over the last heartbeats of living workers."""
-        rooms = {tier: [0, 0] for tier in _TIERS}
+        by_tier = {tier: [0, 0] for tier in _TIERS}
         failing = full = away = push = fetch = 0
         if self._leader.serving:
             living = self._leader.node.local(
@@ -71,17 +71,17 @@ class StateMetrics(Collector):
                     continue
                 push, fetch = push + report.rates.push, fetch + report.rates.fetch
                 for disk in report.heartbeat.directories:
-                    room = rooms.get(disk.tier) or rooms["other"]
-                    room[0] += disk.used_bytes
-                    room[1] += disk.free_bytes
+                    sums = by_tier.get(disk.tier) or by_tier["other"]
+                    sums[0] += disk.used_bytes
+                    sums[1] += disk.free_bytes
                     failing += bool(disk.problem)
                     full += bool(disk.full)
                 if report.heartbeat.HasField("dfs"):
-                    rooms["DFS"][0] += report.heartbeat.dfs.bytes
+                    by_tier["DFS"][0] += report.heartbeat.dfs.bytes
                     away += bool(report.heartbeat.dfs.problem)
-        shown = [(tier, room) for tier, room in rooms.items() if any(room)]
-        yield labelled("tier_used_bytes", [(tier, room[0]) for tier, room in shown])
-        yield labelled("tier_free_bytes", [(tier, room[1]) for tier, room in shown])
+        shown = [(tier, sums) for tier, sums in by_tier.items() if any(sums)]
+        yield labelled("tier_used_bytes", [(tier, sums[0]) for tier, sums in shown])
+        yield labelled("tier_free_bytes", [(tier, sums[1]) for tier, sums in shown])
         yield gauge("directories_failing", failing)
         yield gauge("directories_full", full)
         yield gauge("workers_dfs_failing", away)

@@ -134,7 +134,7 @@ class RegionAware:
     def _extend(
         self, region: str, chosen: list[Member], offered: int, sizes: tuple[int, int, int], exclude: Collection[int]
     ) -> list[Member]:
-        """The group with as many of the offered seats taken by a region as can be."""
+        """The group with as many of the offered places taken by a region as can be."""
         size, quorum, _ = sizes
         inside = [one for one in self._members.values() if self._region(one) == region]
         policy = RackAware([*inside], self._order, self._racks)

@@ -45,11 +45,11 @@ class Windows:
         """Whether a member of this domain may stand there."""
         if self._quorum < 2:
             return True
-        return all(self._seats_suffice(inside, domain) for inside in self._through(position))
+        return all(self._quorum_possible(inside, domain) for inside in self._through(position))
 
-    def _seats_suffice(self, inside: Sequence[str], domain: str) -> bool:
-        seats = self._quorum - len(inside) - 1
-        return seats >= self.least - len({*inside, domain})
+    def _quorum_possible(self, inside: Sequence[str], domain: str) -> bool:
+        others = self._quorum - len(inside) - 1
+        return others >= self.least - len({*inside, domain})
 
     def put(self, position: int, domain: str | None) -> None:
         """A member of this domain stands there; None: nobody any more."""

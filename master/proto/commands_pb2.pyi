@@ -17,11 +17,12 @@ class Entry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time_ms: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("client", "number", "drawn_index", "digest", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies", "begin_state")
+    __slots__ = ("client", "number", "drawn_index", "digest", "open_from", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies", "begin_state")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAWN_INDEX_FIELD_NUMBER: _ClassVar[int]
     DIGEST_FIELD_NUMBER: _ClassVar[int]
+    OPEN_FROM_FIELD_NUMBER: _ClassVar[int]
     REGISTER_WORKER_FIELD_NUMBER: _ClassVar[int]
     SET_WORKERS_ALIVE_FIELD_NUMBER: _ClassVar[int]
     REGISTER_APPLICATION_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +45,7 @@ class Command(_message.Message):
     number: int
     drawn_index: int
     digest: bytes
+    open_from: int
     register_worker: RegisterWorker
     set_workers_alive: SetWorkersAlive
     register_application: RegisterApplication
@@ -62,7 +64,7 @@ class Command(_message.Message):
     set_workers_draining: SetWorkersDraining
     add_copies: AddCopies
     begin_state: BeginState
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ..., begin_state: _Optional[_Union[BeginState, _Mapping]] = ...) -> None: ...
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., open_from: _Optional[int] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ..., begin_state: _Optional[_Union[BeginState, _Mapping]] = ...) -> None: ...
 
 class BeginState(_message.Message):
     __slots__ = ("state", "after")
@@ -520,41 +522,13 @@ class Upload(_message.Message):
     started_ms: int
     def __init__(self, name: _Optional[bytes] = ..., started_ms: _Optional[int] = ...) -> None: ...
 
-class Answer(_message.Message):
-    __slots__ = ("status", "detail", "value", "subject")
-    STATUS_FIELD_NUMBER: _ClassVar[int]
-    DETAIL_FIELD_NUMBER: _ClassVar[int]
-    VALUE_FIELD_NUMBER: _ClassVar[int]
-    SUBJECT_FIELD_NUMBER: _ClassVar[int]
-    status: int
-    detail: str
-    value: int
-    subject: bytes
-    def __init__(self, status: _Optional[int] = ..., detail: _Optional[str] = ..., value: _Optional[int] = ..., subject: _Optional[bytes] = ...) -> None: ...
-
-class Remembered(_message.Message):
-    __slots__ = ("number", "digest", "answer")
-    NUMBER_FIELD_NUMBER: _ClassVar[int]
-    DIGEST_FIELD_NUMBER: _ClassVar[int]
-    ANSWER_FIELD_NUMBER: _ClassVar[int]
-    number: int
-    digest: bytes
-    answer: Answer
-    def __init__(self, number: _Optional[int] = ..., digest: _Optional[bytes] = ..., answer: _Optional[_Union[Answer, _Mapping]] = ...) -> None: ...
-
 class Client(_message.Message):
-    __slots__ = ("id", "last_index", "last_ms", "floor", "calls")
+    __slots__ = ("id", "packed")
     ID_FIELD_NUMBER: _ClassVar[int]
-    LAST_INDEX_FIELD_NUMBER: _ClassVar[int]
-    LAST_MS_FIELD_NUMBER: _ClassVar[int]
-    FLOOR_FIELD_NUMBER: _ClassVar[int]
-    CALLS_FIELD_NUMBER: _ClassVar[int]
+    PACKED_FIELD_NUMBER: _ClassVar[int]
     id: bytes
-    last_index: int
-    last_ms: int
-    floor: int
-    calls: _containers.RepeatedCompositeFieldContainer[Remembered]
-    def __init__(self, id: _Optional[bytes] = ..., last_index: _Optional[int] = ..., last_ms: _Optional[int] = ..., floor: _Optional[int] = ..., calls: _Optional[_Iterable[_Union[Remembered, _Mapping]]] = ...) -> None: ...
+    packed: bytes
+    def __init__(self, id: _Optional[bytes] = ..., packed: _Optional[bytes] = ...) -> None: ...
 
 class End(_message.Message):
     __slots__ = ("records",)

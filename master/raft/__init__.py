@@ -11,12 +11,14 @@ from holdfast.master.raft.errors import (
     RaftError,
     SettingsRefused,
     StorageDamaged,
+    StorageFailed,
 )
 from holdfast.master.raft.member import Applied, RaftStateMachine
-from holdfast.master.raft.node import PeerStatus, RaftNode, RaftSettings, RaftStatus
+from holdfast.master.raft.node import EXIT_DISK, PeerStatus, RaftNode, RaftSettings, RaftStatus
 from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 
 __all__ = [
+    "EXIT_DISK",
     "MAX_COMMAND_BYTES",
     "STRANGERS_MAX",
     "TAKEN",
@@ -34,5 +36,6 @@ __all__ = [
     "RaftStatus",
     "SettingsRefused",
     "StorageDamaged",
+    "StorageFailed",
     "TlsContexts",
 ]

@@ -55,6 +55,11 @@ class SettingsRefused(RaftError):
     """The settings contradict themselves or the directory; the message says which and how to mend it."""
 
 
+class StorageFailed(RaftError):
+    """The disk of the journal or of the snapshots takes no write; the message says which and why. What was acknowledged
+    is on it, and a start goes on from there once it can be written again."""
+
+
 class StorageDamaged(RaftError):
     """A journal record or a snapshot fails its checks; the node refuses to start on it."""
 

@@ -3,12 +3,14 @@
 Rules: the library changes the log in memory; `sync` puts every change since the last one to disk in one durable,
 atomic step, and the gate calls it before any message leaves. Entries equal on disk are not written again. The
 commit index and the removal of compacted entries are only hints for a faster start, so they never force a sync by
-themselves. `JournalStore` is the disk: LMDB in `journal_store`, a simulated one in the tests. Called by the library
-(its `Journal` interface, hence the camel case), `gate` and `member`.
+themselves. In memory an entry is its bytes and 8 more, for its term: there are many. `JournalStore` is the disk: LMDB
+in `journal_store`, a simulated one in the tests. Called by the library (its `Journal` interface, hence the camel case),
+`gate` and `member`.
 """
 
 from __future__ import annotations
 
+from array import array
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -56,50 +58,61 @@ class Journal:
 
     def __init__(self, store: JournalStore) -> None:
         self._store = store
-        meta, self._log, self._disk_first = store.load()
+        meta, entries, self._disk_first = store.load()
+        #: commands and terms of the entries from index _first on
+        self._commands = [command for command, _, _ in entries]
+        self._terms = array("Q", [term for _, _, term in entries])
+        self._first = meta.first
         self._term, self._vote, self._commit = meta.term, meta.vote, meta.commit
         self._disk_last = meta.last
         self._same_to = meta.last  # entries first.._same_to are equal in memory and on disk
         self._hard = False
         self._soft = False
-        self.bytes = sum(len(entry[0]) for entry in self._log)
+        self.bytes = sum(map(len, self._commands))
 
     # what the library calls
 
     def add(self, command: bytes, idx: int, term: int) -> None:
         """Append an entry."""
-        if self._log and idx != self._log[-1][1] + 1:
-            raise AssertionError(f"entry {idx} put behind entry {self._log[-1][1]}")
-        if not self._log:
+        if not self._commands:
+            self._first = idx
             self._same_to = idx - 1
-        self._log.append((command, idx, term))
+        if idx != self._first + len(self._commands):
+            raise AssertionError(f"entry {idx} put behind entry {self.last_index}")
+        self._commands.append(command)
+        self._terms.append(term)
         self.bytes += len(command)
         self._hard = True
 
     def clear(self) -> None:
         """Forget all entries; the next one added may have any index above them."""
-        self._log = []
+        self._commands, self._terms = [], array("Q")
         self.bytes = 0
         self._hard = True
 
     def deleteEntriesFrom(self, position: int) -> None:  # noqa: N802 (the library's name)
         """Drop the entries at `position` (in the list) and behind."""
-        self.bytes -= sum(len(entry[0]) for entry in self._log[position:])
-        self._same_to = min(self._same_to, self._log[position][1] - 1)
-        del self._log[position:]
+        self.bytes -= sum(map(len, self._commands[position:]))
+        self._same_to = min(self._same_to, self._first + position - 1)
+        del self._commands[position:], self._terms[position:]
         self._hard = True
 
     def deleteEntriesTo(self, position: int) -> None:  # noqa: N802
         """Drop the entries before `position`."""
-        self.bytes -= sum(len(entry[0]) for entry in self._log[:position])
-        del self._log[:position]
+        self.bytes -= sum(map(len, self._commands[:position]))
+        del self._commands[:position], self._terms[:position]
+        self._first += position
         self._soft = True
 
     def __getitem__(self, item: Any) -> Any:
-        return self._log[item]
+        found = range(len(self))[item]
+        return self._entry(found) if isinstance(found, int) else list(map(self._entry, found))
 
     def __len__(self) -> int:
-        return len(self._log)
+        return len(self._commands)
+
+    def _entry(self, at: int) -> Entry:
+        return self._commands[at], self._first + at, self._terms[at]
 
     def setRaftCommitIndex(self, index: int) -> None:  # noqa: N802
         """Note the commit index; written with the next step."""
@@ -109,7 +122,7 @@ class Journal:
 
     def getRaftCommitIndex(self) -> int:  # noqa: N802
         """The commit index noted last, never behind the log's end."""
-        return min(self._commit, self.last_index) if self._log else self._commit
+        return min(self._commit, self.last_index) if self._commands else self._commit
 
     def setCurrentTerm(self, term: int, vote: str | None) -> None:  # noqa: N802
         """Enter a term, or vote in it."""
@@ -139,12 +152,12 @@ class Journal:
     @property
     def first_index(self) -> int:
         """Index of the oldest entry kept; it is never sent, only its term is used."""
-        return self._log[0][1]
+        return self._first
 
     @property
     def last_index(self) -> int:
         """Index of the newest entry."""
-        return self._log[-1][1]
+        return self._first + len(self._commands) - 1
 
     @property
     def soft_dirty(self) -> bool:
@@ -153,28 +166,33 @@ class Journal:
 
     def term_at(self, index: int) -> int | None:
         """Term of the entry at `index`, None if it is not in the log."""
-        at = index - self._log[0][1]
-        return self._log[at][2] if 0 <= at < len(self._log) else None
+        at = index - self._first
+        return self._terms[at] if 0 <= at < len(self._terms) else None
 
     def slice(self, start: int, count: int, max_bytes: int = MAX_BATCH_BYTES) -> tuple[Entry, ...]:
         """At most `count` entries from index `start` on; stops behind the one that reaches `max_bytes`."""
-        at = start - self._log[0][1]
-        taken = self._log[at : at + count]
-        size = 0
-        for n, entry in enumerate(taken):
+        at, size = start - self._first, 0
+        taken: list[Entry] = []
+        for entry in map(self._entry, range(at, min(at + count, len(self)))):
+            taken.append(entry)
             size += len(entry[0])
             if size >= max_bytes:
-                return tuple(taken[: n + 1])
+                break
         return tuple(taken)
 
-    def drop_before(self, index: int) -> None:
-        """Forget entries below `index`, which a durable snapshot covers."""
-        if index > self.first_index:
-            self.deleteEntriesTo(min(index, self.last_index) - self.first_index)
+    def drop_covered(self, index: int, keep_entries: int, keep_bytes: int) -> None:
+        """Forget entries below `index`, which a durable snapshot covers, but for the latest of them, up to so many of
+        so many bytes: for peers that are a moment behind."""
+        position = min(index, self.last_index) - self._first
+        least = max(0, position - keep_entries)
+        while position > least and (keep_bytes := keep_bytes - len(self._commands[position - 1])) >= 0:
+            position -= 1
+        if position > 0:
+            self.deleteEntriesTo(position)
 
     def restart_at(self, command: bytes, index: int, term: int) -> None:
         """Replace the whole log by the last entry of a snapshot, and make it so on disk."""
-        self._log = [(command, index, term)]
+        self._commands, self._terms, self._first = [command], array("Q", [term]), index
         self.bytes = len(command)
         self._same_to = index - 1
         self._hard = True
@@ -196,8 +214,8 @@ class Journal:
         self._soft = self._disk_first < change.meta.first
 
     def _change(self) -> Change:
-        first, last = (self.first_index, self.last_index) if self._log else (self._disk_last + 1, self._disk_last)
-        put = self._log[max(0, self._same_to + 1 - first) :]
+        first, last = (self._first, self.last_index) if self._commands else (self._disk_last + 1, self._disk_last)
+        put = self[max(0, self._same_to + 1 - first) :]
         remove: list[tuple[int, int]] = []
         head = min(self._disk_last, first - 1, self._disk_first + REMOVE_LIMIT - 1)
         if self._disk_first <= head:

@@ -14,27 +14,49 @@ Numbers are little endian but for the key.
 
 from __future__ import annotations
 
+import os
 import struct
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import lmdb
 from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck
+from holdfast.common.sizes import in_bytes
 from holdfast.common.system.files import make_folders, sync_directory
 from holdfast.common.system.modes import FILE_MODE
 from holdfast.master.raft.codec import Entry
-from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged
+from holdfast.master.raft.errors import WAY_OUT, SettingsRefused, StorageDamaged, StorageFailed
 from holdfast.master.raft.journal import Change, Meta
 
 FORMAT_VERSION = 1
 FIRST_MAP_BYTES = 64 << 20
+#: What LMDB makes of an errno of the system; its other classes are mistakes of ours or damage.
+_OF_THE_SYSTEM = (lmdb.Error, lmdb.DiskError, lmdb.ReadonlyError)
 _CRC = struct.Struct("<I")
 _META = struct.Struct("<HQQQQ")
 _TERM = struct.Struct("<Q")
 _INDEX = struct.Struct(">Q")
 _SHORT = struct.Struct("<H")
+
+
+@contextmanager
+def writing(directory: Path) -> Iterator[None]:
+    """Raise StorageFailed where the disk takes no write: it is full, read-only, gone or broken."""
+    try:
+        yield
+    except (OSError, lmdb.Error) as error:
+        if isinstance(error, lmdb.Error) and type(error) not in _OF_THE_SYSTEM:
+            raise
+        try:
+            room = os.statvfs(directory)
+            free = f"{in_bytes(room.f_bavail * room.f_frsize)} and {room.f_favail} inodes are free there"
+        except OSError as gone:
+            free = f"nor looked at: {gone.strerror}"
+        raise StorageFailed(f"{directory} cannot be written: {error}; {free}") from error
 
 
 def sealed(key: bytes, body: bytes) -> bytes:
@@ -71,18 +93,23 @@ class LmdbStore:
         self._identity = _SHORT.pack(FORMAT_VERSION) + _text(cluster_id) + _text(node_id)
         self._who = f"node {node_id!r} of cluster {cluster_id!r}"
         self._disk_delay = disk_delay
-        make_folders(directory)
+        with writing(directory):
+            make_folders(directory)
         data = directory / "data.mdb"
         self._map_bytes = max(FIRST_MAP_BYTES, 2 * data.stat().st_size if data.exists() else 0)
         self._check_pages(data)
         try:
-            self._env = lmdb.open(str(directory), map_size=self._map_bytes, mode=FILE_MODE, readahead=False, max_dbs=0)
+            with writing(directory):
+                self._env = lmdb.open(
+                    str(directory), map_size=self._map_bytes, mode=FILE_MODE, readahead=False, max_dbs=0
+                )
         except lmdb.Error as error:
             raise self._damaged(f"cannot be opened: {error}") from error
         if not self._env.stat()["entries"]:
             # Nothing was voted for yet. Not as the folder is made: the start that made it may have been killed.
-            sync_directory(directory)
-            sync_directory(directory.parent)
+            with writing(directory):
+                sync_directory(directory)
+                sync_directory(directory.parent)
 
     def _check_pages(self, data: Path) -> None:
         """Prove the file sound before LMDB maps it; without a file, or in an empty one, it makes a new journal."""
@@ -157,12 +184,12 @@ class LmdbStore:
         return body[_TERM.size :], index, _TERM.unpack_from(body)[0]
 
     def commit(self, change: Change) -> None:
-        """See `journal.Store`. One synced LMDB transaction."""
+        """See `journal.Store`. One synced LMDB transaction. Raises StorageFailed."""
         if self._disk_delay:
             time.sleep(self._disk_delay)
         while True:
             try:
-                with self._env.begin(write=True) as txn:
+                with writing(self._directory), self._env.begin(write=True) as txn:
                     self._write(txn, change)
                 return
             except lmdb.MapFullError:

@@ -24,6 +24,7 @@ from holdfast.master.raft.errors import (
     Overloaded,
     RaftError,
     StorageDamaged,
+    StorageFailed,
 )
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
@@ -38,6 +39,10 @@ APPLY_SLICE_SECONDS = 0.02
 APPLY_CHUNK = 64
 TAKE_COMMANDS = 1_000  # appended in one step; more would make one long transaction
 TAKE_BYTES = 4 << 20
+#: The log is cut when it is as long as the state, and never for less than this.
+COMPACT_BYTES_MIN = 1 << 20
+#: What an entry costs beside its bytes.
+ENTRY_BYTES = 64
 
 
 class RaftStateMachine(Protocol):
@@ -278,7 +283,7 @@ class RaftMember:
         """Clock time of the next `tick` needed even if nothing comes in; None for never."""
         if self.raft.commit_index > self.raft.applied_index and not self.gate.installing:
             return self._clock()
-        if self._queue and self.serving and self._handing is None and self._room():
+        if self._queue and self.serving and self._handing is None and self._may_propose():
             return self._clock()
         if not self._nodes and self.raft.role == LEADER and self.journal.last_index > self.raft.commit_index:
             return self._clock()
@@ -345,9 +350,9 @@ class RaftMember:
             future.set_exception(OutcomeUnknown("leadership was lost before the command's fate was known"))
 
     def _fail_reads(self, error: RaftError) -> None:
-        reads = self._new_reads + (self._round[1] if self._round else [])
+        pending = self._new_reads + (self._round[1] if self._round else [])
         self._new_reads, self._round = [], None
-        for read in reads:
+        for read in pending:
             read.future.set_exception(error)
 
     # proposals and reads
@@ -358,7 +363,7 @@ class RaftMember:
             return
         index, term = self.journal.last_index, self.raft.term
         end, taken = index + TAKE_COMMANDS, 0
-        while self._queue and index < end and taken < TAKE_BYTES and self._room():
+        while self._queue and index < end and taken < TAKE_BYTES and self._may_propose():
             entry, future = self._queue.popleft()
             self._queue_bytes -= len(entry)
             self._inflight_bytes += len(entry)
@@ -367,7 +372,7 @@ class RaftMember:
             self.journal.add(entry, index, term)
             self._inflight[index] = (term, future)
 
-    def _room(self) -> bool:
+    def _may_propose(self) -> bool:
         settings = self.settings
         return self._inflight_bytes < settings.queue_bytes and len(self._inflight) < settings.queue_commands
 
@@ -379,19 +384,19 @@ class RaftMember:
                 self._settle()
             return
         if self._round is not None and self.gate.confirmed_seq() > self._round[0]:
-            reads, self._round = self._round[1], None
-            self._run_reads(reads)
+            pending, self._round = self._round[1], None
+            self._run_reads(pending)
         if self._new_reads and self._round is None:
-            reads, self._new_reads = self._new_reads, []
+            pending, self._new_reads = self._new_reads, []
             if not self._nodes:
-                self._run_reads(reads)
+                self._run_reads(pending)
                 return
-            self._round = (self.gate.last_seq, reads)
+            self._round = (self.gate.last_seq, pending)
             self.raft._SyncObj__sendAppendEntries()
 
-    def _run_reads(self, reads: list[_Read]) -> None:
+    def _run_reads(self, pending: list[_Read]) -> None:
         with self.lock:
-            for read in reads:
+            for read in pending:
                 run_read(read.fn, self.machine, read.future)
 
     # apply
@@ -424,7 +429,7 @@ class RaftMember:
             )
         result = self.machine.apply(index, term, command[2:])
         self.raft.set_applied(index)
-        self._applied_bytes += len(command)
+        self._applied_bytes += len(command) + ENTRY_BYTES
         waiting = self._inflight.pop(index, None)
         if waiting is not None:
             self._inflight_bytes -= len(command)
@@ -444,6 +449,11 @@ class RaftMember:
 
     # snapshots
 
+    @property
+    def _log_bytes_max(self) -> int:
+        """How long the log gets: as the state, so that neither memory nor a start is about more than twice of that."""
+        return min(self.settings.compact_bytes, max(COMPACT_BYTES_MIN, self.snapshots.length))
+
     def compact(self) -> None:
         """Row 8 and 9: capture here, encode and sync elsewhere, only then drop the head of the log."""
         if self._compacting or self.gate.installing:
@@ -452,7 +462,7 @@ class RaftMember:
         done_to = have.index if have else 0
         index = self.raft.applied_index
         few = index - done_to < self.settings.compact_entries
-        if index <= done_to or (few and self._applied_bytes < self.settings.compact_bytes):
+        if index <= done_to or (few and self._applied_bytes < self._log_bytes_max):
             return
         last = SnapshotId(index, self.journal[index - self.journal.first_index][2])
         with self.lock:
@@ -466,15 +476,11 @@ class RaftMember:
 
     def _compacted(self, last: SnapshotId, error: BaseException | None) -> None:
         self._compacting = False
+        if isinstance(error, StorageFailed):
+            raise error
         if error is not None:
             raise RaftError(f"a snapshot could not be written: {error}") from error
-        keep = last.index - self.settings.compact_entries // 4
-        self.journal.drop_before(min(keep, last.index) if self._small(keep) else last.index)
-
-    def _small(self, index: int) -> bool:
-        """Whether the entries kept for lagging peers are few bytes."""
-        start = max(0, index - self.journal.first_index)
-        return sum(len(entry[0]) for entry in self.journal[start:]) < self.settings.compact_bytes // 4
+        self.journal.drop_covered(last.index, self.settings.compact_entries // 4, self._log_bytes_max // 4)
 
     def _keep_part(self, part: SnapshotPart) -> bool:
         whole = self.snapshots.receive(part)
@@ -490,6 +496,8 @@ class RaftMember:
         return last
 
     def _installed(self, last: SnapshotId | None, error: BaseException | None) -> None:
+        if isinstance(error, StorageFailed):
+            raise error
         if last is None:
             raise RaftError(f"a snapshot from the leader could not be installed: {error}") from error
         self.journal.restart_at(NO_OP, last.index, last.term)

@@ -54,7 +54,7 @@ class AppendWindow:
         self.acked_seq = 0  # highest seq answered in the current term
         self.reset_seq = 0  # answers to appends up to here may not move next_index back again
 
-    def room(self) -> bool:
+    def has_room(self) -> bool:
         """Whether another message may be sent before an answer comes."""
         return self._bytes < WINDOW_BYTES and len(self._open) < self._messages
 

@@ -28,7 +28,7 @@ from holdfast.common.system.links import NO_LINK, first_foreign, sentence
 from holdfast.common.system.log import log_event
 from holdfast.master.raft import library
 from holdfast.master.raft.codec import MAX_COMMAND_BYTES
-from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused
+from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, Overloaded, SettingsRefused, StorageFailed
 from holdfast.master.raft.handshake import MemberIdentity
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
@@ -38,7 +38,11 @@ from holdfast.master.raft.transport import TlsContexts, Transport
 
 T = TypeVar("T")
 M = TypeVar("M", bound=RaftStateMachine)
+#: The system takes no span of more than some weeks.
+_IDLE_SECONDS_MAX = 3600.0
 EXIT_FATAL = 70
+#: The disk takes no write. Both are those of sysexits.h.
+EXIT_DISK = 74
 PACE_SECONDS = 0.001
 #: A turn of the Raft thread should never take longer: heartbeats, answers and elections wait behind it.
 SLOW_TURN_SECONDS = 0.05
@@ -121,9 +125,13 @@ class Pacer:
 
 def die(error: BaseException) -> None:
     """Say what happened and end the process without any cleaning up."""
-    log_event(LogEvent.RAFT_FAILED, trace=error)
+    of_the_disk = isinstance(error, StorageFailed)
+    if of_the_disk:
+        log_event(LogEvent.RAFT_DISK_FAILED, reason=error)
+    else:
+        log_event(LogEvent.RAFT_FAILED, trace=error)
     sys.stderr.flush()
-    os._exit(EXIT_FATAL)
+    os._exit(EXIT_DISK if of_the_disk else EXIT_FATAL)
 
 
 class RaftNode(Generic[M]):
@@ -213,7 +221,7 @@ class RaftNode(Generic[M]):
 
     def _step(self) -> None:
         due = [at for at in (self._member.next_tick(), self._transport.next_due()) if at is not None]
-        timeout = max(0.0, min(due) - self._clock()) if due else None
+        timeout = min(max(0.0, min(due) - self._clock()), _IDLE_SECONDS_MAX) if due else None
         self._transport.poll(timeout)
         self._drain()
         self._member.tick()

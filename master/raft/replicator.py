@@ -59,7 +59,7 @@ class Replicator:
     def _send_entries(self, peer: str, node: Any, next_index: int) -> bool:
         sent = False
         self.forget(peer)
-        while next_index <= self._journal.last_index and self._gate.windows[peer].room():
+        while next_index <= self._journal.last_index and self._gate.windows[peer].has_room():
             entries = self._journal.slice(next_index, self._batch_entries)
             self._gate.send_append(peer, next_index - 1, self._term_at(next_index - 1), entries)
             next_index = entries[-1][1] + 1
@@ -85,7 +85,7 @@ class Replicator:
         """Parts of the snapshot; behind the last one the peer is asked for what follows it."""
         transfer = self._transfers.get(peer) or self._begin(peer)
         sent = False
-        while self._gate.windows[peer].room():
+        while self._gate.windows[peer].has_room():
             data = transfer.read(transfer.offset, PART_BYTES)
             last = transfer.id
             self._gate.send_part(peer, last.index, last.term, transfer.total, transfer.offset, data)

@@ -25,6 +25,7 @@ from holdfast.common.system.files import make_folders, sync_directory
 from holdfast.common.system.links import make_anew
 from holdfast.master.raft.codec import SnapshotPart
 from holdfast.master.raft.errors import WAY_OUT, StorageDamaged
+from holdfast.master.raft.journal_store import writing
 
 MAGIC = b"HFRSNAP1"
 FORMAT_VERSION = 1
@@ -60,6 +61,10 @@ class Snapshots(Protocol):
     @property
     def current(self) -> SnapshotId | None:
         """The snapshot a restart would use."""
+
+    @property
+    def length(self) -> int:
+        """Its bytes; 0 if there is none."""
 
     def write(self, last: SnapshotId, chunks: Iterable[bytes]) -> int:
         """Make a new current snapshot; the body's length. May run on any thread."""
@@ -98,15 +103,22 @@ class FileSnapshots:
         self._file = directory / "snapshot"
         self._new = directory / "snapshot.new"
         self._incoming = directory / "snapshot.incoming"
-        make_folders(directory)
+        with writing(directory):
+            make_folders(directory)
         self._receiving: tuple[SnapshotId, int, BinaryIO] | None = None
         self._current = self.verify(self._file) if self._file.exists() else None
+        self._length = self._file.stat().st_size if self._current else 0
         self._pause = pause
 
     @property
     def current(self) -> SnapshotId | None:
         """See `Snapshots`."""
         return self._current
+
+    @property
+    def length(self) -> int:
+        """See `Snapshots`."""
+        return self._length
 
     def _damaged(self, path: Path, what: str) -> StorageDamaged:
         return StorageDamaged(f"Raft snapshot {path} {what}. {WAY_OUT}")
@@ -144,7 +156,7 @@ class FileSnapshots:
     def write(self, last: SnapshotId, chunks: Iterable[bytes]) -> int:
         """See `Snapshots`."""
         length = crc = 0
-        with os.fdopen(make_anew(self._new), "wb") as file:
+        with writing(self._directory), os.fdopen(make_anew(self._new), "wb") as file:
             file.write(header(self._cluster_id, last, 0, 0))
             for chunk in chunks:
                 file.write(chunk)
@@ -158,9 +170,10 @@ class FileSnapshots:
         return length
 
     def _make_current(self, path: Path, last: SnapshotId) -> None:
-        path.replace(self._file)
-        sync_directory(self._directory)
-        self._current = last
+        with writing(self._directory):
+            path.replace(self._file)
+            sync_directory(self._directory)
+        self._current, self._length = last, self._file.stat().st_size
 
     def chunks(self) -> Iterator[bytes]:
         """See `Snapshots`."""
@@ -183,13 +196,15 @@ class FileSnapshots:
         last = SnapshotId(part.index, part.last_term)
         if part.offset == 0 and part.data:
             self._forget_incoming()
-            self._receiving = last, 0, os.fdopen(make_anew(self._incoming), "wb")
+            with writing(self._directory):
+                self._receiving = last, 0, os.fdopen(make_anew(self._incoming), "wb")
         if self._receiving is None:
             return False
         receiving, have, file = self._receiving
         if receiving != last or part.offset != have or not part.data:
             return False
-        file.write(part.data)
+        with writing(self._directory):
+            file.write(part.data)
         have += len(part.data)
         self._receiving = receiving, have, file
         return have == part.total
@@ -204,9 +219,10 @@ class FileSnapshots:
         if self._receiving is None:
             raise AssertionError("no snapshot was received")
         file = self._receiving[2]
-        file.flush()
-        os.fsync(file.fileno())
-        self._forget_incoming()
+        with writing(self._directory):
+            file.flush()
+            os.fsync(file.fileno())
+            self._forget_incoming()
         last = self.verify(self._incoming)
         self._make_current(self._incoming, last)
         return last

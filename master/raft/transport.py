@@ -30,7 +30,7 @@ from holdfast.master.raft.handshake import NONCE_BYTES, Acceptor, Initiator, Mem
 from holdfast.master.raft.link import Link
 
 _READ_BYTES = 256 << 10
-_READS_PER_POLL = 8
+_RECEIVES_PER_POLL = 8
 #: Steps of TLS handshakes in one `poll`: one may cost milliseconds of arithmetic, and strangers ask for it.
 SHAKES_PER_POLL = 2
 OUT_LIMIT_BYTES = 32 << 20
@@ -111,7 +111,7 @@ class Names:
             family, _, _, _, address = socket.getaddrinfo(host, None, type=socket.SOCK_STREAM)[0]
             self._known[host] = family, str(address[0])
         except OSError as error:
-            log_event(LogEvent.RAFT_ADDRESS_UNRESOLVED, host=host, why=error)
+            log_event(LogEvent.RAFT_ADDRESS_UNRESOLVED, host=host, reason=error)
         finally:
             self._asked.discard(host)
 
@@ -343,7 +343,7 @@ class Transport:
             self._note_stranger(text)
         elif self.errors.get(peer) != text:
             self.errors[peer] = text
-            log_event(LogEvent.RAFT_PEER_UNREACHABLE, peer=peer, why=text)
+            log_event(LogEvent.RAFT_PEER_UNREACHABLE, peer=peer, reason=text)
 
     def _note_stranger(self, text: str) -> None:
         """Whoever it is may do this as often as he likes: the log has one line in a while."""
@@ -351,17 +351,17 @@ class Transport:
         self._unsaid += 1
         now = self._clock()
         if now - self._said >= _STRANGERS_SAID_SECONDS:
-            log_event(LogEvent.RAFT_PEER_REFUSED, count=self._unsaid, why=text)
+            log_event(LogEvent.RAFT_PEER_REFUSED, count=self._unsaid, reason=text)
             self._said, self._unsaid = now, 0
 
-    def _close(self, link: Link, why: str) -> None:
+    def _close(self, link: Link, reason: str) -> None:
         if not link.open:
             return
         link.open = False
         self._selector.unregister(link.sock)
         link.sock.close()
         peer = link.handshake.peer
-        self._note(peer, why)
+        self._note(peer, reason)
         self._leave(link)
         if peer is not None and self._links.get(peer) is link:
             del self._links[peer]
@@ -405,7 +405,7 @@ class Transport:
         self._want_write(link, left)
 
     def _read(self, link: Link) -> None:
-        for _ in range(_READS_PER_POLL):
+        for _ in range(_RECEIVES_PER_POLL):
             if link.shaking:
                 if not self._shakes_left:
                     return  # the selector says so again

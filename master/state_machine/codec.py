@@ -20,10 +20,13 @@ from holdfast.master.core.state import records as rec
 from holdfast.master.proto import commands_pb2 as pb
 
 #: Version of the log's entries and of the snapshot's records.
-VERSION = 2
+VERSION = 3
 
 #: Field `commands` of Entry, length-delimited.
 _COMMANDS_TAG = bytes([pb.Entry.COMMANDS_FIELD_NUMBER << 3 | 2])
+
+#: Of a command, beside its body.
+_CALL = ("client", "number", "drawn_index", "digest", "open_from")
 
 T = TypeVar("T")
 
@@ -85,9 +88,7 @@ def _varint(number: int) -> bytes:
 
 
 def _command_message(command: cmd.Command) -> pb.Command:
-    message = pb.Command(
-        client=command.client, number=command.number, drawn_index=command.drawn_index, digest=command.digest
-    )
+    message = pb.Command(**{name: getattr(command, name) for name in _CALL})
     getattr(message, _FIELD_OF[type(command.body)]).CopyFrom(to_message(command.body))
     return message
 
@@ -97,7 +98,7 @@ def _command(message: pb.Command) -> cmd.Command:
     if field is None:
         raise VersionError("a log entry holds a command that this version of Holdfast does not know")
     body = from_message(_BODY_OF[field], getattr(message, field))
-    return cmd.Command(body, message.client, message.number, message.drawn_index, message.digest)
+    return cmd.Command(body, **{name: getattr(message, name) for name in _CALL})
 
 
 # The mapping, made once from the annotations of the dataclasses.
@@ -129,8 +130,8 @@ def _reader(hint: Any) -> Callable[[Any], Any]:
 
 _COMMANDS: tuple[type[Any], ...] = typing.get_args(cmd.Body)
 _RECORDS: tuple[type[Any], ...] = (
-    rec.Answer, rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Remembered, rec.Client,
-    rec.Upload, cmd.WorkerRef, cmd.WorkerPlace, cmd.LeaseRef, ShuffleKey,
+    rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Upload,
+    cmd.WorkerRef, cmd.WorkerPlace, cmd.LeaseRef, ShuffleKey,
 )  # fmt: skip
 _WRITERS: dict[type[Any], tuple[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
 _READERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}

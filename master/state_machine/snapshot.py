@@ -15,9 +15,10 @@ from typing import Any
 
 from google.protobuf.message import DecodeError
 
+from holdfast.master.core.state.answers import Client
 from holdfast.master.core.state.highest_generations import HighestGenerations, Run
 from holdfast.master.core.state.moves import MOVED
-from holdfast.master.core.state.records import Application, Client, Shuffle, Upload, Worker
+from holdfast.master.core.state.records import Application, Shuffle, Upload, Worker
 from holdfast.master.core.state.state import Below, StateTables
 from holdfast.master.proto import commands_pb2 as pb
 from holdfast.master.state_machine.codec import VERSION, from_message, to_message
@@ -89,7 +90,7 @@ def decode(chunks: Iterable[bytes]) -> StateTables:
             raise SnapshotError(f"record {count} of the snapshot is of a kind this version does not know")
         try:
             _LOADERS[kind](tables, getattr(record, kind), arrays)
-        except ValueError as error:
+        except (ValueError, struct.error) as error:
             raise SnapshotError(f"record {count} of the snapshot, {kind}, is damaged: {error}") from error
         count += 1
 
@@ -108,9 +109,7 @@ def _records(tables: StateTables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]
         upload = tables.uploads[name]
         yield pb.Record(upload=pb.Upload(name=name, started_ms=upload.started_ms)), upload.parts
     for name, client in tables.clients.items():
-        message = to_message(client)
-        message.id = name
-        yield pb.Record(client=message), ()
+        yield pb.Record(client=pb.Client(id=name, packed=client)), ()
 
 
 def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
@@ -118,8 +117,8 @@ def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, t
         shuffle = below.shuffles[number]
         message = to_message(shuffle, without=("assignment", "winners", "manifest", "moves"))
         yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners, shuffle.manifest, *shuffle.moves)
-    for state in sorted(below.heads):
-        for begin, end, generation in below.heads[state]:
+    for state in sorted(below.highest):
+        for begin, end, generation in below.highest[state]:
             head = pb.Head(instance=instance, shuffle=begin, generation=generation, shuffles=end - begin, state=state)
             yield pb.Record(head=head), ()
 
@@ -149,7 +148,7 @@ def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> Non
 
 def _load_head(tables: StateTables, message: Any, _: list[bytes]) -> None:
     run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
-    _below(tables, message.instance).heads.setdefault(message.state, HighestGenerations()).append(run)
+    _below(tables, message.instance).highest.setdefault(message.state, HighestGenerations()).append(run)
 
 
 def _load_gone(tables: StateTables, message: Any, _: list[bytes]) -> None:
@@ -161,7 +160,8 @@ def _load_upload(tables: StateTables, message: Any, arrays: list[bytes]) -> None
 
 
 def _load_client(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    tables.clients[message.id] = from_message(Client, message)
+    Client.unpack(message.packed)
+    tables.clients[message.id] = message.packed
 
 
 def _below(tables: StateTables, instance: bytes) -> Below:

@@ -58,9 +58,9 @@ class StateMachine:
             return apply(self.state, index, time_ms, command)
         known = happened.before(self.state, command.body)
         answer = apply(self.state, index, time_ms, command)
-        told = happened.after(self.state, command.body, answer, known)
-        if told:
-            self._on_events(time_ms, index, told)
+        derived = happened.after(self.state, command.body, answer, known)
+        if derived:
+            self._on_events(time_ms, index, derived)
         return answer
 
     def capture(self) -> StateTables:

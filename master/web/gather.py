@@ -74,15 +74,15 @@ class Pages:
         registry: Registry,
         fleet: Fleet,
         sealing: Sealing,
-        why: Callable[[Application], Retention],
+        retention: Callable[[Application], Retention],
     ) -> None:
-        """`why` says what keeps an application."""
+        """`retention` says what keeps an application."""
         self._leader = leader
         self._masters = masters
         self._registry = registry
         self._fleet = fleet
         self._sealing = sealing
-        self._why = why
+        self._retention = retention
         self._pace = PaceKeeper(leader)
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -160,7 +160,7 @@ class Pages:
             committed_ms=shuffle.committed_ms,
             sealing=(progress.sealed, progress.asked) if progress is not None else None,
             waits_for=tuple(names.get(each, str(each)) for each in progress.workers[:5]) if progress else (),
-            why=self._why(application),
+            retention=self._retention(application),
         )
 
     def _own(self, status: RaftStatus, proved: bool) -> Own:

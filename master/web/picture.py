@@ -56,7 +56,7 @@ class Own:
 
 
 @dataclass(slots=True)
-class Room:
+class TierUsage:
     """Bytes of one tier, here or there."""
 
     used: int = 0
@@ -114,7 +114,7 @@ class RackRow:
     lost: int = 0
     ill: int = 0
     rates: Rates = Rates()
-    tiers: dict[str, Room] = field(default_factory=dict)
+    tiers: dict[str, TierUsage] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +142,7 @@ class ShuffleRow:
     committed_ms: int
     sealing: tuple[int, int] | None
     waits_for: tuple[str, ...]
-    why: Retention
+    retention: Retention
 
     @property
     def number(self) -> str:
@@ -186,7 +186,7 @@ class FleetPicture:
     racks: tuple[RackRow, ...]
     rows: tuple[WorkerRow, ...]
     cut: Cut
-    tiers: dict[str, Room]
+    tiers: dict[str, TierUsage]
     rates: Rates
     alive: int
     draining: int
@@ -201,19 +201,19 @@ class FleetPicture:
     @property
     def missing(self) -> str:
         """Those that are not simply alive, in words."""
-        told = ((self.lost, "lost"), (self.draining, "draining"))
-        return ", ".join(f"{number} {word}" for number, word in told if number)
+        counts = ((self.lost, "lost"), (self.draining, "draining"))
+        return ", ".join(f"{number} {word}" for number, word in counts if number)
 
     @property
-    def disks(self) -> dict[str, Room]:
+    def disks(self) -> dict[str, TierUsage]:
         """Tiers that have an end."""
-        return {tier: room for tier, room in self.tiers.items() if room.total and tier != "DFS"}
+        return {tier: usage for tier, usage in self.tiers.items() if usage.total and tier != "DFS"}
 
     @property
-    def stored(self) -> Room:
+    def stored(self) -> TierUsage:
         """All of those together."""
-        rooms = self.disks.values()
-        return Room(sum(room.used for room in rooms), sum(room.free for room in rooms))
+        usages = self.disks.values()
+        return TierUsage(sum(usage.used for usage in usages), sum(usage.free for usage in usages))
 
     @property
     def overview(self) -> bool:

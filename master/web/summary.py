@@ -13,7 +13,16 @@ from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import in_time
 from holdfast.master.core.state.records import Worker
 from holdfast.master.leader.leader import WorkerReport
-from holdfast.master.web.picture import DiskRow, FleetPicture, Picture, Problem, RackRow, Room, ShuffleCounts, WorkerRow
+from holdfast.master.web.picture import (
+    DiskRow,
+    FleetPicture,
+    Picture,
+    Problem,
+    RackRow,
+    ShuffleCounts,
+    TierUsage,
+    WorkerRow,
+)
 from holdfast.master.web.view import Cut, View
 
 #: Workers between two rests.
@@ -35,7 +44,7 @@ def fleet_of(
 ) -> FleetPicture:
     """Sum up the workers, and make rows of those that are asked for. `drains`: what drains wait for."""
     racks: dict[str, RackRow] = {}
-    tiers: dict[str, Room] = {}
+    tiers: dict[str, TierUsage] = {}
     problems = _Problems()
     shown = []
     for number, worker in enumerate(workers):
@@ -65,7 +74,7 @@ def fleet_of(
         alive=sum(each.alive for each in ordered),
         draining=sum(each.draining for each in ordered),
         lost=sum(each.lost for each in ordered),
-        problems=tuple(problems.told()),
+        problems=tuple(problems.listed()),
     )
 
 
@@ -99,15 +108,15 @@ def problems_of(picture: Picture) -> list[Problem]:
 
 def _fewer(counts: ShuffleCounts) -> str:
     shuffles = counted(counts.under_replicated, "shuffle")
-    told = f"{shuffles} committed with fewer copies than asked for: one more lost worker may take data with it"
+    text = f"{shuffles} committed with fewer copies than asked for: one more lost worker may take data with it"
     if not counts.awaited:
-        return f"{told}. That stays so"
+        return f"{text}. That stays so"
     if counts.awaited == counts.under_replicated:
-        return f"{told}. Missing copies are sealed once their workers can"
-    return f"{told}. Missing copies of {counts.awaited} of them are sealed once their workers can; the others stay so"
+        return f"{text}. Missing copies are sealed once their workers can"
+    return f"{text}. Missing copies of {counts.awaited} of them are sealed once their workers can; the others stay so"
 
 
-def in_order(tiers: dict[str, Room]) -> dict[str, Room]:
+def in_order(tiers: dict[str, TierUsage]) -> dict[str, TierUsage]:
     """Tiers from the fastest down."""
     return dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0])))
 
@@ -140,7 +149,7 @@ def _report(worker: Worker, reports: Mapping[int, WorkerReport]) -> WorkerReport
 
 
 def _count(
-    worker: Worker, report: WorkerReport | None, rack: RackRow, tiers: dict[str, Room], problems: _Problems
+    worker: Worker, report: WorkerReport | None, rack: RackRow, tiers: dict[str, TierUsage], problems: _Problems
 ) -> None:
     """Add one worker to all sums."""
     state = worker.state
@@ -156,10 +165,10 @@ def _count(
     ill = False
     for disk in report.heartbeat.directories:
         used, free = disk.used_bytes, disk.free_bytes
-        for room in (_room(rack.tiers, disk.tier), _room(tiers, disk.tier)):
-            room.used += used
-            room.free += free
-            room.spots += 1
+        for usage in (_tier_usage(rack.tiers, disk.tier), _tier_usage(tiers, disk.tier)):
+            usage.used += used
+            usage.free += free
+            usage.spots += 1
         if disk.problem:
             ill = True
             problems.ill.append(f"{worker.name} cannot use {disk.path}: {disk.problem}")
@@ -167,19 +176,19 @@ def _count(
             problems.full.append(f"{worker.name} {disk.path}: {disk.full}")
     if report.heartbeat.HasField("dfs"):
         dfs = report.heartbeat.dfs
-        for room in (_room(rack.tiers, "DFS"), _room(tiers, "DFS")):
-            room.used += dfs.bytes
-            room.spots += 1
+        for usage in (_tier_usage(rack.tiers, "DFS"), _tier_usage(tiers, "DFS")):
+            usage.used += dfs.bytes
+            usage.spots += 1
         if dfs.problem:
             ill = True
             problems.ill.append(f"{worker.name} cannot use {dfs.url} since {in_time(dfs.problem_ms)}: {dfs.problem}")
     rack.ill += ill
 
 
-def _room(tiers: dict[str, Room], tier: str) -> Room:
+def _tier_usage(tiers: dict[str, TierUsage], tier: str) -> TierUsage:
     found = tiers.get(tier)
     if found is None:
-        found = tiers[tier] = Room()
+        found = tiers[tier] = TierUsage()
     return found
 
 
@@ -207,7 +216,7 @@ class _Problems:
         self.ill: list[str] = []
         self.full: list[str] = []
 
-    def told(self) -> Iterator[Problem]:
+    def listed(self) -> Iterator[Problem]:
         """One problem for all lost workers, one for each of the first directories."""
         if self.lost:
             more = f" and {len(self.lost) - _NAMED} more" if len(self.lost) > _NAMED else ""

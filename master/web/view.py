@@ -48,10 +48,10 @@ class View:
         """The address of this view with something changed."""
         wanted, usual = replace(self, **changed), View()
         fields = {name: getattr(wanted, name) for name in ("workers", "shuffles", "rack", "application", "events")}
-        told = {name: value for name, value in fields.items() if value != getattr(usual, name)}
+        text = {name: value for name, value in fields.items() if value != getattr(usual, name)}
         if not wanted.refresh:
-            told["refresh"] = "off"
-        query = f"?{urlencode(told)}" if told else "/"
+            text["refresh"] = "off"
+        query = f"?{urlencode(text)}" if text else "/"
         return f"{query}#{anchor}" if anchor else query
 
     def further(self) -> str:
@@ -79,11 +79,11 @@ class Cut:
 
 
 def _number(query: Mapping[str, str], name: str, usual: int) -> int:
-    told = query.get(name, "")
-    if not (told.isascii() and told.isdigit() and len(told) <= 7):
+    text = query.get(name, "")
+    if not (text.isascii() and text.isdigit() and len(text) <= 7):
         return usual
-    return min(max(int(told), 1), _NUMBER_MAX)
+    return min(max(int(text), 1), _NUMBER_MAX)
 
 
-def _hex(told: str) -> str:
-    return told if len(told) == 32 and all(each in "0123456789abcdef" for each in told) else ""
+def _hex(text: str) -> str:
+    return text if len(text) == 32 and all(each in "0123456789abcdef" for each in text) else ""

@@ -6,7 +6,7 @@ import asyncio
 import struct
 from collections import Counter
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AsyncExitStack, suppress
 from itertools import cycle
 from typing import Any
 
@@ -93,6 +93,20 @@ async def _begin(target: Target, address: str, *, hang_up: bool) -> str:
     finally:
         answered.cancel()
         writer.transport.abort()
+
+
+async def begin_commit(target: Target, stack: AsyncExitStack) -> asyncio.Task[str]:
+    """Send the head of a commit of 62 MiB, and keep the connection; the task ends with the status that is answered."""
+    host, _, port = target.cluster.masters[0].address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port), ssl=target.context)
+    stack.callback(lambda kept: kept.transport.abort(), writer)  # nobody else keeps it, and then it closes
+
+    async def answered() -> str:
+        return _status(await reader.readline())
+
+    writer.write(_HEAD.format(target.application.token, BODY_BYTES).encode())
+    await writer.drain()
+    return asyncio.ensure_future(answered())
 
 
 def _status(line: bytes) -> str:

@@ -16,30 +16,31 @@ from tests.attack.target import Target
 from tests.support.map_data import file_key, make_content, write_file
 
 _SHUFFLE = 16
-_PARTITIONS = 8
+PARTITIONS = 8
 #: Files of which each stream of `plans` reads a little.
 _FILES = 256
 
 
 async def repeated(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """STREAM_OPEN that names one file as often as a request can: 31 MB a stream, 4,096 streams a connection."""
-    client, files = await _files(target, 1)
+    client, files = await written(target, 1)
     return await _open(target, client, files * STREAM_FILES_MAX, until)
 
 
 async def plans(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """STREAM_OPEN of many files, each once, again and again: nothing is read, and nothing closed."""
-    client, files = await _files(target, _FILES)
+    client, files = await written(target, _FILES)
     return await _open(target, client, files, until)
 
 
-async def _files(target: Target, count: int) -> tuple[FrameClient, list[MapFileKey]]:
-    shuffle = key_in(await target.register(_SHUFFLE, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, maps=0))
+async def written(target: Target, count: int) -> tuple[FrameClient, list[MapFileKey]]:
+    """Write so many small MAP files on one worker; returns them, and the connection."""
+    shuffle = key_in(await target.register(_SHUFFLE, kind=pb.PARTITION_KIND_MAP, partitions=PARTITIONS, maps=0))
     client = await target.worker(target.cluster.workers[0])
     files = [file_key(shuffle, number) for number in range(count)]
     for file in files:
         try:
-            await write_file(client, make_content(file, partitions=_PARTITIONS, batch_bytes=10))
+            await write_file(client, make_content(file, partitions=PARTITIONS, batch_bytes=10))
         except HoldfastError as error:
             if error.status is not Status.SEALED:  # by an earlier attack
                 raise
@@ -55,7 +56,7 @@ async def _open(
     request = StreamOpen(
         shuffle=files[0].shuffle,
         begin=PartitionId(0),
-        end=PartitionId(_PARTITIONS),
+        end=PartitionId(PARTITIONS),
         credit_bytes=0,
         files=[(file.map, file.attempt, file.epoch) for file in files],
     ).encode()

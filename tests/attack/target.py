@@ -123,8 +123,8 @@ async def target_of(cluster: LocalCluster, name: str = "mallory") -> Target:
     user = shown_by(cluster, TokenKind.USER, name.encode())
     async with ControlClient(cluster.endpoints, user) as control:
         request = pb.RegisterApplicationRequest(instance=instance, name=name, user=name, holder=instance)
-        await control.call("Shuffles/RegisterApplication", request)
-    application = shown_by(cluster, TokenKind.APPLICATION, instance)
+        reply = await control.call("Shuffles/RegisterApplication", request)
+    application = user.with_token(reply.token)
     viewer = shown_by(cluster, TokenKind.VIEWER, b"onlooker")
     cluster_id = (cluster.directory / "cluster").read_text()
     return Target(cluster, cluster_id, instance, application, user, viewer)

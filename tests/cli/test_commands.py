@@ -113,6 +113,11 @@ def test_every_command_explains_itself(command: str):
         (["bench", "luck"], "luck"),
         (["drill", "nobody"], "nobody"),
         (["drill", "leader", "--count", "0"], "--count"),
+        (["top", "--interval", "nan", "--masters", "127.0.0.1:1"], "--interval"),
+        (["drill", "disk-slow", "--seconds", "inf"], "--seconds"),
+        (["shuffles", "--limit", "-1", "--masters", "127.0.0.1:1"], "--limit"),
+        (["handover", "--to", os.fsdecode(b"a\xff"), "--masters", "127.0.0.1:1"], "no text in UTF-8"),
+        (["status", "--masters", "127.0.0.1:٧"], "host:port"),
     ],
 )
 def test_misuse_is_reported_in_a_sentence(words: list[str], sentence: str):
@@ -124,6 +129,27 @@ def test_misuse_is_reported_in_a_sentence(words: list[str], sentence: str):
     assert "Traceback" not in done.stderr
     if words[0] not in ("master", "worker"):
         assert sentence in document(run(*words, "--json"), 2)["error"]
+
+
+def test_a_file_that_cannot_be_is_told_in_a_sentence(tmp_path: Path):
+    """A name that is too long and a folder that is not there: one line with both, and no traceback."""
+    for words in (["verify", "x" * 5_000], ["bench", "--dir", tmp_path / "none", "latency"]):
+        done = run(*words)
+        assert done.returncode in (1, 2)
+        assert str(words[-1] if words[0] == "verify" else words[2]) in done.stderr
+        assert len(done.stderr.splitlines()) == 1
+        assert "Traceback" not in done.stderr
+
+
+def test_a_terminal_that_does_not_know_a_letter_is_shown_its_number(cluster: LocalCluster):
+    """Names of applications are any text; a terminal that is no UTF-8 ended the command with a traceback."""
+    instance, _ = register(cluster, "漢字")
+    command = [*COMMAND, "applications", "--masters", cluster.endpoints]
+    environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
+    done = subprocess.run(command, check=False, capture_output=True, env=environ, timeout=SECONDS_MAX)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"\u6f22\u5b57" in done.stdout
+    assert instance.hex()[:8].encode() in done.stdout
 
 
 @pytest.mark.parametrize("role", ["master", "worker"])

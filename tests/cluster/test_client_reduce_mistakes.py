@@ -1,5 +1,6 @@
 """Mistakes of those who push from Python: each is told at the call, in a sentence that says what to do instead."""
 
+import math
 import pickle
 import subprocess
 import sys
@@ -123,6 +124,9 @@ def test_readers_refuse_wrong_arguments(session: Session) -> None:
         ({"partitions": [0], "maps": [0]}, "a range with step 1"),
         ({"partitions": [0], "maps": range(0, 2, 2)}, "a range with step 1"),
         ({"partitions": [0], "maps": range(1, 3)}, "the shuffle has 2 maps"),
+        ({"partitions": [0], "return_grace": math.inf}, "`return_grace` is 0 to"),
+        ({"partitions": [0], "return_grace": math.nan}, "`return_grace` is 0 to"),
+        ({"partitions": [0], "return_grace": 10**400}, "`return_grace` is 0 to"),
     ]
     for arguments, reported in wrong:
         with pytest.raises(ConfigError, match=reported):

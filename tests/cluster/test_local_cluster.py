@@ -6,6 +6,7 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -109,6 +110,15 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 def test_impossible_clusters_are_refused(masters: int, workers: int, sentence: str):
     """Numbers of servers that make no cluster, and what is no whole number, are a ConfigError."""
     with pytest.raises(ConfigError, match=sentence), local_cluster(masters, workers):
+        pass
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"settings": 7}, {"settings": {"worker": {"name": "\ud800"}}}, {"dir": "a\0b"}, {"dir": "\ud800"}]
+)
+def test_what_no_cluster_can_be_made_of_is_refused(wrong: dict[str, Any], tmp_path: Path):
+    """ConfigError, whatever is given; errors of coding and of types came instead."""
+    with pytest.raises(ConfigError), local_cluster(**{"masters": 1, "workers": 0, "dir": tmp_path, **wrong}):
         pass
 
 

@@ -247,6 +247,12 @@ def test_garbage_gets_typed_errors_and_harms_nobody(shared: LocalCluster):
                         post, leader, name, mutated(rng, b'{"key": {"shuffle": 1}}')
                     )
                     assert status == 200 or headers["Holdfast-Status"] != str(int(Status.INTERNAL))
+                for value in (rb'"\ud800"', b"Infinity", b"1e400", b'"\xed\xa0\x80"', b"[" * 20_000):
+                    for field in ("kind", *METHODS[name].request.DESCRIPTOR.fields_by_name):
+                        status, headers, _ = await asyncio.to_thread(
+                            post, leader, name, b'{"%s":%s}' % (field.encode(), value)
+                        )
+                        assert (status, headers["Holdfast-Status"]) == (400, str(int(Status.BAD_REQUEST)))
             assert [each for each in reported if each[0] is Status.INTERNAL] == []
             array = winners(1, maps=5)
             for _ in range(100):

@@ -1,5 +1,7 @@
 """Masters whose journal is damaged on the disk, as an operator meets them: real processes."""
 
+import resource
+import secrets
 import struct
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,6 +11,11 @@ import pytest
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.cluster.server import Server
+from holdfast.client.connection.direct import ask
+from holdfast.common.errors import HoldfastError
+from holdfast.common.log_events import LogEvent
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.master.raft import EXIT_DISK
 from tests.cli.test_commands import document
 from tests.cli.test_commands import run as command
 from tests.support.waiting import wait_until
@@ -112,6 +119,66 @@ def test_a36_a_master_names_the_damage_in_its_journal(cluster: LocalCluster) -> 
     master.start()
     wait_until(lambda: len(hashes(cluster)) == 1, "the master to catch up")
     assert ended_well(master)
+
+
+def filled(master: Server) -> set[int]:
+    """Register shuffles at a master until that fails; return those that were acknowledged."""
+    instance = secrets.token_bytes(16)
+    application = pb.RegisterApplicationRequest(instance=instance, name="full", user="tester", holder=instance)
+    ask(master.address, "Shuffles/RegisterApplication", application, pb.RegisterApplicationReply)
+    acknowledged: set[int] = set()
+    for number in range(10_000):
+        shuffle = pb.RegisterShuffleRequest(
+            key=pb.ShuffleKey(instance=instance, shuffle=number),
+            kind=pb.PARTITION_KIND_REDUCE,
+            partitions=500,
+            maps=2,
+            ack=1,
+            holder=instance,
+        )
+        try:
+            ask(master.address, "Shuffles/RegisterShuffle", shuffle, pb.RegisterShuffleReply)
+        except HoldfastError:
+            return acknowledged
+        acknowledged.add(number)
+    raise AssertionError("the disk did not fill")
+
+
+def listed(cluster: LocalCluster) -> set[int]:
+    """The shuffles that the masters know."""
+    found = document(command("shuffles", "--json", "--limit", 10_000, masters=cluster.endpoints))
+    return {each["shuffle"] for each in found["shuffles"]}
+
+
+def check_told(master: Server, begun: int) -> None:
+    """It ended with the stated status, and its log since `begun` says in one line what is full and what to do."""
+    assert master._status() == f"exit status {EXIT_DISK}"
+    log = master.log.read_text()[begun:]
+    (told,) = (line for line in log.splitlines() if LogEvent.RAFT_DISK_FAILED.dotted in line)
+    assert "journal cannot be written" in told
+    assert "free there" in told
+    assert LogEvent.RAFT_DISK_FAILED.sentence in told
+    assert "Traceback" not in log
+
+
+def test_a_master_whose_disk_takes_no_more_says_so_and_loses_nothing(tmp_path: Path) -> None:
+    """The journal of the only master cannot grow any more: it ends with status 74 and one line that says what is full,
+    and so does each start until there is room. Then it has every shuffle that it acknowledged. It ended with a
+    traceback that asked to report a mistake."""
+    with local_cluster(1, 1, dir=tmp_path / "cluster") as cluster:
+        master = cluster.masters[0]
+        (journal,) = (file for file in cluster.directory.rglob("data.mdb") if file.parent.name == "journal")
+        begun = len(master.log.read_text())
+        most = journal.stat().st_size + 200_000
+        resource.prlimit(master.pid, resource.RLIMIT_FSIZE, (most, most))
+        acknowledged = filled(master)
+        assert acknowledged
+        wait_until(lambda: not master.running, "the master to end")
+        check_told(master, begun)
+        master.start()
+        assert acknowledged <= listed(cluster)
+        with Session(cluster.endpoints, app="after") as session:
+            session.register_reduce_shuffle(500)
 
 
 def ended_well(master: Server) -> bool:

@@ -24,7 +24,7 @@ from tests.consistency.history import Line
 #: How long a fault is felt: leases of workers, connections that time out, windows that fill again.
 AFTERMATH_SECONDS = 20.0
 #: Violations that are kept word by word.
-TOLD_MAX = 40
+LEASES_NAMED_MAX = 40
 _NEVER = float("inf")
 _PASSING = frozenset({"RetryError", "NotLeaderError", "OutcomeUnknownError", "NoRoomError"})
 _DATA = frozenset({"DATA_LOST", "CORRUPT"})
@@ -100,7 +100,7 @@ class Verdict:
 
     def _wrong(self, what: str) -> None:
         self.counts["violations"] += 1
-        if len(self.violations) < TOLD_MAX:
+        if len(self.violations) < LEASES_NAMED_MAX:
             self.violations.append(what)
 
     # What was done.

@@ -7,7 +7,7 @@ fault port does the same without root in tests/cluster/test_disk_faults.py.
 import os
 import subprocess
 from collections.abc import Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +18,7 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.cluster.server import wait_until
 from holdfast.client.connection.direct import worker_status
 from holdfast.common.limits import MIB
+from tests.cluster.test_masters_journal import check_told, hashes, listed
 from tests.support.disk_faults import MAPS, PARTITIONS, Pushers, judge, wanted
 from tests.support.tiers import watched
 
@@ -184,3 +185,29 @@ def test_a_directory_deleted_on_a_disk_of_its_own(tmp_path: Path) -> None:
         assert wait_until(lambda: not reported(cluster)["healthy"], SECONDS_MAX)
         assert "deleted" in reported(cluster)["problem"]
         assert push_and_judge(cluster, mib=10, copies=1, moves=False) == set()
+
+
+def test_a_master_on_a_file_system_that_is_full(tmp_path: Path) -> None:
+    """A tmpfs below one of three masters is filled by somebody else: that master ends with status 74 and one line that
+    says what is full, the others go on, and each of its starts ends so until there is room. Then it catches up, and
+    every shuffle that was acknowledged is known."""
+    root = tmp_path / "cluster"
+    with tmpfs(root / "m1", 16), local_cluster(3, 1, dir=root) as cluster:
+        master = cluster.masters[0]
+        begun = len(master.log.read_text())
+        other = root / "m1" / "other"
+        with suppress(OSError), other.open("wb", buffering=0) as file:
+            while file.write(bytes(4096)):
+                pass
+        with Session(cluster.endpoints, app="full") as session:
+            kept = [session.register_reduce_shuffle(500).key.shuffle for _ in range(400)]
+            wait_until(lambda: not master.running, SECONDS_MAX)
+            check_told(master, begun)
+            begun = len(master.log.read_text())
+            master.start(wait=False)
+            wait_until(lambda: not master.running, SECONDS_MAX)
+            check_told(master, begun)
+            other.unlink()
+            master.start()
+            wait_until(lambda: len(hashes(cluster)) == 1, SECONDS_MAX)
+            assert set(kept) <= listed(cluster)

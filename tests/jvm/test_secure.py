@@ -40,6 +40,8 @@ def test_connections_to_workers_are_the_same_through_tls(jvm: Jvm, directory: Pa
 def test_the_newest_token_is_shown_and_none_is_reported(jvm: Jvm, directory: Path) -> None:
     """Java reads of a token what Python wrote into it; of two it shows the newer; no text and no error has one."""
     instance = bytes(range(16))
-    token = Keeper(b"a secret of sixteen", "cluster").mint(TokenKind.APPLICATION, instance, 1_800_000_000, 600)
-    reported = jvm.run("secure.CredentialsMain", ca_of(directory), token)
-    assert reported.splitlines() == [f"1800000000 1800000600 {instance.hex()}", "ok"]
+    for of_user in (b"", b"of whom."):
+        subject = instance + of_user
+        token = Keeper(b"a secret of sixteen", "cluster").mint(TokenKind.APPLICATION, subject, 1_800_000_000, 600)
+        reported = jvm.run("secure.CredentialsMain", ca_of(directory), token)
+        assert reported.splitlines() == [f"1800000000 1800000600 {instance.hex()}", "ok"]

@@ -66,6 +66,11 @@ class SimSnapshots:
         """See `Snapshots`."""
         return self._disk.snapshot[0] if self._disk.snapshot else None
 
+    @property
+    def length(self) -> int:
+        """See `Snapshots`."""
+        return len(self._disk.snapshot[1]) if self._disk.snapshot else 0
+
     def write(self, last: SnapshotId, chunks: Iterable[bytes]) -> int:
         """See `Snapshots`."""
         body = b"".join(chunks)

@@ -84,7 +84,7 @@ def test_every_moment_is_before_or_after_a_change(tmp_path: Path, opened: Opened
             term += 1
             fill(journal, journal.last_index + 1, rng.randrange(1, 4), term)
         elif kind == "head" and len(journal) > 4:
-            journal.drop_before(journal.first_index + rng.randrange(1, 4))
+            journal.drop_covered(journal.first_index + rng.randrange(1, 4), 0, 0)
             fill(journal, journal.last_index + 1, 1, term)
         elif kind == "restart" and step % 3 == 0:
             index = journal.last_index + rng.randrange(-1, 30)
@@ -150,7 +150,7 @@ def test_a_long_head_goes_in_bounded_steps() -> None:
     journal = Journal(store)
     fill(journal, 1, 3 * REMOVE_LIMIT, 1)
     journal.sync()
-    journal.drop_before(3 * REMOVE_LIMIT)
+    journal.drop_covered(3 * REMOVE_LIMIT, 0, 0)
     removed = 0
     while journal.soft_dirty:
         journal.onOneSecondTimer()

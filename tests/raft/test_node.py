@@ -21,6 +21,7 @@ from holdfast.master.raft import (
     RaftSettings,
     SettingsRefused,
     StorageDamaged,
+    StorageFailed,
     TlsContexts,
 )
 from holdfast.master.raft.journal import Journal
@@ -104,6 +105,26 @@ def test_a_single_node_serves_and_remembers(nodes: Nodes) -> None:
     again = leader_of([nodes.start(compact_entries=20)])
     assert again.local(lambda machine: machine.state_hash()) == kept
     assert again.propose(b"more").result(60).result == 51
+
+
+def test_a_disk_that_is_gone_ends_a_node_by_name(nodes: Nodes) -> None:
+    """A snapshot that cannot be written is told as what it is, not as a mistake."""
+    node = leader_of([nodes.start(compact_entries=8)])
+    snapshots = nodes.directory / "m1" / "snapshots"
+    snapshots.rename(snapshots.with_name("elsewhere"))
+    for number in range(50):
+        node.propose(b"command %d" % number)
+    wait_until(lambda: nodes.fatal, "the node to end")
+    assert isinstance(nodes.fatal[0], StorageFailed)
+    assert f"{snapshots} cannot be written" in str(nodes.fatal.pop(0))
+
+
+def test_a_span_of_weeks_is_waited_for(nodes: Nodes) -> None:
+    """A node with nothing to do for longer than the system waits at a time goes on; it ended with an overflow."""
+    node = nodes.start(election_min=1e7, election_max=2e7, leader_fallback=3e7)
+    for _ in range(2):
+        node.turn().result(60)
+    assert not nodes.fatal
 
 
 @pytest.mark.parametrize("secured", [False, True])

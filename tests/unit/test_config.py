@@ -55,6 +55,25 @@ def test_values_and_units():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
+        ("a = " + "[" * 5_000, "h.toml: not valid TOML: it is nested too deeply"),
+        (f"a = {'9' * 5_000}", "h.toml: not valid TOML: Exceeds the limit"),
+        (f"worker.name{'.a' * 5_000} = 1", "wants text in quotes, not what is too long to be shown"),
+        (f"worker.name = 0x{'f' * 5_000}", "wants text in quotes, not what is too long to be shown"),
+        (f"tiers.lrfu_attenuation = 0x{'f' * 500}", "wants a number that is not negative"),
+        (f"tiers.range = {1 << 63}", "below 2^63"),
+        ('raft.heartbeat = "999999999999999d"', "more than can be counted"),
+        ('worker.memory = "999999999999999TiB"', "more than can be counted"),
+        (f'worker.name = "{"x" * 256}"', "wants a name of at most 255 bytes that can be seen"),
+        (f'cluster.id = "{"漢" * 86}"', "wants a name of at most 255 bytes that can be seen"),
+        (r'worker.rack = "a\nb"', r'that can be seen, not "a\nb"'),
+        (r'worker.bind = "a\u0000b"', r'wants the name or address of a host, not "a\u0000b"'),
+        ('worker.address = "bücher"', "wants the name or address of a host"),
+        ('master.bind = "a..b"', "wants the name or address of a host"),
+        (r'cluster.secret_file = "a\u0000b"', "wants text in UTF-8 without a zero byte"),
+        (f'worker.masters = ["{"x" * 70}.b:80"]', 'wants "host:port"'),
+        ('worker.masters = ["bücher:80"]', 'wants "host:port"'),
+        ('worker.memory = "٣GiB"', "wants a size"),
+        ('worker.masters = ["a:٣"]', 'wants "host:port"'),
         ("[wroker]", 'h.toml line 1: the configuration has no section "wroker"; did you mean "worker"?'),
         ('[worker]\n\nmemroy = "1GiB"', 'h.toml line 3: [worker] has no key "memroy"; did you mean "memory"?'),
         ("worker.zzz = 1", 'h.toml line 1: [worker] has no key "zzz"; known are name, host'),
@@ -150,6 +169,8 @@ def test_environment_wins_over_the_file():
     [
         ("HOLDFAST_WORKER_MEMROY", "1GiB", '[worker] has no key "memroy"; did you mean "memory"?'),
         ("HOLDFAST_WORKER_DATA_PORT", "many", 'worker.data_port cannot be read from "many"'),
+        ("HOLDFAST_WORKER_DATA_PORT", "9" * 5_000, "worker.data_port cannot be read from"),
+        ("HOLDFAST_WORKER_DIRECTORIES", "[" * 5_000, "worker.directories cannot be read from"),
         ("HOLDFAST_LEASE_WORKER", "10 years", "lease.worker wants a duration"),
     ],
 )
@@ -173,7 +194,7 @@ def test_the_least_capacity(capacity):
 
 
 @given(
-    name=st.text(st.characters(codec="utf-8"), max_size=40),
+    name=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=40),
     memory=st.integers(0, 1 << 50),
     grace=st.integers(0, 10**9),
     ports=st.lists(st.integers(1, 65_535), max_size=3),
@@ -182,12 +203,12 @@ def test_any_value_survives_rendering(name, memory, grace, ports):
     """Every text, size, duration (whole milliseconds) and list reads back as it was."""
     worker = dataclasses.replace(
         Config().worker,
-        name=name,
         memory=memory,
         return_grace=Duration(grace * 10**6),
         masters=tuple(Address(f"h:{port}") for port in ports),
     )
-    whole = dataclasses.replace(Config(), worker=worker)
+    cluster = dataclasses.replace(Config().cluster, secret_file=name)
+    whole = dataclasses.replace(Config(), worker=worker, cluster=cluster)
     assert parse(config.render(whole)) == whole
 
 

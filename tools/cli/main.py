@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import errno
 import importlib
+import io
 import json
 import os
 import sys
@@ -102,11 +103,17 @@ def holdfast() -> None:
 def main(arguments: Sequence[str] | None = None) -> None:
     """Run the command line and end the process with its exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")  # names are any text, terminals know some
     sys.exit(run(words))
 
 
 def run(words: list[str]) -> int:
     """Run one command line and return its exit status."""
+    for word in words:
+        if any("\ud800" <= letter <= "\udfff" for letter in word):  # bytes that are no text came as these
+            return _fail(words, f"{word!r} is no text in UTF-8: write it so, or rename the file", USAGE)
     try:
         status = holdfast.main(words, prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
@@ -128,7 +135,9 @@ def run(words: list[str]) -> int:
             raise
         return _fail(words, missing(f"holdfast {words[0]}", error.name), USAGE)
     except OSError as error:
-        if error.errno not in _NOT_WRITTEN or error.filename is not None:
+        if error.filename is not None:
+            return _fail(words, f"{error.filename}: {error.strerror}", BAD_NEWS)
+        if error.errno not in _NOT_WRITTEN:
             raise
         return _not_written(error)
     return status if isinstance(status, int) else GOOD

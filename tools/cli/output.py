@@ -7,6 +7,7 @@ prints one of the two on standard output. Progress is drawn on standard error. S
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,17 @@ if TYPE_CHECKING:
 Document = Mapping[str, Any]
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+
+
+class FiniteRange(click.FloatRange):
+    """Numbers in a range; click takes NaN for one of any."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Read what was typed."""
+        number = float(super().convert(value, param, ctx))
+        if not math.isfinite(number):
+            self.fail(f"{value} is no number that one can count to.", param, ctx)
+        return number
 
 
 def _endpoints(_: click.Context, __: click.Parameter, value: str | None) -> str:

@@ -137,7 +137,7 @@ def _listeners(config: Config) -> Iterable[tuple[str, int, list[tuple[str, str, 
     """(role, HTTP port, [(setting, address to bind, port)]) of each server that the file describes."""
     master, worker = config.master, config.worker
     if master.peers:
-        wanted = [("master.http_port", master.bind, int(master.http_port))]
+        wanted = [("master.http_port", str(master.bind), int(master.http_port))]
         wanted.append(("master.grpc_port", master.bind, int(master.grpc_port)))
         own = next((peer for peer in master.peers if peer.name == master.name), None)
         if own is not None:
@@ -145,7 +145,7 @@ def _listeners(config: Config) -> Iterable[tuple[str, int, list[tuple[str, str, 
             wanted.append((f"master.peers {own.name} raft", host.strip("[]"), int(port)))
         yield "master", int(master.http_port), wanted
     if worker.directories:
-        wanted = [("worker.http_port", worker.bind, int(worker.http_port))]
+        wanted = [("worker.http_port", str(worker.bind), int(worker.http_port))]
         wanted.append(("worker.data_port", worker.bind, int(worker.data_port)))
         yield "worker", int(worker.http_port), wanted
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import Future
 from itertools import accumulate
 from operator import itemgetter
@@ -352,9 +352,10 @@ class ReduceStore:
 
     # reading
 
-    def chunks(self, shuffle: ShuffleKey, partition: int, epoch: int) -> SealedLocation:
-        """Where a sealed epoch lies. Raises RerouteError UNKNOWN_FILE, NOT_SEALED or FAILED_COPY, DataLostError,
-        CorruptError; all name it. Raises RetryError BUSY past the bound of SealedLocations."""
+    def chunks(self, shuffle: ShuffleKey, partition: int, epoch: int, owner: Hashable = ()) -> SealedLocation:
+        """Where a sealed epoch lies, for a reader of this owner. Raises RerouteError UNKNOWN_FILE, NOT_SEALED or
+        FAILED_COPY, DataLostError, CorruptError; all name it. Raises RetryError BUSY past the bound of
+        SealedLocations."""
         key = EpochKey(shuffle, PartitionId(partition), Epoch(epoch))
         for directory in self._directories:
             record = self._recorded(directory, key)
@@ -365,11 +366,11 @@ class ReduceStore:
                 self.on_read(file)
                 token = directory.away_files(shuffle).get(file)
                 if token is not None:
-                    return self.places.share(key, record, self._away_name(file, token), away=True)
+                    return self.places.share(key, record, self._away_name(file, token), owner=owner, away=True)
                 if file in directory.leaving:
                     continue  # it is in another directory by now
                 path = f"{directory.root_text}/{sealed_path(file)}"
-                return self.places.share(key, record, path, directory.fetches)
+                return self.places.share(key, record, path, directory.fetches, owner=owner)
             if record.status == Status.DATA_LOST:
                 raise DataLostError(f"{key} cannot be vouched for here")
             if record.status == Status.FAILED_COPY:

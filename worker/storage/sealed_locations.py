@@ -1,13 +1,15 @@
 """Sealed epochs that are being read: where each lies and its chunks, kept once however many streams read it.
 
 Rules: an entry goes with the last stream that holds its place, so nothing here is a cache that has to be emptied. The
-chunks of all places together are bounded, and those of one application. Loop thread only. Called by reduce_store.py.
+chunks of all places together are bounded, and those of one owner (shares.py). Loop thread only. Called by
+reduce_store.py.
 """
 
 from __future__ import annotations
 
 import weakref
 from collections import Counter
+from collections.abc import Hashable
 from dataclasses import dataclass
 
 from holdfast.common.errors import RetryError
@@ -48,7 +50,7 @@ class SealedLocations:
         self._known: dict[EpochKey, weakref.ref[SealedLocation]] = {}
         #: how many places lie in each file
         self._readers: Counter[DataKey] = Counter()
-        #: their weight, by application
+        #: their weight, by owner
         self._shares = Shares(ROWS_MAX)
 
     @property
@@ -57,9 +59,16 @@ class SealedLocations:
         return self._shares.total
 
     def share(
-        self, key: EpochKey, record: EpochRecord, path: str, fetches: WindowMean | None = None, *, away: bool = False
+        self,
+        key: EpochKey,
+        record: EpochRecord,
+        path: str,
+        fetches: WindowMean | None = None,
+        *,
+        owner: Hashable = (),
+        away: bool = False,
     ) -> SealedLocation:
-        """Return the place of an epoch, the one that is held already if there is one.
+        """Return the place of an epoch, the one that is held already if there is one; a new one is of this owner.
 
         Raises RetryError BUSY if too much is held.
         """
@@ -70,13 +79,13 @@ class SealedLocations:
             place.path, place.away, place.fetches = path, away, fetches
             return place
         place = SealedLocation(key, record, path, away, fetches)
-        if not self._shares.take(key.shuffle.instance, place.rows):
+        if not self._shares.take(owner, place.rows):
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
         self._known[key] = weakref.ref(place)
         file = record.place(key)
         self._readers[file] += 1
-        weakref.finalize(place, self._gone, key, file, place.rows).atexit = False
+        weakref.finalize(place, self._gone, key, file, owner, place.rows).atexit = False
         return place
 
     def moved(self, key: EpochKey, path: str, fetches: WindowMean | None, *, away: bool) -> None:
@@ -90,8 +99,8 @@ class SealedLocations:
         """Whether somebody reads an epoch of this file."""
         return file in self._readers
 
-    def _gone(self, key: EpochKey, file: DataKey, rows: int) -> None:
-        self._shares.give(key.shuffle.instance, rows)
+    def _gone(self, key: EpochKey, file: DataKey, owner: Hashable, rows: int) -> None:
+        self._shares.give(owner, rows)
         self._readers[file] -= 1
         if not self._readers[file]:
             del self._readers[file]

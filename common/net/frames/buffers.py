@@ -1,7 +1,8 @@
 """The bounded pool from which bodies of incoming frames take their memory.
 
 Rules: one pool per event loop, no locks. Every byte handed out counts against one budget, whatever connection asked;
-who finds it used up waits in line, first come first served, and its connection stops reading meanwhile. Large buffers
+who finds it used up, or has its share of it (common/shares.py), waits in line, and its connection stops reading
+meanwhile. Large buffers
 are mappings of their own, so that memory given back goes back to the system, except for a small stock that saves page
 faults.
 Called by connection.py; whoever gets a Body gives it back.
@@ -10,13 +11,13 @@ Called by connection.py; whoever gets a Body gives it back.
 from __future__ import annotations
 
 import mmap
-from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Self
 
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, KIB, MIB
+from holdfast.common.shares import Line, Shares
 
 #: Below this a buffer is a plain bytearray; the allocator handles those well.
 MAPPED_BYTES_MIN = 64 * KIB
@@ -39,10 +40,10 @@ def capacity_for(size: int) -> int:
 class Body:
     """The body of one frame, in memory of the pool. `release` gives it back; no view of it may be used afterwards."""
 
-    __slots__ = ("_memory", "_pool", "view")
+    __slots__ = ("_memory", "_owner", "_pool", "view")
 
-    def __init__(self, pool: BufferPool, memory: bytearray | mmap.mmap, size: int) -> None:
-        self._pool = pool
+    def __init__(self, pool: BufferPool, memory: bytearray | mmap.mmap, size: int, owner: Hashable) -> None:
+        self._pool, self._owner = pool, owner
         self._memory: bytearray | mmap.mmap | None = memory
         #: exactly the body's bytes
         self.view = memoryview(memory)[:size]
@@ -55,7 +56,7 @@ class Body:
         memory, self._memory = self._memory, None
         if memory is not None:
             self.view = memoryview(b"")
-            self._pool._give_back(memory)
+            self._pool._give_back(memory, self._owner)
 
     def __enter__(self) -> Self:
         return self
@@ -64,13 +65,13 @@ class Body:
         self.release()
 
 
-@dataclass(slots=True)
+@dataclass(frozen=True, slots=True, eq=False)
 class Waiter:
-    """A place in the line for memory. `cancelled` ones are passed over."""
+    """A place in the line for memory."""
 
     size: int
     grant: Callable[[Body], None]
-    cancelled: bool = False
+    owner: Hashable
 
 
 @dataclass(slots=True)
@@ -80,25 +81,32 @@ class BufferPool:
     budget_bytes: int
     #: free buffers that are kept
     stock_bytes_max: int = STOCK_BYTES_MAX
-    #: handed out now, as capacities
-    used_bytes: int = 0
     used_bytes_peak: int = 0
     #: times somebody had to wait
     waits: int = 0
     _stock: dict[int, list[mmap.mmap]] = field(default_factory=dict)
     _stock_bytes: int = 0
     _used: bool = False
-    _line: deque[Waiter] = field(default_factory=deque)
+    #: handed out now, as capacities
+    _shares: Shares = field(init=False)
+    _line: Line[Waiter] = field(init=False)
     _scratches: tuple[memoryview, memoryview] | None = None
 
     def __post_init__(self) -> None:
         if self.budget_bytes < FRAME_BODY_BYTES_MAX:
             raise ValueError(f"a pool of {self.budget_bytes} bytes cannot hold one body of {FRAME_BODY_BYTES_MAX}")
+        self._shares = Shares(self.budget_bytes)
+        self._line = Line(self._shares)
+
+    @property
+    def used_bytes(self) -> int:
+        """Handed out now, as capacities."""
+        return self._shares.total
 
     @property
     def waiting(self) -> int:
         """How many stand in line."""
-        return sum(not waiter.cancelled for waiter in self._line)
+        return len(self._line)
 
     @property
     def scratches(self) -> tuple[memoryview, memoryview]:
@@ -108,41 +116,42 @@ class BufferPool:
             self._scratches = memoryview(bytearray(SCRATCH_BYTES)), memoryview(bytearray(SCRATCH_BYTES))
         return self._scratches
 
-    def take(self, size: int) -> Body | None:
-        """Return a body of `size` bytes, or None while the budget is used up or others stand in line."""
+    def take(self, size: int, owner: Hashable = ()) -> Body | None:
+        """Return a body of `size` bytes, or None while the budget or the owner's share is used up or others stand in
+        line."""
         capacity = capacity_for(size)
-        if self._line or self.used_bytes + capacity > self.budget_bytes:
+        if self._line or not self._shares.fits(owner, capacity):
             return None
-        return self._hand_out(size, capacity)
+        return self._hand_out(size, capacity, owner)
 
-    def wait(self, size: int, grant: Callable[[Body], None]) -> Waiter:
-        """Stand in line; `grant` is called once, from somebody's release. Set `cancelled` to leave the line."""
-        waiter = Waiter(size, grant)
-        self._line.append(waiter)
+    def wait(self, size: int, grant: Callable[[Body], None], owner: Hashable = ()) -> Waiter:
+        """Stand in line; `grant` is called once, from here or from somebody's release."""
+        waiter = Waiter(size, grant, owner)
+        self._line.join(waiter, owner)
         self.waits += 1
+        self._serve_line()
         return waiter
 
     def leave(self, waiter: Waiter) -> None:
         """Leave the line; those behind are served if they fit."""
-        waiter.cancelled = True
+        self._line.leave(waiter)
         self._serve_line()
 
-    def _hand_out(self, size: int, capacity: int) -> Body:
-        self.used_bytes += capacity
+    def _hand_out(self, size: int, capacity: int, owner: Hashable) -> Body:
+        self._shares.add(owner, capacity)
         self.used_bytes_peak = max(self.used_bytes_peak, self.used_bytes)
         if capacity <= MAPPED_BYTES_MIN:
-            return Body(self, bytearray(size), size)
+            return Body(self, bytearray(size), size, owner)
         self._used = True
         kept = self._stock.get(capacity)
         if not kept:
-            return Body(self, mmap.mmap(-1, capacity), size)
+            return Body(self, mmap.mmap(-1, capacity), size, owner)
         self._stock_bytes -= capacity
-        return Body(self, kept.pop(), size)
+        return Body(self, kept.pop(), size, owner)
 
-    def _give_back(self, memory: bytearray | mmap.mmap) -> None:
+    def _give_back(self, memory: bytearray | mmap.mmap, owner: Hashable) -> None:
         capacity = len(memory)
-        self.used_bytes -= capacity
-        assert self.used_bytes >= 0, self.used_bytes
+        self._shares.give(owner, capacity)
         if isinstance(memory, mmap.mmap) and self._stock_bytes + capacity <= self.stock_bytes_max:
             self._stock.setdefault(capacity, []).append(memory)
             self._stock_bytes += capacity
@@ -156,11 +165,5 @@ class BufferPool:
         self._used = False
 
     def _serve_line(self) -> None:
-        while self._line:
-            waiter = self._line[0]
-            capacity = capacity_for(waiter.size)
-            if not waiter.cancelled and self.used_bytes + capacity > self.budget_bytes:
-                return
-            self._line.popleft()
-            if not waiter.cancelled:
-                waiter.grant(self._hand_out(waiter.size, capacity))
+        while self._line and (waiter := self._line.next(lambda one: capacity_for(one.size))) is not None:
+            waiter.grant(self._hand_out(waiter.size, capacity_for(waiter.size), waiter.owner))

@@ -404,15 +404,15 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._mistaken(error)
             return
         if self._reader.starved and not self._closing:
-            self._waiter = self._pool.wait(self._reader.starved, self._supplied)
             self._pause(STARVED)
+            self._waiter = self._pool.wait(self._reader.starved, self._supplied, self._reader.owner)
 
     def _supplied(self, body: Body) -> None:
         """The pool has memory for us. Called from somebody else's release, so the work is left to the loop."""
-        self._waiter = None
         self._loop.call_soon(self._go_on, body)
 
     def _go_on(self, body: Body) -> None:
+        self._waiter = None
         if self.closed:
             body.release()
             return

@@ -8,7 +8,7 @@ memory of the pool. While the pool has none, `starved` tells how much is wanted,
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from typing import NamedTuple
 
 from holdfast.common.errors import ProtocolError
@@ -50,6 +50,8 @@ class FrameReader:
         self._large: memoryview | None = None
         self._target = 0
         self._body: Body | None = None
+        #: whose share of the pool it takes of
+        self.owner: Hashable = ()
         #: set once HELLO was accepted; before, only that one small frame is allowed
         self.greeted = False
         #: frames whose header is here
@@ -165,7 +167,7 @@ class FrameReader:
 
     def _want(self, size: int) -> None:
         """Take memory of the pool for a long meta or a body, or wait for it."""
-        memory = self._pool.take(size)
+        memory = self._pool.take(size, self.owner)
         if memory is None:
             self.starved = size
         else:

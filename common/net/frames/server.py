@@ -66,6 +66,8 @@ class ServerConnection(FrameConnection):
         super().__init__(server.pool, None if server.tls is None else TlsPipe(server.tls))
         self._server = server
         self._greeting: asyncio.TimerHandle | None = None
+        #: user and application whose share it takes of; nobody's where there is no security, or a server is there
+        self.owner: tuple[bytes, ...] = ()
         #: counts connections, for who wants a small name of this one
         self.number = server.next_number()
 
@@ -73,6 +75,10 @@ class ServerConnection(FrameConnection):
     def greeted(self) -> bool:
         """HELLO was said and accepted."""
         return self._reader.greeted
+
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        """Whose share it takes of for an application, which stands alone where nobody says whose it is."""
+        return self.owner or (instance,)
 
     def reply(self, header: FrameHeader, meta: bytes = b"", *body: Buffer) -> None:
         """Answer a request with OK."""
@@ -122,6 +128,7 @@ class ServerConnection(FrameConnection):
         answer = self._server.handler.hello(self, Hello.decode(meta))
         self._server.strangers.pop(self, None)
         self._reader.greeted = True
+        self._reader.owner = self.owner
         self._reader.admit = partial(self._server.handler.admit, self)
         if self._greeting is not None:
             self._greeting.cancel()

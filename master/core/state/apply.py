@@ -264,14 +264,14 @@ def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
     if body.kind not in (KIND_MAP, KIND_REDUCE):
         return _refuse(Status.BAD_REQUEST, f"partitions are of kind {KIND_MAP} or {KIND_REDUCE}, not {body.kind}")
     below = state.below[body.key.instance]
-    own, heads = len(below.shuffles), below.runs
-    if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or heads >= bounds.HEADS_PER_APPLICATION_MAX:
+    own, runs = len(below.shuffles), below.runs
+    if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or runs >= bounds.RUNS_PER_APPLICATION_MAX:
         return _refuse(
             Status.NO_ROOM,
-            f"the application has {own} shuffles alive and {heads} gaps in the ids it had; unregister some, or go "
+            f"the application has {own} shuffles alive and {runs} gaps in the ids it had; unregister some, or go "
             "on in a new instance",
         )
-    if state.shuffle_count >= bounds.SHUFFLES_MAX or state.head_count >= bounds.HEADS_MAX:
+    if state.shuffle_count >= bounds.SHUFFLES_MAX or state.run_count >= bounds.RUNS_MAX:
         return _refuse(
             Status.NO_ROOM, f"{state.shuffle_count} shuffles are registered; unregister or forget some first"
         )

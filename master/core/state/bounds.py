@@ -15,8 +15,8 @@ SHUFFLES_MAX = 200_000
 SHUFFLES_PER_APPLICATION_MAX = 20_000
 #: Runs of shuffle ids with equal highest generation, remembered so that none is used twice: of all and of one
 #: application. Ids that ascend without gaps are one run, however many.
-HEADS_MAX = 500_000
-HEADS_PER_APPLICATION_MAX = 50_000
+RUNS_MAX = 500_000
+RUNS_PER_APPLICATION_MAX = 50_000
 #: Instances that are gone and must not come back; the oldest are forgotten first (instances are random).
 GONE_MAX = 20_000
 #: Assignments, moves, winners and manifests of all shuffles together: what a master holds in memory and in snapshots.

@@ -262,7 +262,8 @@ Body = (
 class Command:
     """A body and the call that asked for it. An empty client means that no answer is remembered.
 
-    `drawn_index` is the Raft index the client had seen when it drew its id; `digest` covers method and request.
+    `drawn_index` is the Raft index the client had seen when it drew its id; `digest` covers method and request; its
+    calls below `open_from` are over.
     """
 
     body: Body
@@ -270,6 +271,7 @@ class Command:
     number: int = 0
     drawn_index: int = 0
     digest: bytes = b""
+    open_from: int = 0
 
 
 @dataclass(frozen=True, slots=True)

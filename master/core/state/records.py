@@ -178,22 +178,3 @@ class Upload:
     def array_bytes(self) -> int:
         """What the parts that are here occupy."""
         return sum(map(len, self.parts))
-
-
-@dataclass(frozen=True, slots=True)
-class Remembered:
-    """One answered call of a client."""
-
-    number: int
-    digest: bytes
-    answer: Answer
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Client:
-    """The latest answered calls of one client id, by number. Calls up to `floor` are forgotten."""
-
-    last_index: int
-    last_ms: int
-    floor: int
-    calls: tuple[Remembered, ...]

@@ -18,7 +18,7 @@ from holdfast.master.core.state import bounds
 from holdfast.master.core.state.answers import AnswerTable
 from holdfast.master.core.state.highest_generations import HighestGenerations
 from holdfast.master.core.state.moves import MOVED, Moved, rows_of, unpack_moved
-from holdfast.master.core.state.records import KIND_REDUCE, Application, Client, Shuffle, Upload, Worker
+from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Upload, Worker
 
 
 @dataclass(slots=True)
@@ -27,21 +27,21 @@ class Below:
     of each, in every state of the masters there was: what a restore forgot is not among them."""
 
     shuffles: dict[tuple[ShuffleId, Generation], Shuffle] = field(default_factory=dict)
-    heads: dict[StateId, HighestGenerations] = field(default_factory=dict)
+    highest: dict[StateId, HighestGenerations] = field(default_factory=dict)
 
     @property
     def runs(self) -> int:
-        """What its heads cost."""
-        return sum(map(len, self.heads.values()))
+        """How many runs of ids its highest generations take."""
+        return sum(map(len, self.highest.values()))
 
     def head(self, shuffle: int) -> int | None:
         """Return the highest generation ever opened of a shuffle, None if it never had one."""
-        found = [head for heads in self.heads.values() if (head := heads.get(shuffle)) is not None]
+        found = [head for highest in self.highest.values() if (head := highest.get(shuffle)) is not None]
         return max(found, default=None)
 
     def copy(self) -> Below:
         """Return a copy that later changes do not reach."""
-        return Below(self.shuffles.copy(), {state: heads.copy() for state, heads in self.heads.items()})
+        return Below(self.shuffles.copy(), {state: highest.copy() for state, highest in self.highest.items()})
 
 
 @dataclass(slots=True)
@@ -63,7 +63,7 @@ class StateTables:
     #: Instances that were dropped, oldest first, with the time.
     gone: dict[bytes, int] = field(default_factory=dict)
     uploads: dict[bytes, Upload] = field(default_factory=dict)
-    clients: OrderedDict[bytes, Client] = field(default_factory=OrderedDict)
+    clients: OrderedDict[bytes, bytes] = field(default_factory=OrderedDict)
     forgotten_index: int = 0
 
 
@@ -95,7 +95,7 @@ class State:
         self.worker_by_directory = {
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
-        self.head_count = sum(below.runs for below in self.below.values())
+        self.run_count = sum(below.runs for below in self.below.values())
         #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; who has so much
         #: that others would lack room is refused in control/quotas.py.
         self.applications_of = Shares(bounds.APPLICATIONS_MAX)
@@ -166,10 +166,10 @@ class State:
         else:
             self.unsealed.pop(shuffle.key, None)
         below.shuffles[shuffle.key.number] = shuffle
-        heads = below.heads.setdefault(shuffle.key.state, HighestGenerations())
-        self.head_count -= len(heads)
-        heads.raise_to(shuffle.key.shuffle, shuffle.key.generation)
-        self.head_count += len(heads)
+        highest = below.highest.setdefault(shuffle.key.state, HighestGenerations())
+        self.run_count -= len(highest)
+        highest.raise_to(shuffle.key.shuffle, shuffle.key.generation)
+        self.run_count += len(highest)
 
     def drop_shuffle(self, key: ShuffleKey) -> None:
         """Remove a generation; that it existed is remembered."""
@@ -182,7 +182,7 @@ class State:
         below = self.below.pop(instance)
         self._own_more(instance, -len(below.shuffles), -_bytes_of(below), -1)
         del self.applications[instance]
-        self.head_count -= below.runs
+        self.run_count -= below.runs
         for shuffle in below.shuffles.values():
             self._forget(shuffle)
         self.gone[instance] = self.time_ms
@@ -269,8 +269,8 @@ class State:
         below = self.below.get(key.instance)
         if below is None:
             return key.instance in self.gone
-        heads = below.heads.get(key.state)
-        head = heads.get(key.shuffle) if heads is not None else None
+        highest = below.highest.get(key.state)
+        head = highest.get(key.shuffle) if highest is not None else None
         return head is not None and key.generation <= head and self.shuffle(key) is None
 
     def every_shuffle(self) -> Iterator[Shuffle]:
@@ -308,7 +308,7 @@ class State:
                 yield f"the index {name} is not what the tables say"
         for name in (
             *("applications_of", "shuffles_of", "bytes_of"),
-            *("upload_bytes", "head_count", "under_replicated"),
+            *("upload_bytes", "run_count", "under_replicated"),
         ):
             if getattr(again, name) != getattr(self, name):
                 yield f"{name} is {getattr(self, name)}, the tables say {getattr(again, name)}"
@@ -328,8 +328,8 @@ class State:
         if self.below.keys() != self.applications.keys():
             yield "there are shuffles without an application, or the other way round"
         for instance, below in self.below.items():
-            for heads in below.heads.values():
-                yield from heads.check()
+            for highest in below.highest.values():
+                yield from highest.check()
             numbers = {number for number, _ in below.shuffles}
             living = {key for number in numbers for key in self.generations(instance, number)}
             for called, shuffle in below.shuffles.items():

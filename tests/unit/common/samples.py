@@ -102,6 +102,17 @@ REDUCE_MESSAGES: dict[str, Any] = {
     ),
 }
 MESSAGES.update(REDUCE_MESSAGES)
+#: A push as a replica gets it: it says of which user the application is.
+REPLICATE = reduce_messages.Push(
+    shuffle=SHUFFLE,
+    incarnation=Incarnation(9),
+    ack=messages.Ack.WRITTEN,
+    map=FILE.map,
+    attempt=FILE.attempt,
+    body_crc=0x89ABCDEF,
+    of_user=bytes.fromhex("1e53b3964f6292f7"),
+    entries=[reduce_messages.PushEntry(PARTITION, Epoch(1), 0, 33)],
+)
 
 ASSIGNMENT = layouts.MapAssignment((WorkerId(4), WorkerId(1), WorkerId(9)), copies=2)
 WINNERS = layouts.MapWinners(
@@ -186,6 +197,7 @@ def golden() -> dict[str, bytes]:
     """Name and bytes of every golden file made here. Of deflated arrays the head, and the rows as they are
     before: versions of zlib may differ."""
     files = {f"message_{name}": message.encode() for name, message in MESSAGES.items()}
+    files["message_replicate"] = REPLICATE.encode()
     files["batches"] = batches()
     body = batches()
     push = messages.MapPush(handle=12, region=0, flags=0, runs=[(PARTITION, len(body))])

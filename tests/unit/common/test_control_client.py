@@ -429,8 +429,18 @@ def test_child_of_a_fork_draws_its_own_id():
     run(story)
 
 
-@pytest.mark.parametrize("endpoints", ["", " , ", "host", "host:port", ":7070", "host:70700"])
+#: No name server has these names, and no header carries them.
+UNHEARD_OF = ["bücher:7070", "a..b:1", "a:٣", "a:1\ud800", "a\0:1", "::1:7070", "x" * 254 + ":1", [7]]
+
+
+@pytest.mark.parametrize("endpoints", ["", " , ", "host", "host:port", ":7070", "host:70700", *UNHEARD_OF])
 def test_malformed_endpoints_are_refused(endpoints):
     """What is no list of host:port is ConfigError that says what to write."""
     with pytest.raises(ConfigError, match="host:port"):
         ControlClient(endpoints)
+
+
+def test_addresses_are_taken_as_they_are_written():
+    """Names, IPv4, and IPv6 in brackets, each once."""
+    written = ("a-b.c:1", "10.0.0.1:65535", "[::1]:7070", "xn--bcher-kva.example.:80")
+    assert ControlClient(f" {','.join(written)},a-b.c:1").endpoints == written

@@ -121,6 +121,19 @@ def test_garbage_messages_give_typed_errors(name):
             continue
 
 
+def test_a_replica_is_told_whose_a_push_is():
+    """Where a client says an index, a worker says of which user the application is; who reads a PUSH knows it, and
+    takes no word for it. Without a user a worker says nothing, and an application stands alone."""
+    data, instance = samples.REPLICATE.encode(), samples.SHUFFLE.instance
+    assert reduce_messages.Push.decode(data, None) == samples.REPLICATE
+    assert samples.REPLICATE.owner == (samples.REPLICATE.of_user, instance)
+    push = reduce_messages.Push.decode(data, b"somebody")
+    assert (push.of_user, push.raft_index) == (b"somebody", int.from_bytes(samples.REPLICATE.of_user, "little"))
+    nobodys = replace(samples.REPLICATE, of_user=b"")
+    assert reduce_messages.Push.decode(nobodys.encode(), None) == nobodys
+    assert nobodys.owner == (instance,)
+
+
 def test_an_array_is_refused_before_it_is_allocated():
     """A count beyond the bound or beyond the bytes is refused whatever it claims."""
     good = samples.MESSAGES["map_push"].encode()

@@ -14,6 +14,7 @@ from holdfast.common.security.tokens import (
     bearer_of,
     must_be,
     must_be_at,
+    share_owner,
     subject_only_at,
     times_of,
 )
@@ -23,11 +24,14 @@ KEEPER = Keeper(SECRET, "prod")
 NOW = 1_800_000_000
 
 
-@given(kind=st.sampled_from(list(TokenKind)), subject=st.binary(max_size=255), life=st.integers(1, 10**9))
+@given(kind=st.sampled_from(list(TokenKind)), subject=st.binary(min_size=16, max_size=255), life=st.integers(1, 10**9))
 def test_a_token_says_who_its_bearer_is_until_it_ends(kind: TokenKind, subject: bytes, life: int) -> None:
     """What was put in comes out, to the last second and no longer; anybody may read it."""
     token = KEEPER.mint(kind, subject, NOW, life)
     identity = KEEPER.verify(token, NOW + life - 0.001)
+    if kind is TokenKind.APPLICATION:
+        subject, of_user = subject[:16], subject[16:]
+        assert identity.of_user == of_user
     assert (identity.kind, identity.subject, identity.expires_s) == (kind, subject, NOW + life)
     with pytest.raises(TokenExpiredError):
         KEEPER.verify(token, NOW + life)
@@ -45,8 +49,28 @@ def test_the_bytes_of_a_token_stay() -> None:
             bytes(range(16)),
             "hft1.AQDxU2UAAAAAEP9TZQAAAAAAAQIDBAUGBwgJCgsMDQ4P33bY3ZlNPD7DGlN3vQWGJo7JJatbqAFs49QAu0AP3-M",
         ),
+        (
+            TokenKind.APPLICATION,
+            bytes(range(16)) + share_owner(b"etl"),
+            "hft1.AQDxU2UAAAAAEP9TZQAAAAAAAQIDBAUGBwgJCgsMDQ4PYx_Y4f-sk-SzTlj2KSfsUQJmFqu51NUZCrsPvieFCO-EiclV3fU5zg",
+        ),
     ):
         assert keeper.mint(kind, subject, 1_700_000_000, 3_600) == token
+
+
+def test_a_user_and_each_application_of_that_user_have_one_share() -> None:
+    """Whose share it is stands in the token, also when the application has ended; all that do not say so have one."""
+    instance = bytes(range(16))
+
+    def owner(kind: TokenKind, subject: bytes) -> bytes:
+        return KEEPER.verify(KEEPER.mint(kind, subject, NOW, 60), NOW).share_owner
+
+    etl = owner(TokenKind.USER, b"etl")
+    assert etl == share_owner(b"etl") == owner(TokenKind.APPLICATION, instance + share_owner(b"etl"))
+    assert len({etl, owner(TokenKind.USER, b"elt"), owner(TokenKind.APPLICATION, instance)}) == 3
+    assert owner(TokenKind.APPLICATION, instance) == owner(TokenKind.APPLICATION, instance[::-1])
+    token = KEEPER.mint(TokenKind.APPLICATION, instance + share_owner(b"etl"), NOW, 60)
+    assert bearer_of(token) == (TokenKind.APPLICATION, instance)
 
 
 def test_another_secret_is_taken_and_makes_nothing() -> None:
@@ -112,6 +136,13 @@ def test_kinds_are_asked_for_by_name() -> None:
     must_be(None, TokenKind.ADMIN)
     with pytest.raises(ForbiddenError, match="admin or server, not viewer"):
         must_be(viewer, TokenKind.ADMIN, TokenKind.SERVER)
+
+
+@pytest.mark.parametrize("token", ["é", "a\r\nHost: b", "a b", "\ud800", "a\0"])
+def test_what_no_header_can_carry_is_no_token(token: str) -> None:
+    """It is refused where it is given; a call ended with an error of coding, or with headers that nobody meant."""
+    with pytest.raises(ConfigError, match="is none"):
+        Credentials("CA", token)
 
 
 def test_credentials_keep_the_newest_token_and_tell_none() -> None:

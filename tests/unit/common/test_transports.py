@@ -32,7 +32,7 @@ class Door:
 
     def __init__(self) -> None:
         self.shown: list[str] = []
-        self.budgets = Budgets(lambda _: None)
+        self.budgets = Budgets()
 
     async def http(self, request: web.BaseRequest, _: object = None) -> web.Response:
         """Answer over HTTP."""

@@ -136,7 +136,9 @@ class Log:
         assert self.state.check() == []
         return answer
 
-    def call(self, client: bytes, number: int, body: cmd.Body, drawn: int = 0, digest: bytes = b"") -> Answer:
+    def call(
+        self, client: bytes, number: int, body: cmd.Body, drawn: int = 0, digest: bytes = b"", **more: int
+    ) -> Answer:
         """Apply a numbered call; its digest is its body's unless given."""
         reported = digest or repr(body).encode()
-        return self.do(body, client=client, number=number, drawn_index=drawn, digest=reported)
+        return self.do(body, client=client, number=number, drawn_index=drawn, digest=reported, **more)

@@ -52,6 +52,19 @@ def test_forgotten_number_is_too_old(log: Log, monkeypatch):
     assert log.state.applications[I1].leases == leases
 
 
+def test_calls_that_are_over_are_forgotten(log: Log):
+    """A client that says below which number its calls are over is remembered by the others alone, whatever it says of
+    those that have not come yet; a number that is over is too old, and a retry of one that is not gets its answer."""
+    for number in range(1, 6):
+        log.call(C1, number, cmd.Attach(I1, "", 1000 + number, H2), open_from=max(1, number - 1))
+    assert log.state.answers.size == 2
+    assert log.call(C1, 5, cmd.Attach(I1, "", 1005, H2)).ok
+    assert log.call(C1, 3, cmd.Attach(I1, "", 1003, H2)).status == Status.CALL_TOO_OLD
+    assert log.call(C1, 7, cmd.Attach(I1, "", 1000, H2), open_from=1 << 60).ok
+    assert log.state.answers.size == 1
+    assert log.call(C1, 8, cmd.Attach(I1, "", 1000, H2)).ok
+
+
 def test_forgotten_client_cannot_come_back(log: Log):
     """An id drawn before a forgotten client's last call is CALL_TOO_OLD; a client drawn later is welcome."""
     log.call(C1, 1, cmd.Attach(I1, "", 1000, H2))

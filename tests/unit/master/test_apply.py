@@ -276,7 +276,7 @@ def test_forget_drops_at_once():
         (cmd.Forget(I2, False, 0), (S.OK, 1)),
     )
     assert not log.state.applications
-    assert log.state.head_count == 0
+    assert log.state.run_count == 0
 
 
 def test_forgetting_what_was_never_heard_of_is_remembered():
@@ -321,7 +321,7 @@ def test_shuffles_of_one_application_are_bounded(monkeypatch):
     """Living shuffles and gaps in their ids have a bound each, so that dropping the application stays quick; ids that
     ascend without gaps never reach it."""
     monkeypatch.setattr(bounds, "SHUFFLES_PER_APPLICATION_MAX", 1)
-    monkeypatch.setattr(bounds, "HEADS_PER_APPLICATION_MAX", 2)
+    monkeypatch.setattr(bounds, "RUNS_PER_APPLICATION_MAX", 2)
     play(
         (application(), S.OK),
         (shuffle(key(1)), S.OK),

@@ -9,7 +9,6 @@ from holdfast.common.statuses import Status
 from holdfast.master.core.commit import FinalWord, SealRound, Seen, is_committed
 from holdfast.master.core.patience import BUSY_GRACES, PAUSE_MAX_S, PAUSE_MIN_S
 from holdfast.master.core.seals import PlacedEpoch, Seals
-from holdfast.master.core.slots import Slots
 from holdfast.master.core.state.records import Shuffle, Worker
 from tests.unit.master.build import Log, application, commit_reduce, key, reduce, worker
 
@@ -164,16 +163,3 @@ def test_a_commit_is_final() -> None:
     assert is_committed(done, Seen(2, 4, b"winners"))
     with pytest.raises(ConflictError, match="a commit is final"):
         is_committed(done, SEEN)
-
-
-def test_places_are_claimed_within_both_bounds() -> None:
-    """Who is refused hears BUSY and of what there is too much: in all, or of its own."""
-    slots = Slots(3, 2)
-    slots.claim("a", "calls wait", 2)
-    with pytest.raises(RetryError, match="2 calls wait for this application") as refused:
-        slots.claim("a", "calls wait")
-    assert refused.value.status is Status.BUSY
-    slots.claim("b", "calls wait")
-    with pytest.raises(RetryError, match="3 calls wait; try again"):
-        slots.claim("c", "calls wait")
-    assert slots.count == 3

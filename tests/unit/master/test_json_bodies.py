@@ -32,6 +32,36 @@ def test_many_small_values_are_refused_before_they_are_read(body: bytes) -> None
     assert refused.value.status is Status.TOO_LARGE
 
 
+@pytest.mark.parametrize(
+    ("body", "sentence"),
+    [
+        (rb'{"application":"\ud800"}', "surrogate"),
+        (rb'{"\uDFFF":1}', "surrogate"),
+        (b'{"application":"\xed\xa0\x80"}', "utf-8"),
+        (b'{"kind":Infinity}', "Infinity is no number"),
+        (b'{"kind":NaN}', "NaN is no number"),
+        (b'{"kind":-1e400}', "too large"),
+        (b'{"kind":' + b"9" * 5_000 + b"}", "digits"),
+        (b'{"kind":' + b"[" * 50_000, "nested too deeply"),
+        (b'{"kind":' + b'{"a":' * 50_000, "nested too deeply"),
+    ],
+)
+def test_what_is_no_text_or_number_is_refused(body: bytes, sentence: str) -> None:
+    """BAD_REQUEST with what is wrong; halves of characters and infinities ended in a traceback and status 500."""
+    with pytest.raises(ProtocolError, match=sentence) as refused:
+        asyncio.run(JsonBodies().read(METHODS["Shuffles/RegisterShuffle"], body, "user"))
+    assert refused.value.status is Status.BAD_REQUEST
+    str(refused.value).encode()
+
+
+def test_whole_pairs_are_text() -> None:
+    """Both halves, escaped, are one character, as is what only looks like a half."""
+    body = rb'{"name":"\ud83d\ude00 \\ud800"}'
+    request = asyncio.run(JsonBodies().read(METHODS["Shuffles/RegisterApplication"], body, "user"))
+    assert isinstance(request, pb.RegisterApplicationRequest)
+    assert request.name == "😀 \\ud800"
+
+
 def test_what_clients_send_is_read() -> None:
     """The longest Revive, and winners of many MiB, which are one text."""
 

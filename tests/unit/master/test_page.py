@@ -21,7 +21,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.rates import Rates, rates_between
-from holdfast.master.core.retention import in_time, why_kept
+from holdfast.master.core.retention import in_time, retention_of
 from holdfast.master.core.state.records import Application, Lease, Worker
 from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.web import page
@@ -115,7 +115,7 @@ def own(**changed: Any) -> Own:
 
 
 def shuffle(**changed: Any) -> ShuffleRow:
-    reason = why_kept(application(), lambda _: 5_000, 60_000)
+    reason = retention_of(application(), lambda _: 5_000, 60_000)
     fields: dict[str, Any] = {
         "application": "app",
         "user": "ana",
@@ -138,7 +138,7 @@ def shuffle(**changed: Any) -> ShuffleRow:
         "committed_ms": 9_500_000,
         "sealing": None,
         "waits_for": (),
-        "why": reason,
+        "retention": reason,
     }
     return ShuffleRow(**{**fields, **changed})
 
@@ -345,13 +345,13 @@ def test_pages_cover_everything_once(total: int, asked: int) -> None:
 def test_why_something_is_still_here() -> None:
     """The lease that ends last decides; an application that is silent says when its data goes."""
     silence = {H1: 5_000, H2: 500_000}
-    reason = why_kept(application(2), lambda lease: silence[lease.holder], 60_000)
+    reason = retention_of(application(2), lambda lease: silence[lease.holder], 60_000)
     assert reason.sentence == "2 leases, the last ends in 9 min 55 s unless renewed"
     assert [each[:15] for each in reason.leases] == ["holder 68312e2e", "holder 68322e2e"]
-    over = why_kept(application(), lambda _: 620_000, 60_000)
+    over = retention_of(application(), lambda _: 620_000, 60_000)
     assert over.sentence == "1 lease, expired 20 s ago; deleted after the grace"
     assert over.deletes == "Deleted in 40 s unless its application renews a lease before"
-    assert len(why_kept(application(9), lambda _: 0, 0).leases) == 6
+    assert len(retention_of(application(9), lambda _: 0, 0).leases) == 6
 
 
 @pytest.mark.parametrize(

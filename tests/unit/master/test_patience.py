@@ -1,9 +1,6 @@
 """How long a commit waits for one worker, and how many may wait at once."""
 
-import pytest
-
 from holdfast.master.core.patience import BUSY_GRACES, Patience
-from holdfast.master.core.slots import Slots
 
 S = 10**9
 BEGIN = 1_000 * S
@@ -59,19 +56,3 @@ def test_a36_busy_and_failing_by_turns_has_an_end():
     assert now == BEGIN + BUSY_GRACES * 30 * S
     turns.answered()
     assert not turns.spent(now + 1_000 * S)
-
-
-def test_one_takes_no_more_than_its_share():
-    """Places are bounded in all and for each; what is given back can be taken again."""
-    slots = Slots(3, 2)
-    slots.take("a")
-    slots.take("a")
-    assert slots.full_for("a")
-    assert not slots.full_for("b")
-    slots.take("b")
-    assert slots.full()
-    slots.give_back("a")
-    assert not slots.full()
-    assert not slots.full_for("a")
-    with pytest.raises(AssertionError):
-        slots.give_back("nobody")

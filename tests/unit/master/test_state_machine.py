@@ -83,6 +83,7 @@ commands = st.one_of(
         number=st.integers(1, 6),
         drawn_index=st.integers(0, 30),
         digest=st.sampled_from([b"p", b"q"]),
+        open_from=st.integers(0, 8),
     ),
 )
 entries = st.builds(
@@ -173,7 +174,11 @@ def test_cut_and_grown_snapshots_are_refused():
     """A snapshot that ends early anywhere, or goes on, is SnapshotError and leaves the state as it was."""
     image = image_of_something()
     machine = StateMachine()
-    for wrong in [*(image[:end] for end in range(0, len(image), 7)), image + b"x", b"HFSTATE\x03" + image[8:]]:
+    for wrong in [
+        *(image[:end] for end in range(0, len(image), 7)),
+        image + b"x",
+        b"HFSTATE" + bytes([VERSION + 1]) + image[8:],
+    ]:
         with pytest.raises(SnapshotError):
             machine.restore([wrong])
     assert machine.state_hash() == StateMachine().state_hash()

@@ -5,6 +5,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.sizes import UsageTotals
+from holdfast.master.core import usage as module
 from holdfast.master.core.usage import Owned, QuotaLimits, Row, Usage, exceeded
 from tests.unit.master.build import I1, I2
 
@@ -123,3 +124,18 @@ def test_sums_are_kept_whatever_workers_say(words: list[tuple[int, list[tuple[by
     for instance in (I1, I2):
         held = [each.held for rows in last.values() for each in rows if each.instance == instance]
         assert found.of(instance) == UsageTotals(sum(one for one, _ in held), sum(two for _, two in held))
+
+
+def test_what_ended_applications_hold_counts_for_their_user(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Until the workers have deleted it; whose they are is remembered of those that called last."""
+    monkeypatch.setattr(module, "OWNED_MAX", 2)
+    found = usage((1, row(I1, 2 * GIB)), (1, row(I2, GIB)))
+    for user, each in (("bob", Owned(b"o" * 16, "other")), ("ann", A), ("ann", A), ("bob", B)):
+        found.called(user, each)
+    assert (found.ended("ann", {I1, I2}), found.ended("ann", {I2}), found.ended("ann", ())) == ([], [A], [A])
+    assert found.ended("bob", {I1}) == [B]
+    assert 'user "ann" holds 2.0 GiB' in exceeded(
+        found, B, NONE, "ann", [B, *found.ended("ann", {I2})][1:], QuotaLimits(GIB)
+    )
+    found.heard(1, ())
+    assert found.ended("ann", ()) == []

@@ -40,11 +40,11 @@ def test_one_application_leaves_room_for_others(monkeypatch) -> None:
     """An application that takes its share of the long polls is told BUSY, others wait as ever."""
 
     async def run() -> None:
-        monkeypatch.setattr(waiters_module, "WAITERS_EACH_MAX", 2)
+        monkeypatch.setattr(waiters_module, "WAITERS_MAX", 10)
         waiters = Waiters()
         other = replace(KEY, instance=Instance(b"j" * 16))
-        tasks = [asyncio.create_task(waiters.wait(each, 60.0)) for each in (KEY, KEY, other)]
-        await wait_until_async(lambda: waiters.count == 3, "all of them to wait")
+        tasks = [asyncio.create_task(waiters.wait(each, 60.0)) for each in (*[KEY] * 8, other)]
+        await wait_until_async(lambda: waiters.count == 9, "all of them to wait")
         with pytest.raises(RetryError):
             await waiters.wait(KEY, 60.0)
         waiters.wake((b"",))

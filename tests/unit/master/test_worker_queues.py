@@ -3,7 +3,7 @@
 import asyncio
 
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
-from holdfast.master.leader import worker_queues as lanes_module
+from holdfast.master.leader import worker_queues as queues_module
 from holdfast.master.leader.waiters import Waiters
 from holdfast.master.leader.worker_queues import WorkerQueues
 
@@ -15,37 +15,37 @@ def test_a36_a_worker_that_hangs_delays_no_other(monkeypatch):
     leadership all of them go."""
 
     async def story() -> None:
-        monkeypatch.setattr(lanes_module, "LANE_MAX", 2)
+        monkeypatch.setattr(queues_module, "QUEUE_MAX", 2)
         failed: list[BaseException] = []
-        lanes, done, hang = WorkerQueues(failed.append), [], asyncio.Event()
+        queues, done, hang = WorkerQueues(failed.append), [], asyncio.Event()
 
         async def job(name: str) -> None:
             if name == "hangs":
                 await hang.wait()
             done.append(name)
 
-        assert lanes.add(1, lambda: job("hangs"))
+        assert queues.add(1, lambda: job("hangs"))
         other = asyncio.Event()
 
         async def last() -> None:
             other.set()
 
-        assert lanes.add(2, lambda: job("two"))
-        assert lanes.add(2, last)
+        assert queues.add(2, lambda: job("two"))
+        assert queues.add(2, last)
         await asyncio.wait_for(other.wait(), 30)
         assert done == ["two"]
-        assert lanes.add(1, lambda: job("behind it"))
-        assert lanes.add(1, lambda: job("behind it"))
-        assert not lanes.add(1, lambda: job("too many"))
-        lanes.clear()
+        assert queues.add(1, lambda: job("behind it"))
+        assert queues.add(1, lambda: job("behind it"))
+        assert not queues.add(1, lambda: job("too many"))
+        queues.clear()
         hang.set()
-        assert lanes.waiting == 0
+        assert queues.waiting == 0
         again = asyncio.Event()
 
         async def anew() -> None:
             again.set()
 
-        assert lanes.add(1, anew)
+        assert queues.add(1, anew)
         await asyncio.wait_for(again.wait(), 30)
         assert (done, failed) == (["two"], [])
 

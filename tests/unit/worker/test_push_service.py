@@ -47,6 +47,7 @@ class Connection:
     """Stands for a connection: keeps what it is answered."""
 
     number = 1
+    owner: tuple[bytes, ...] = ()
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []

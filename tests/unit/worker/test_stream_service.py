@@ -55,6 +55,9 @@ class Connection:
         #: frames that were sent by sendfile
         self.ranges = 0
 
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        return (instance,)
+
     def cork(self) -> None:
         pass
 

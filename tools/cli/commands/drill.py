@@ -17,7 +17,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB
-from holdfast.tools.cli.output import json_option, show
+from holdfast.tools.cli.output import FiniteRange, json_option, show
 
 if TYPE_CHECKING:
     from holdfast.tools.drills.running import Drill, Ground
@@ -197,7 +197,7 @@ _SECONDS = click.option(
     "--seconds",
     default=30.0,
     show_default=True,
-    type=click.FloatRange(min=1.0),
+    type=FiniteRange(min=1.0),
     help="How long they push. Starting them, what they still had to send, sealing and reading back come on top: at "
     "20 MB/s that is about 25 s with 64 clients.",
 )
@@ -268,7 +268,7 @@ def clock_skew(asked: Asked) -> int:
 @click.option(
     "--every",
     default=None,
-    type=click.FloatRange(min=0.5),
+    type=FiniteRange(min=0.5),
     help="Seconds from one kill to the next, while queries run. Default: 5, for workers 10.",
 )
 @_options(20)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.security.tokens import Keeper, TokenKind
+from holdfast.tools.cli.output import FiniteRange
 
 _DAY_S = 86_400
 _DAYS_MAX = 36_500
@@ -54,7 +54,7 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
 @click.option("--name", default="", help="Whose it is. Of a user: the user's name, needed.")
 @click.option(
     "--days",
-    type=click.FloatRange(0, _DAYS_MAX, min_open=True),
+    type=FiniteRange(0, _DAYS_MAX, min_open=True),
     default=90.0,
     show_default=True,
     help="Its life.",
@@ -73,8 +73,6 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
 
     if kind == "user" and not name:
         raise ConfigError("a token of a user wants --name, the user whose applications it makes")
-    if math.isnan(days):
-        raise ConfigError("--days is a number of days, such as 90 or 0.5")
     subject = _text("--name", name or kind)
     _text("--cluster", cluster)
     keeper = Keeper(read_secret(str(secret_file), private=True), cluster)
@@ -94,10 +92,7 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
 
 def _text(option: str, given: str) -> bytes:
     """What goes into a token, as bytes. Raises ConfigError."""
-    try:
-        raw = given.encode()
-    except UnicodeEncodeError:
-        raise ConfigError(f"{option} has bytes that are no UTF-8: write it in UTF-8") from None
+    raw = given.encode()
     if len(raw) > NAME_BYTES_MAX:
         raise ConfigError(f"{option} has {len(raw)} bytes; at most {NAME_BYTES_MAX} are allowed")
     return raw

@@ -280,7 +280,9 @@ def _mean(micros: int) -> str:
 
 @click.command()
 @click.option("--application", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
-@click.option("--limit", default=1000, show_default=True, help="How many to list at most.")
+@click.option(
+    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many to list at most."
+)
 @masters_option
 @json_option
 def shuffles(application: str, limit: int, masters: str, as_json: bool) -> None:

@@ -16,7 +16,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
-from holdfast.tools.cli.output import console, escape, in_seconds, json_option, masters_option, show, table
+from holdfast.tools.cli.output import FiniteRange, console, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -38,9 +38,7 @@ _STYLES = {
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
-@click.option(
-    "--interval", default=2.0, show_default=True, type=click.FloatRange(0.2), help="Seconds between two looks."
-)
+@click.option("--interval", default=2.0, show_default=True, type=FiniteRange(0.2), help="Seconds between two looks.")
 @click.option(
     "--rows", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Workers and shuffles shown."
 )

@@ -8,11 +8,9 @@ command. Called by drill.py for `--inventory`.
 
 from __future__ import annotations
 
-import json
 import shlex
 import signal as signals
 import subprocess
-import tomllib
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,10 +19,13 @@ from typing import Any
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.cluster.server import Server, StartError, wait_until
 from holdfast.client.connection.direct import ask, worker_status
+from holdfast.common.config.settings import read_toml
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, Credentials
 from holdfast.common.security.tokens import TokenKind
+from holdfast.common.strict_json import read_json
+from holdfast.common.system.files import read_small_text
 
 _COMMANDS = ("kill", "stop", "start")
 _OPTIONAL = ("log",)
@@ -137,12 +138,9 @@ def staging_cluster(file: Path) -> LocalCluster:
     """Handles on the servers of an inventory; nothing is asked of them yet. A secured cluster is shown what
     HOLDFAST_CA and HOLDFAST_TOKEN_FILE name. Raises ConfigError."""
     try:
-        text = file.read_text("utf-8")
-    except (OSError, UnicodeDecodeError) as error:
-        raise ConfigError(f"cannot read the inventory {file}: {error}") from error
-    try:
-        tables = _of_ansible(json.loads(text)) if file.suffix == ".json" else tomllib.loads(text)
-    except (tomllib.TOMLDecodeError, json.JSONDecodeError) as error:
+        text = read_small_text(file, "the inventory")
+        tables = _of_ansible(read_json(text.encode())) if file.suffix == ".json" else read_toml(text)
+    except ValueError as error:
         raise ConfigError(f"{file}: no inventory: {error}; docs/drills.md has an example") from error
     known = {"masters", "workers", *_COMMANDS, *_OPTIONAL}
     if strange := tables.keys() - known:

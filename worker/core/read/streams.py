@@ -1,15 +1,16 @@
 """Decides which stream sends next and how much: credit, fair turns, bounds, expiry.
 
 Rules: a stream sends at most the credit that its reader gave; the streams of a connection take turns, a frame each;
-memory is bounded for each connection, each application and all (shares.py); a stream that neither sent nor was given
-credit for a long time is forgotten. A stream id holds the incarnation in its upper half, so that a restarted worker
-knows that it is none of its own. What a stream reads is the edge's to know (services/stream_service.py, which calls
-this).
+memory is bounded for each connection, each user and application, and all (shares.py); a stream that neither sent nor
+was given credit for a long time is forgotten. A stream id holds the incarnation in its upper half, so that a restarted
+worker knows that it is none of its own. What a stream reads is the edge's to know (services/stream_service.py, which
+calls this).
 """
 
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -54,7 +55,7 @@ class _Stream:
     #: what it takes in memory
     rows: int = 0
     #: whose it is, and what of the rows nobody shares
-    owner: bytes = b""
+    owner: Hashable = ()
     own_rows: int = 0
 
 
@@ -77,7 +78,7 @@ class Streams:
     _streams: dict[StreamId, _Stream] = field(default_factory=dict)
     _connections: dict[ConnectionId, _Connection] = field(default_factory=dict)
     _counter: int = 0
-    #: streams, and rows of plans, of each application
+    #: streams, and rows of plans, of each owner
     shares: Shares = field(default_factory=lambda: Shares(STREAMS_MAX))
     plans: Shares = field(default_factory=lambda: Shares(PLAN_ROWS_MAX))
 
@@ -96,18 +97,18 @@ class Streams:
         return forgotten
 
     def open(
-        self, connection: ConnectionId, credit: int, rows: int = 0, *, owner: bytes = b"", own: bool = False
+        self, connection: ConnectionId, credit: int, rows: int = 0, *, owner: Hashable = (), own: bool = False
     ) -> StreamId:
-        """Return the id of a new stream of an application that takes `rows`, of its `own` where no other stream shares
+        """Return the id of a new stream of an owner that takes `rows`, of its `own` where no other stream shares
         them. Raises RetryError BUSY at a bound, GiveUpError for too much credit."""
         if credit > STREAM_CREDIT_BYTES_MAX:
             raise GiveUpError(_too_much(credit), status=Status.BAD_REQUEST)
         mine = self._connections.get(connection, _Connection())
-        if len(mine.streams) >= STREAMS_PER_CONNECTION_MAX or len(self._streams) >= STREAMS_MAX:
-            reason = f"{STREAMS_PER_CONNECTION_MAX} streams on a connection and {STREAMS_MAX} in all are allowed"
+        if len(mine.streams) >= STREAMS_PER_CONNECTION_MAX or not self.shares.fits(owner, 1):
+            reason = (
+                f"{STREAMS_PER_CONNECTION_MAX} streams on a connection, {STREAMS_MAX} in all and a share are allowed"
+            )
             raise RetryError(reason, status=Status.BUSY)
-        if not self.shares.fits(owner, 1):
-            raise RetryError("this application has most of the streams of this worker", status=Status.BUSY)
         self._take_rows(mine, owner, rows, own=own)
         self.shares.take(owner, 1)
         self._connections[connection] = mine
@@ -129,7 +130,7 @@ class Streams:
         found.rows += rows
         found.own_rows += rows
 
-    def _take_rows(self, mine: _Connection, owner: bytes, rows: int, *, own: bool) -> None:
+    def _take_rows(self, mine: _Connection, owner: Hashable, rows: int, *, own: bool) -> None:
         if mine.rows + rows > ROWS_PER_CONNECTION_MAX:
             held = f"the streams of this connection read {mine.rows} epochs, chunks or parts of files, and {rows} more"
             raise RetryError(f"{held} are too many: read or close some of them first", status=Status.BUSY)
@@ -254,7 +255,9 @@ def check_rows(rows: int, files: int) -> None:
         raise GiveUpError(reason, status=Status.TOO_LARGE)
 
 
-_NO_PLANS = "the open streams of this application read most of the files that this worker has memory for; try later"
+_NO_PLANS = (
+    "the open streams of this user or application read most of the files that this worker has memory for; try later"
+)
 
 
 def _too_much(credit: int) -> str:

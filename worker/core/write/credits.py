@@ -2,8 +2,8 @@
 
 Rules: the windows of all connections together, and what is unanswered beyond them, never exceed the budget. A window
 lapses when it is given back, or not used for CREDIT_LIFE_NS (a tenth of it if others wait). Who wants more gives up
-what is unused and goes to the end of the line. A push beyond its window is refused. What is left of a window while it
-is used depends on whose it is:
+what is unused and goes to the end of the line, where those are passed over whose owner has its share (shares.py). A
+push beyond its window is refused. What is left of a window while it is used depends on whose it is:
 
 * clients: all of it, until others wait; then it shrinks by whatever is answered. So nobody starves, and nobody who is
   alone asks twice. Clients come and go, and give back what they no longer need.
@@ -17,10 +17,11 @@ Pure. Called by services/push_service.py, once for clients and once for the rese
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
+from holdfast.common.shares import Line, Shares
 
 #: A window that is not used for so long lapses.
 CREDIT_LIFE_NS = 10 * 10**9
@@ -42,6 +43,8 @@ ConnectionId = int
 class _Window:
     """What one connection may have unanswered, and what it has."""
 
+    #: whose it is
+    owner: Hashable = ()
     size: int = 0
     unanswered: int = 0
     used_at_ns: int = 0
@@ -49,6 +52,8 @@ class _Window:
     due: int = 0
     #: what of `size` is not due, or stays even so when that is answered; 0 without shares
     standing: int = 0
+    #: how large it is to be; while it stands in line
+    wanted: int = 0
     #: its connection is gone
     lost: bool = False
 
@@ -66,19 +71,26 @@ class Credits:
     window_bytes_max: int
     #: what windows may keep together while they are not used, in fair shares; None: everything, until others wait
     standing_bytes: int | None = None
-    #: sum over all windows of what they hold
-    held_bytes: int = 0
+    #: what all windows hold, by owner
+    _held: Shares = field(init=False)
     #: sum over all windows of what stays of them
     _stands_bytes: int = 0
     _windows: dict[ConnectionId, _Window] = field(default_factory=dict)
-    #: who waits for a larger window, and how large
-    _line: OrderedDict[ConnectionId, int] = field(default_factory=OrderedDict)
+    #: who waits for a larger window
+    _line: Line[ConnectionId] = field(init=False)
 
     def __post_init__(self) -> None:
+        self._held = Shares(self.budget_bytes)
+        self._line = Line(self._held)
         if self.window_bytes_max < FRAME_BODY_BYTES_MAX or self.budget_bytes < FRAME_BODY_BYTES_MAX:
             raise ValueError(f"credits of {self.budget_bytes} bytes cannot hold one body of {FRAME_BODY_BYTES_MAX}")
         if self.standing_bytes is not None:
             assert 0 <= self.standing_bytes <= self.budget_bytes - self.window_bytes_max, "the largest fits beside all"
+
+    @property
+    def held_bytes(self) -> int:
+        """What all windows hold."""
+        return self._held.total
 
     @property
     def waiting(self) -> int:
@@ -88,15 +100,18 @@ class Credits:
         found = self._windows.get(connection)
         return found.size if found is not None else 0
 
-    def ask(self, connection: ConnectionId, size: int, now_ns: int) -> list[tuple[ConnectionId, int]]:
-        """Want a window of `size`; 0 gives it back. Returns (connection, window) of all that are granted now.
+    def ask(
+        self, connection: ConnectionId, size: int, now_ns: int, owner: Hashable = ()
+    ) -> list[tuple[ConnectionId, int]]:
+        """Want a window of `size`, for a connection of this owner; 0 gives it back. Returns (connection, window) of all
+        that are granted now.
 
         With shares a window may be larger than asked for.
         """
-        window = self._windows.setdefault(connection, _Window())
+        window = self._windows.setdefault(connection, _Window(owner))
         window.used_at_ns = now_ns
-        wanted = min(size, self.window_bytes_max, self.budget_bytes)
-        self._line.pop(connection, None)
+        window.wanted = wanted = min(size, self.window_bytes_max, self.budget_bytes)
+        self._line.leave(connection)
         if wanted <= window.size:
             self._resize(window, wanted)
             window.due = wanted
@@ -106,7 +121,7 @@ class Credits:
             if not wanted and not window.unanswered:
                 del self._windows[connection]
             return granted + self._serve(now_ns)
-        self._line[connection] = wanted
+        self._line.join(connection, owner)
         # What it has is too little for it, and kept in line it could keep those before it waiting for ever.
         self._resize(window, min(window.size, window.unanswered))
         window.due = window.size
@@ -131,7 +146,7 @@ class Credits:
         assert window.unanswered >= 0, (connection, window)
         window.used_at_ns = now_ns
         window.due = max(0, window.due - size)
-        self.held_bytes += window.held - before
+        self._hold(window, before)
         granted = []
         if self.standing_bytes is not None or self._line:
             # Never by more than was answered: what its sender has on the way meanwhile is within what it was told.
@@ -149,7 +164,7 @@ class Credits:
 
     def lost(self, connection: ConnectionId, now_ns: int) -> list[tuple[ConnectionId, int]]:
         """A connection is gone; what it has unanswered is still `answered` once."""
-        self._line.pop(connection, None)
+        self._line.leave(connection)
         window = self._windows.get(connection)
         if window is not None:
             window.lost = True
@@ -171,11 +186,19 @@ class Credits:
         """Make a window so large, of which `standing` stays when it is not used."""
         before = window.held
         window.size = size
-        self.held_bytes += window.held - before
+        self._hold(window, before)
         self._stands_bytes += standing - window.standing
         window.standing = standing
         assert 0 <= standing <= size, f"what stays is a part of the window: {window}"
         assert self._stands_bytes <= (self.standing_bytes or 0), "the largest window fits beside all that stays"
+
+    def _hold(self, window: _Window, before: int) -> None:
+        """Count what a window holds, and not what it held before."""
+        more = window.held - before
+        if more < 0:
+            self._held.give(window.owner, -more)
+        else:
+            self._held.add(window.owner, more)
 
     def _share(self, window: _Window) -> int:
         """What may stay of a window: an equal part, as far as those who are idle left so much."""
@@ -193,19 +216,20 @@ class Credits:
 
     def _serve(self, now_ns: int) -> list[tuple[ConnectionId, int]]:
         granted = []
-        while self._line:
-            connection, wanted = next(iter(self._line.items()))
+        while (connection := self._line.next(self._wants)) is not None:
             window = self._windows[connection]
-            if self.held_bytes - window.held + max(wanted, window.unanswered) > self.budget_bytes:
-                break
-            del self._line[connection]
-            self._resize(window, wanted)
-            window.due = wanted
+            self._resize(window, window.wanted)
+            window.due = window.wanted
             self._stand(window)
             window.used_at_ns = now_ns
             granted.append((connection, window.size))
             assert self.held_bytes <= self.budget_bytes, "what is granted is there"
         return granted
+
+    def _wants(self, connection: ConnectionId) -> int:
+        """How much more who stands in line would hold."""
+        window = self._windows[connection]
+        return max(window.wanted, window.unanswered) - window.held
 
     def check(self) -> None:
         assert self.held_bytes == sum(window.held for window in self._windows.values()) <= self.budget_bytes
@@ -214,7 +238,8 @@ class Credits:
         for window in self._windows.values():
             assert 0 <= window.standing <= window.size, window
             assert self.standing_bytes is None or window.size <= window.standing + window.due, window
-        assert self._line.keys() <= self._windows.keys()
+        assert set(self._line) <= self._windows.keys()
+        self._held.check()
 
 
 def split_memory(memory: int) -> tuple[Credits, Credits]:

@@ -36,6 +36,8 @@ REFUSED_MAPS_MAX = 65_536
 #: An unsealed file whose connection died is kept this long: its seal may still come on another connection.
 ORPHAN_GRACE_NS = 30 * 10**9
 
+#: Whose share something takes of, as common/shares.py has it.
+ShareOwner = tuple[bytes, ...]
 #: Names a connection.
 ConnectionId = int
 
@@ -52,6 +54,8 @@ class OpenMapFile:
     #: whose handle it is; None once that connection is gone
     owner: ConnectionId | None
     ack: Ack
+    #: whose share it takes of
+    share: ShareOwner
     life: Life = Life.OPEN
     #: when an open file without owner is dropped
     drop_at_ns: int | None = None
@@ -80,9 +84,9 @@ class MapFiles:
     #: attempts that were refused for no other reason than that this worker drains, and the epoch of their first try
     _refused_maps: dict[tuple[ShuffleKey, MapId, AttemptId], Epoch] = field(default_factory=dict)
     _next_handle: int = 1
-    #: seals that have not ended
-    seals: int = 0
-    #: files of each application
+    #: seals that have not ended, of each owner
+    _seals: Shares = field(default_factory=lambda: Shares(SEALS_MAX))
+    #: files of each owner
     _shares: Shares = field(init=False)
 
     def __post_init__(self) -> None:
@@ -90,24 +94,24 @@ class MapFiles:
 
     # Requests.
 
-    def open(self, connection: ConnectionId, request: MapOpen) -> OpenMapFile:
+    def open(self, connection: ConnectionId, request: MapOpen, share: ShareOwner = ()) -> OpenMapFile:
         """Begin a file, in place of an earlier try of it; `not_created` follows where storage refuses. Raises
         HoldfastError."""
-        refused = self._open_refusal(connection, request)
+        refused = self._open_refusal(connection, request, share)
         if refused is not None:
             raise error_for(*refused)
         old = self._files.get(request.file)
         if old is not None:  # an earlier try of the same writer; storage drops its bytes
             self._leave(old, Life.GONE)
-        file = OpenMapFile(request.file, self._next_handle, connection, request.ack)
+        file = OpenMapFile(request.file, self._next_handle, connection, request.ack, share)
         self._next_handle = self._next_handle % 0xFFFF_FFFF + 1
         self._files[file.key] = file
-        self._shares.take(file.key.shuffle.instance, 1)
+        self._shares.add(share, 1)
         assert len(self._files) == self._shares.total <= self.most, "each file is counted, and there is room for it"
         self._handles.setdefault(connection, {})[file.handle] = file
         return file
 
-    def _open_refusal(self, connection: ConnectionId, request: MapOpen) -> tuple[Status, str] | None:
+    def _open_refusal(self, connection: ConnectionId, request: MapOpen, share: ShareOwner) -> tuple[Status, str] | None:
         """The fixed order of questions; the first that is answered badly decides."""
         file, old = request.file, self._files.get(request.file)
         if self.closed_because:
@@ -124,10 +128,9 @@ class MapFiles:
             return Status.FAILED_COPY, f"{file} failed here before"
         if old is not None and old.life is Life.SEALING:
             return Status.BUSY, f"{file} is being sealed; ask for its seal again"
-        if old is None and len(self._files) >= self.most:
-            return Status.BUSY, f"{self.most} files are being written"
-        if old is None and not self._shares.fits(file.shuffle.instance, 1):
-            return Status.BUSY, "this application writes most of the files that this worker can"
+        if old is None and not self._shares.fits(share, 1):
+            taken = f"{len(self._files)} of {self.most} files are being written"
+            return Status.BUSY, f"{taken}, as many as may be or are left to this user"
         if len(self._handles.get(connection, ())) >= HANDLES_MAX:
             return Status.BUSY, f"this connection writes {HANDLES_MAX} files"
         return None
@@ -157,18 +160,18 @@ class MapFiles:
             raise error_for(Status.SEALED, f"{file.key} is {file.life.value}")
         return file
 
-    def seal(self, key: MapFileKey) -> None:
+    def seal(self, key: MapFileKey, share: ShareOwner = ()) -> None:
         """Storage is asked to seal a file, also one without a record: it repeats answers, and says why it cannot.
         `seal_ended` must follow. Raises HoldfastError."""
-        if self.seals >= SEALS_MAX:
-            raise error_for(Status.BUSY, f"{SEALS_MAX} seals are on their way; ask again")
+        if not self._seals.fits(share, 1):
+            raise error_for(Status.BUSY, f"{self.seals} of {SEALS_MAX} seals are on their way; ask again")
         file = self._files.get(key)
         if file is not None and file.life is Life.FAILED:
             raise error_for(Status.FAILED_COPY, f"{key} failed")
         if file is not None and file.life is Life.OPEN:
             file.become(Life.SEALING)
             file.drop_at_ns = None
-        self.seals += 1
+        self._seals.add(share, 1)
 
     def abort(self, key: MapFileKey) -> list[MapFileKey]:
         return self._drop(filter(None, [self._files.get(key)]))
@@ -189,10 +192,9 @@ class MapFiles:
         else:  # storage remembers what failed; the record would only serve the owner's handle
             self._leave(file, Life.GONE)
 
-    def seal_ended(self, key: MapFileKey, *, sealed: bool) -> None:
+    def seal_ended(self, key: MapFileKey, share: ShareOwner = (), *, sealed: bool) -> None:
         """A seal is done with: the file is durable and its answer kept, or it `broke` before."""
-        self.seals -= 1
-        assert self.seals >= 0, "each seal ends once"
+        self._seals.give(share, 1)
         file = self._files.get(key)
         if sealed and file is not None and file.life is Life.SEALING:
             self._leave(file, Life.SEALED)
@@ -238,7 +240,7 @@ class MapFiles:
     def _leave(self, file: OpenMapFile, life: Life) -> None:
         file.become(life)
         del self._files[file.key]
-        self._shares.give(file.key.shuffle.instance, 1)
+        self._shares.give(file.share, 1)
         if file.owner is not None:
             handles = self._handles[file.owner]
             del handles[file.handle]
@@ -249,6 +251,11 @@ class MapFiles:
         """Where a file is in its life; None for those that only storage knows."""
         found = self._files.get(key)
         return found.life if found is not None else None
+
+    @property
+    def seals(self) -> int:
+        """Seals that have not ended."""
+        return self._seals.total
 
     @property
     def count(self) -> int:
@@ -263,7 +270,7 @@ class MapFiles:
         assert len(self._refused_maps) <= REFUSED_MAPS_MAX
         assert len(self._files) == self._shares.total <= self.most
         self._shares.check()
-        assert 0 <= self.seals <= SEALS_MAX
+        self._seals.check()
         owned = 0
         for connection, handles in self._handles.items():
             assert 0 < len(handles) <= HANDLES_MAX, (connection, len(handles))

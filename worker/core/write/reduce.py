@@ -59,6 +59,8 @@ class OpenShuffle:
     """What this worker knows of one generation of a shuffle."""
 
     key: ShuffleKey
+    #: whose share its epochs are of
+    owner: tuple[bytes, ...]
     #: the level of the first push of which something was taken
     ack: Ack | None = None
     #: by (partition << 32 | epoch)
@@ -87,7 +89,7 @@ class Reduce:
     has_room: list[bool] = field(default_factory=lambda: [True])
     draining: bool = False
     shuffles: dict[ShuffleKey, OpenShuffle] = field(default_factory=dict)
-    #: epochs with a state, by application
+    #: epochs with a state, by user and application
     shares: Shares = field(default_factory=lambda: Shares(EPOCHS_MAX))
     attempts: Attempts = field(default_factory=Attempts)
     _committed: dict[ShuffleKey, None] = field(default_factory=dict)
@@ -119,7 +121,7 @@ class Reduce:
             remember(self._committed, key, None, PAST_MAX)
         elif push.incarnation == self.incarnation and not self.closed_because:
             earlier = self._drop_sealed_first(key)
-            self.shuffles[key] = OpenShuffle(key, closed={epoch_key(*one) for one in closed} | earlier)
+            self.shuffles[key] = OpenShuffle(key, push.owner, closed={epoch_key(*one) for one in closed} | earlier)
 
     def refuse(self, push: Push) -> HoldfastError | None:
         """The questions about the frame, in their order."""
@@ -217,7 +219,7 @@ class Reduce:
         self, shuffle: OpenShuffle, decision: PushDecision, partition: int, epoch: int, hint: int
     ) -> EpochState | None:
         directory = self._directory(hint, decision.push.ack)
-        if directory is None or not self.shares.take(shuffle.key.instance, 1):
+        if directory is None or not self.shares.take(shuffle.owner, 1):
             return None
         assert epoch_key(partition, epoch) not in shuffle.closed, "what was closed never accepts again"
         mark = min(FLUSH_BYTES, self.limits.soft_bytes)
@@ -334,7 +336,7 @@ class Reduce:
         if state.life is Life.SEALING:
             state.become(Life.SEALED)
         if found is not None and found.epochs.pop(epoch_key(state.partition, state.epoch), None) is not None:
-            self.shares.give(state.shuffle.instance, 1)
+            self.shares.give(found.owner, 1)
             found.closed.add(epoch_key(state.partition, state.epoch))
             if not found.epochs and state.shuffle in self._committed:
                 del self.shuffles[state.shuffle]
@@ -356,7 +358,7 @@ class Reduce:
         if found is None:
             return []
         states = list(found.epochs.values())
-        self.shares.give(shuffle.instance, len(states))
+        self.shares.give(found.owner, len(states))
         for state in states:
             if state.life is not Life.SEALING:
                 state.become(Life.GONE)
@@ -414,7 +416,7 @@ class Reduce:
     @property
     def full(self) -> bool:
         """Nobody may open an epoch, not even an application that has none."""
-        return not self.shares.fits(None, 1)
+        return not self.shares.fits(b"nobody", 1)
 
     @property
     def writing(self) -> int:

@@ -3,18 +3,19 @@
 Rules: clients name shuffles and the addresses of replicas, and nothing durable is made for a shuffle, nor a connection
 opened to an address, that the masters do not have. What they said is remembered, so a shuffle is asked about once, and
 one of which something is on the disks was let in before: work under way needs no masters. What nobody has said waits,
-in order and within bounds of its connection and of all; without an answer in time it is refused as BUSY, and may come
-again. That something is not registered is not remembered: it may be in a moment. Pure: times are given. Called by
-membership/asking.py; see docs/adr/0032-only-what-is-registered.md.
+in order and within bounds of its connection, of its owner (shares.py) and of all; without an answer in time it is
+refused as BUSY, and may come again. That something is not registered is not remembered: it may be in a moment. Pure:
+times are given. Called by membership/asking.py; see docs/adr/0032-only-what-is-registered.md.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from holdfast.common.errors import HoldfastError, RetryError, error_for
 from holdfast.common.ids import ShuffleKey, WorkerId
+from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.bounded import remember
 
@@ -30,7 +31,8 @@ ANSWER_NS = 5 * 10**9
 #: What is asked about in one call.
 QUESTIONS_MAX = 256
 
-ConnectionId = int
+#: A connection by number; or an owner, for what its pushes wait for together.
+ConnectionId = Hashable
 #: What is asked about: a shuffle, or where the worker of this number is.
 Question = ShuffleKey | WorkerId
 #: Called once, with why not, or None: the masters have it.
@@ -42,6 +44,7 @@ class _Waiting:
     """A request that waits."""
 
     connection: ConnectionId
+    owner: Hashable
     since_ns: int
     then: Then
 
@@ -55,7 +58,8 @@ class RegisteredShuffles:
     #: by question, as they came
     _asked: dict[Question, list[_Waiting]] = field(default_factory=dict)
     _of: dict[ConnectionId, int] = field(default_factory=dict)
-    waiting: int = 0
+    #: who waits, by owner
+    _shares: Shares = field(default_factory=lambda: Shares(WAITING_MAX))
 
     # What is known.
 
@@ -86,13 +90,17 @@ class RegisteredShuffles:
 
     # What is asked.
 
-    def ask(self, question: Question, connection: ConnectionId, now_ns: int, then: Then) -> None:
+    @property
+    def waiting(self) -> int:
+        """How many wait."""
+        return self._shares.total
+
+    def ask(self, question: Question, connection: ConnectionId, owner: Hashable, now_ns: int, then: Then) -> None:
         """Have `then` called when the masters have answered. Raises RetryError BUSY past a bound."""
-        if self.waiting >= WAITING_MAX or self._of.get(connection, 0) >= WAITING_PER_CONNECTION_MAX:
+        if self._of.get(connection, 0) >= WAITING_PER_CONNECTION_MAX or not self._shares.take(owner, 1):
             raise RetryError("too many requests wait for the masters to say what is registered", status=Status.BUSY)
-        self._asked.setdefault(question, []).append(_Waiting(connection, now_ns, then))
+        self._asked.setdefault(question, []).append(_Waiting(connection, owner, now_ns, then))
         self._of[connection] = self._of.get(connection, 0) + 1
-        self.waiting += 1
 
     def questions(self) -> tuple[list[ShuffleKey], list[WorkerId]]:
         """What to ask the masters next, first come first served."""
@@ -135,6 +143,7 @@ class RegisteredShuffles:
 
     def check(self) -> None:
         everyone = [one for waiting in self._asked.values() for one in waiting]
+        self._shares.check()
         assert len(everyone) == self.waiting == sum(self._of.values())
         assert all(self._asked.values())
         assert len(self._shuffles) <= SHUFFLES_MAX
@@ -144,8 +153,7 @@ class RegisteredShuffles:
         return [self._leave(one) for one in self._asked.pop(question, ())]
 
     def _leave(self, one: _Waiting) -> Then:
-        self.waiting -= 1
-        assert self.waiting >= 0, "who waits is told once"
+        self._shares.give(one.owner, 1)
         self._of[one.connection] -= 1
         if not self._of[one.connection]:
             del self._of[one.connection]

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterable
+from collections.abc import Hashable, Iterable
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -24,8 +24,6 @@ from holdfast.worker.server.services.refusal import in_parts
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
 
-#: Stands for this worker itself where it asks for no connection in particular.
-_OURSELVES = 0
 #: After an answer that something is not registered: so often may strangers make this worker ask.
 _PAUSE_SECONDS = 0.02
 
@@ -42,15 +40,15 @@ class Asking:
     def knows(self, shuffle: ShuffleKey) -> bool:
         return self.registered.knows(shuffle)
 
-    def ask(self, shuffle: ShuffleKey, connection: int, then: Then) -> None:
+    def ask(self, shuffle: ShuffleKey, connection: int, owner: Hashable, then: Then) -> None:
         """Have `then` called, once, when the masters have said whether they have a shuffle, or did not in time. Raises
-        RetryError BUSY where too many wait."""
-        self.registered.ask(shuffle, connection, time.monotonic_ns(), then)
+        RetryError BUSY where too many wait, in all or of this owner."""
+        self.registered.ask(shuffle, connection, owner, time.monotonic_ns(), then)
         self._due.set()
 
-    async def check_replica(self, replica: ReplicaPlace) -> None:
-        """Return if the masters say that this worker is at this address. Raises ForbiddenError if it is elsewhere or
-        nowhere, RetryError if they do not say."""
+    async def check_replica(self, replica: ReplicaPlace, owner: Hashable) -> None:
+        """Return if the masters say that this worker is at this address, for a push of this owner. Raises
+        ForbiddenError if it is elsewhere or nowhere, RetryError if they do not say."""
         if self.registered.address_of(replica.worker) == replica.address:
             return
         answer: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -63,7 +61,7 @@ class Asking:
             else:
                 answer.set_exception(reason)
 
-        self.registered.ask(replica.worker, _OURSELVES, time.monotonic_ns(), then)
+        self.registered.ask(replica.worker, owner, owner, time.monotonic_ns(), then)
         self._due.set()
         await answer
         if self.registered.address_of(replica.worker) != replica.address:

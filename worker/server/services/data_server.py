@@ -64,7 +64,7 @@ class DataServer:
         self.asking = asking
         #: every connection that greeted
         self._greeted: dict[int, _Greeted] = {}
-        #: connections of clients, by application; the rest is for workers and masters
+        #: connections of clients, by user and application; the rest is for workers and masters
         self._clients = Shares(connections_max - connections_max // SERVERS_SHARE)
         self._ending = False
 
@@ -75,19 +75,22 @@ class DataServer:
             caller = self._security.identify(hello.token.decode("ascii", "replace"), self.address)
             check_role(caller, hello.role)
         check_hello(hello, self._standing.cluster_id)
-        if hello.role is Role.CLIENT and not self._take_client(caller):
-            raise RetryError("this worker has no connections left for this application; try later", status=Status.BUSY)
+        if hello.role is Role.CLIENT and not self._take_client(connection, caller):
+            raise RetryError(
+                "this worker has no connections left for this user or application; try later", status=Status.BUSY
+            )
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
         self._greeted[connection.number] = _Greeted(connection, hello.role, caller)
         standing = self._standing
         return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
 
-    def _take_client(self, caller: Bearer | None) -> bool:
+    def _take_client(self, connection: ServerConnection, caller: Bearer | None) -> bool:
         """Whether there is room for another client; without security nobody knows whose it is."""
-        if caller is None and self._clients.total < self._clients.most:
-            self._clients.add(b"", 1)
-            return True
-        return caller is not None and self._clients.take(caller.subject, 1)
+        owner = () if caller is None else (caller.share_owner, caller.subject)
+        if not self._clients.take(owner, 1):
+            return False
+        connection.owner = owner
+        return True
 
     def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""
@@ -168,9 +171,8 @@ class DataServer:
 
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone. What one service meets there keeps no other from it."""
-        greeted = self._greeted.pop(connection.number)
-        if greeted.role is Role.CLIENT:
-            self._clients.give(greeted.caller.subject if greeted.caller is not None else b"", 1)
+        if self._greeted.pop(connection.number).role is Role.CLIENT:
+            self._clients.give(connection.owner, 1)
         in_parts(
             partial(self.maps.files.lost, connection.number, time.monotonic_ns()),
             partial(self.pushes.lost, connection),

@@ -172,16 +172,18 @@ class Forwarder:
         meta, parts, size = _replicate(push, chosen, body)
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
-                answer = await self._send(replica, meta, parts, size)
+                answer = await self._send(replica, push.owner, meta, parts, size)
         except TimeoutError:
             self._drop(replica.address)
             raise RetryError(f"{replica.address} did not answer within {FORWARD_SECONDS} s") from None
         kept = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
         return [chosen[index] for index, status in answer.statuses if status not in kept]
 
-    async def _send(self, replica: ReplicaPlace, meta: bytes, parts: list[memoryview], size: int) -> PushAnswer:
+    async def _send(
+        self, replica: ReplicaPlace, owner: tuple[bytes, ...], meta: bytes, parts: list[memoryview], size: int
+    ) -> PushAnswer:
         while True:
-            peer = await self._peer(replica)
+            peer = await self._peer(replica, owner)
             await peer.wait_for_window(size)
             window: int | None = None
             try:
@@ -200,10 +202,10 @@ class Forwarder:
             finally:  # whatever came of it, an answer that nobody can read, too: others wait for its room
                 peer.answered(size, window)
 
-    async def _peer(self, replica: ReplicaPlace) -> _Peer:
+    async def _peer(self, replica: ReplicaPlace, owner: tuple[bytes, ...]) -> _Peer:
         peer = self._peers.get(replica.address)
         if peer is None or peer.client.closed:
-            await self._asking.check_replica(replica)
+            await self._asking.check_replica(replica, owner)
             peer = self._peers.get(replica.address)  # somebody else may have needed it
         if peer is None or peer.client.closed:
             task = self._connecting.get(replica.address)

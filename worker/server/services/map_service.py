@@ -21,7 +21,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.system.log import log_event
-from holdfast.worker.core.write.map_files import OPEN_FILES_MAX, MapFiles, OpenMapFile
+from holdfast.worker.core.write.map_files import OPEN_FILES_MAX, MapFiles, OpenMapFile, ShareOwner
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
@@ -73,7 +73,8 @@ class MapService:
         if self._asking.knows(shuffle) or self.files.closed_because:
             self._open(request, message, None)
         else:
-            self._asking.ask(shuffle, request.connection.number, partial(self._open, request, message))
+            connection, then = request.connection, partial(self._open, request, message)
+            self._asking.ask(shuffle, connection.number, connection.owner_of(shuffle.instance), then)
 
     def _open(self, request: Request, message: MapOpen, reason: HoldfastError | None) -> None:
         """`reason`: the masters do not have the shuffle, or did not say in time."""
@@ -81,7 +82,8 @@ class MapService:
             self._refuse(request, reason)
         elif not request.connection.closed:
             try:
-                file = self.files.open(request.connection.number, message)
+                share = request.connection.owner_of(message.file.shuffle.instance)
+                file = self.files.open(request.connection.number, message, share)
                 self._create(file, message.partitions)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
                 self._refuse(request, refusal(error))
@@ -136,8 +138,9 @@ class MapService:
     def seal(self, request: Request, meta: bytes) -> None:
         message = MapSeal.decode(meta)
         file, began = message.file, time.monotonic_ns()
+        share = request.connection.owner_of(file.shuffle.instance)
         try:
-            self.files.seal(file)
+            self.files.seal(file, share)
         except HoldfastError as error:
             self._refuse(request, error)
             return
@@ -146,16 +149,23 @@ class MapService:
 
         def start() -> None:
             sealing = self._future_of(lambda: self._store.seal(file, message.totals))
-            sealing.add_done_callback(partial(self._sealed, file, request, began if known else 0))
+            sealing.add_done_callback(partial(self._sealed, file, request, share, began if known else 0))
 
         self._after(self._faults.wait_for(0), start)
 
-    def _sealed(self, file: MapFileKey, request: Request, began_ns: int, done: asyncio.Future[MapSealed]) -> None:
+    def _sealed(
+        self,
+        file: MapFileKey,
+        request: Request,
+        share: ShareOwner,
+        began_ns: int,
+        done: asyncio.Future[MapSealed],
+    ) -> None:
         """A seal has ended; `began_ns`: when it began, 0 if only its answer was repeated."""
         error = refusal_of(done)
         if error is not None:
             self._broke(file, request, error)
-        self.files.seal_ended(file, sealed=error is None)
+        self.files.seal_ended(file, share, sealed=error is None)
         if not self.files.seals:
             self._no_seals.set()
         if error is not None:

@@ -118,7 +118,8 @@ class PushService:
         if connection.number in self._asked:
             raise ProtocolError("PUSH_CREDIT: one at a time")
         self._asked[connection.number] = connection, header
-        self._grant(self._credits_of(role).ask(connection.number, request.size_bytes, time.monotonic_ns()))
+        account, now_ns = self._credits_of(role), time.monotonic_ns()
+        self._grant(account.ask(connection.number, request.size_bytes, now_ns, connection.owner))
 
     @property
     def waiting(self) -> bool:
@@ -157,13 +158,15 @@ class PushService:
             self._until_look -= size
             if self._until_look < 0:
                 self._look_at_space()
-            request = Push.decode(meta)
+            replicated = header.type is FrameType.REPLICATE
+            request = Push.decode(meta, None if replicated else b"".join(connection.owner[:1]))
             check_sizes(request, size)
-            if header.type is FrameType.REPLICATE and request.replica is not None:
+            if replicated and request.replica is not None:
                 raise ProtocolError("REPLICATE: a replica has no replica")
             came = Came(connection, header, meta, request, body, account)
             if self.reduce.may_introduce(request) and not self._asking.knows(request.shuffle):
-                self._asking.ask(request.shuffle, connection.number, partial(self._push_or_refuse, came))
+                then = partial(self._push_or_refuse, came)
+                self._asking.ask(request.shuffle, connection.number, request.owner, then)
                 return
         except BaseException:  # the data server answers it, or closes the connection
             self._let_go(connection, body, account, size)

@@ -75,7 +75,8 @@ class StreamService:
         rows = FILE_ROWS * len(files)
         check_rows(rows, len(files))
         # The room for its plan is taken before anything is planned: others plan at the same time.
-        stream = self.streams.open(number, 0, rows, owner=request.shuffle.instance, own=True)
+        owner = connection.owner_of(request.shuffle.instance)
+        stream = self.streams.open(number, 0, rows, owner=owner, own=True)
         try:
             for first in range(0, len(files), PLAN_FILES):
                 if first:
@@ -124,16 +125,17 @@ class StreamService:
     def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
         """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
         locations: list[SealedLocation] = []
+        owner = connection.owner_of(request.shuffle.instance)
         rows = done = 0
         for partition, epoch, _ in request.files:
-            location = self._store.reduce.chunks(request.shuffle, partition, epoch)
+            location = self._store.reduce.chunks(request.shuffle, partition, epoch, owner)
             locations.append(location)
             rows += len(location.record.chunks)
             check_rows(rows + len(locations), len(request.files))
             if rows + len(locations) - done >= PLAN_ROWS:
                 done = rows + len(locations)
                 yield 0.0
-        search = ChunkSearch(request, locations, self._store.open_files, self._store.views, self._store.away)
+        search = ChunkSearch(request, locations, self._store.open_files, self._store.views, self._store.away, owner)
         total = 0
         for file in range(len(locations)):
             total += search.size(file)
@@ -143,9 +145,7 @@ class StreamService:
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a lease may wait for credit.
         while not search.distant and not source.look():
             yield 0.0
-        stream = self.streams.open(
-            connection.number, request.credit_bytes, rows + len(locations), owner=request.shuffle.instance
-        )
+        stream = self.streams.open(connection.number, request.credit_bytes, rows + len(locations), owner=owner)
         chunks = [len(location.record.chunks) for location in locations]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
         self._begin(connection, stream, source, opened.encode())

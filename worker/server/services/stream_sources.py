@@ -11,7 +11,7 @@ import os
 import time
 import weakref
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
@@ -189,8 +189,10 @@ class ChunkSearch:
         open_files: OpenFiles,
         views: MapRangeIndexes,
         away: Away | None = None,
+        owner: Hashable = (),
     ) -> None:
-        self._away = away
+        """`owner`: whose share fetches from the DFS are of."""
+        self._away, self._owner = away, owner
         self._begin, self._end = request.map_begin, request.map_end
         self._locations = locations
         #: of each place the first chunk that is wanted; the request itself is not kept: it may name many epochs
@@ -302,7 +304,7 @@ class ChunkSearch:
         if location.away:
             assert self._away is not None, "places on the DFS are given out by stores that have one"
             if self.lease is None:
-                self.lease = FetchLease(self._away.leases, revoke, 2 * self._longest)
+                self.lease = FetchLease(self._away.leases, revoke, 2 * self._longest, self._owner)
             return Distant(self._away, self.lease, location.path, row, f"{location.key} chunk {number}")
         try:
             handle = self._open_files.open(location.path)

@@ -49,9 +49,8 @@ class Files(MapFiles):
     ) -> OpenMapFile:
         """MAP_OPEN."""
         try:
-            return self.open(
-                connection, MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions)
-            )
+            request = MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions)
+            return self.open(connection, request, (file.shuffle.instance,))
         finally:
             self.check()
 
@@ -258,14 +257,20 @@ def test_one_application_leaves_files_to_others() -> None:
     files.asked(key(8, shuffle=STRANGER))
 
 
-def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
-    """Past the bound a seal is BUSY, until one ended."""
-    monkeypatch.setattr(map_files, "SEALS_MAX", 1)
-    files.seal(key(1))
-    assert refusal(files.seal, key(2)) is Status.BUSY
-    files.seal_ended(key(1), sealed=False)
-    files.seal(key(2))
-    files.seal_ended(key(2), sealed=False)
+def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Past the bound a seal is BUSY, until one ended; a user who has many of them leaves some to others."""
+    monkeypatch.setattr(map_files, "SEALS_MAX", 5)
+    files, mine, theirs = Files(), (b"me",), (b"them",)
+    for number in range(3):
+        files.seal(key(number), mine)
+    files.seal(key(3), theirs)
+    assert refusal(files.seal, key(4), mine) is Status.BUSY
+    files.seal(key(5))
+    assert refusal(files.seal, key(6)) is Status.BUSY
+    for number in range(2):
+        files.seal_ended(key(number), mine, sealed=False)
+    files.seal(key(4), mine)
+    files.check()
 
 
 def test_what_is_forgotten_is_bounded(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:

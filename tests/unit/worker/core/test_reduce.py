@@ -234,7 +234,7 @@ def test_no_application_opens_all_epochs_that_there_may_be(core: Reduce) -> None
     core.sealed(state)
     assert [*full, core.full] == [False, True, False]
     core.forget(again)
-    assert core.shares.held(SHUFFLE.instance) == 9
+    assert core.shares.held((SHUFFLE.instance,)) == 9
     assert sum(taken(core.decide(push(*[(partition, 0, 0) for partition in range(4, 12)], shuffle=other)))) == 5
     core.check()
 

@@ -33,10 +33,10 @@ def test_all_that_wait_are_answered_at_once_and_once() -> None:
     """One question for all who ask for the same; what is registered is remembered, what is not is not, and may be in a
     moment. A key without a state stands for no data, whatever the masters say of it."""
     registered, reported = RegisteredShuffles(), Reported()
-    registered.ask(key(1), 1, 0, reported.by("a"))
-    registered.ask(key(1), 2, 0, reported.by("b"))
-    registered.ask(key(2), 1, 0, reported.by("c"))
-    registered.ask(key(3, state=0), 1, 0, reported.by("d"))
+    registered.ask(key(1), 1, (), 0, reported.by("a"))
+    registered.ask(key(1), 2, (), 0, reported.by("b"))
+    registered.ask(key(2), 1, (), 0, reported.by("c"))
+    registered.ask(key(3, state=0), 1, (), 0, reported.by("d"))
     assert registered.questions() == ([key(1), key(2), key(3, state=0)], [])
     for then, reason in registered.answered(registered.questions()[0], {key(1), key(3, state=0)}, [], {}):
         then(reason)
@@ -52,7 +52,7 @@ def test_all_that_wait_are_answered_at_once_and_once() -> None:
 def test_what_is_learnt_meanwhile_ends_the_wait() -> None:
     """The leader tells of a shuffle while the worker asks for it."""
     registered, reported = RegisteredShuffles(), Reported()
-    registered.ask(key(1), 1, 0, reported.by("a"))
+    registered.ask(key(1), 1, (), 0, reported.by("a"))
     for then in registered.learn([key(1)]):
         then(None)
     assert reported.heard == {"a": None}
@@ -63,9 +63,9 @@ def test_what_is_learnt_meanwhile_ends_the_wait() -> None:
 def test_nobody_waits_without_end() -> None:
     """Masters that say nothing: whoever has waited for so long hears BUSY, and no one else."""
     registered, reported = RegisteredShuffles(), Reported()
-    registered.ask(key(1), 1, 0, reported.by("early"))
-    registered.ask(key(1), 1, 5, reported.by("late"))
-    registered.ask(WorkerId(7), 0, 0, reported.by("place"))
+    registered.ask(key(1), 1, (), 0, reported.by("early"))
+    registered.ask(key(1), 1, (), 5, reported.by("late"))
+    registered.ask(WorkerId(7), 0, (), 0, reported.by("place"))
     for then, reason in registered.tick(ANSWER_NS):
         then(reason)
     assert reported.heard == {"early": Status.BUSY, "place": Status.BUSY}
@@ -77,8 +77,8 @@ def test_places_are_those_that_were_said_last() -> None:
     """A worker that nobody knows has no place; one that moved is where it is now."""
     registered, reported = RegisteredShuffles(), Reported()
     registered.learn_address(WorkerId(7), "old:1")
-    registered.ask(WorkerId(7), 0, 0, reported.by("a"))
-    registered.ask(WorkerId(8), 0, 0, reported.by("b"))
+    registered.ask(WorkerId(7), 0, (), 0, reported.by("a"))
+    registered.ask(WorkerId(8), 0, (), 0, reported.by("b"))
     assert registered.questions() == ([], [WorkerId(7), WorkerId(8)])
     for then, reason in registered.answered([], set(), [WorkerId(7), WorkerId(8)], {WorkerId(7): "new:1"}):
         then(reason)
@@ -92,13 +92,13 @@ def test_waiting_and_memory_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None
     monkeypatch.setattr(module, "WAITING_MAX", 3)
     monkeypatch.setattr(module, "SHUFFLES_MAX", 2)
     registered, reported = RegisteredShuffles(), Reported()
-    registered.ask(key(1), 1, 0, reported.by("a"))
-    registered.ask(key(2), 1, 0, reported.by("b"))
+    registered.ask(key(1), 1, (), 0, reported.by("a"))
+    registered.ask(key(2), 1, (), 0, reported.by("b"))
     with pytest.raises(RetryError):
-        registered.ask(key(3), 1, 0, reported.by("c"))
-    registered.ask(key(3), 2, 0, reported.by("d"))
+        registered.ask(key(3), 1, (), 0, reported.by("c"))
+    registered.ask(key(3), 2, (), 0, reported.by("d"))
     with pytest.raises(RetryError):
-        registered.ask(key(4), 3, 0, reported.by("e"))
+        registered.ask(key(4), 3, (), 0, reported.by("e"))
     registered.learn([key(5), key(6), key(7)])
     assert [registered.knows(key(number)) for number in (5, 6, 7)] == [False, True, True]
     registered.check()

@@ -117,7 +117,7 @@ def test_closing_in_the_middle_leaves_the_others_their_turns(streams: Streams) -
 def test_streams_are_bounded(monkeypatch: pytest.MonkeyPatch, streams: Streams) -> None:
     """Per connection and in all; a closed one makes room."""
     monkeypatch.setattr(module, "STREAMS_PER_CONNECTION_MAX", 2)
-    monkeypatch.setattr(module, "STREAMS_MAX", 3)
+    streams.shares.most = 3
     first = streams.open(1, 0)
     streams.open(1, 0)
     with pytest.raises(RetryError):

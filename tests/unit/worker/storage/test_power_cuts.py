@@ -49,7 +49,7 @@ class Machine:
         self.disk: PowerDisk | None = None
         self.world: World | None = None
         #: what was acknowledged
-        self.told: dict[tuple[ShuffleKey, int], set[Name]] = {}
+        self.heartbeat_answer: dict[tuple[ShuffleKey, int], set[Name]] = {}
         #: what was sealed and answered OK
         self.sealed: set[tuple[ShuffleKey, int]] = set()
         self.root = place / "0"
@@ -110,7 +110,7 @@ class Machine:
         """Push one batch, and note that it was acknowledged."""
         batch = writer.batch(partition, os.urandom(size))
         if world.push(writer, [batch], LEVELS[writer.shuffle]) == {}:
-            told = self.told.setdefault((writer.shuffle, partition), set())
+            told = self.heartbeat_answer.setdefault((writer.shuffle, partition), set())
             told.add((writer.map, writer.attempt, batch.number))
 
     def seal(self, world: World, shuffle: ShuffleKey, partitions: range, *, final: bool = False) -> None:
@@ -118,7 +118,7 @@ class Machine:
         epochs = [(partition, 0) for partition in partitions]
         for answer in world.seal(epochs, final=final, shuffle=shuffle):
             key, status = (shuffle, answer.partition), Status(answer.status)
-            told = self.told.get(key, set())
+            told = self.heartbeat_answer.get(key, set())
             if status is Status.OK:
                 self.sealed.add(key)
                 found = {(one.map, one.attempt, one.number) for one in world.read(answer.partition, shuffle=shuffle)}

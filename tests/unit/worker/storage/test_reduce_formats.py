@@ -49,8 +49,8 @@ def test_any_flip_of_a_head_is_seen():
     for at in range(len(segment)):
         assert decode_segment_note(segment[:at] + bytes([segment[at] ^ 4]) + segment[at + 1 :]) is None
     assert decode_segment_note(segment) == SegmentNote(0x01020304, 9, True, 0x0102_0300)
-    heads = [(golden["storage_file_head"], decode_file_head), (segment[:SEGMENT_HEAD_BYTES], decode_segment_head)]
-    for data, decode in heads:
+    generations = [(golden["storage_file_head"], decode_file_head), (segment[:SEGMENT_HEAD_BYTES], decode_segment_head)]
+    for data, decode in generations:
         decode(data)
         for at in range(len(data)):
             with pytest.raises(CorruptError):

@@ -48,6 +48,11 @@ final class CallNumbers {
         return last;
     }
 
+    /** The lowest number under way, where there is one: all below are over, and may be forgotten. */
+    synchronized long openFrom() {
+        return open.first();
+    }
+
     /** A call came to its end. */
     synchronized void giveBack(long number) {
         open.remove(number);

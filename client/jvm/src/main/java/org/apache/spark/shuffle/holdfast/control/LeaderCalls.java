@@ -108,7 +108,7 @@ final class LeaderCalls implements AutoCloseable {
             Tries tries = new Tries();
             try {
                 request.put("call", new JsonObject().bytes("client", mine.client).u64("number", number)
-                        .u64("raftIndex", mine.drawnIndex));
+                        .u64("raftIndex", mine.drawnIndex).u64("openFrom", mine.openFrom()));
                 return until(end, method, request.encode(), tries);
             } catch (HoldfastException error) {
                 // Refused at the first try: it was never sent before, so it was surely not applied, and another id may be drawn.

@@ -11,6 +11,9 @@ import java.util.Base64;
  */
 final class Tokens {
     static final String PREFIX = "hft1.";
+    private static final byte APPLICATION = 1;
+    /** Of an application's subject; what is behind that is for servers. */
+    private static final int INSTANCE_BYTES = 16;
     /** Kind u8, issued u64, expires u64. */
     private static final int HEAD_BYTES = 1 + 8 + 8;
     private static final int MAC_BYTES = 32;
@@ -45,6 +48,10 @@ final class Tokens {
             return NONE;
         }
         ByteBuffer head = ByteBuffer.wrap(raw).order(ByteOrder.LITTLE_ENDIAN);
-        return new Times(head.getLong(1), head.getLong(9), Arrays.copyOfRange(raw, HEAD_BYTES, raw.length - MAC_BYTES));
+        int end = raw.length - MAC_BYTES;
+        if (raw[0] == APPLICATION) {
+            end = Math.min(end, HEAD_BYTES + INSTANCE_BYTES);
+        }
+        return new Times(head.getLong(1), head.getLong(9), Arrays.copyOfRange(raw, HEAD_BYTES, end));
     }
 }

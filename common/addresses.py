@@ -1,0 +1,26 @@
+"""What stands for a host, and for a port of it: the one form of addresses that people write.
+
+Names are ASCII; one with other letters is written in its form xn--…, as name servers have it. Called by the
+configuration and by whoever takes endpoints.
+"""
+
+from __future__ import annotations
+
+import re
+
+_NAME = r"(?:[A-Za-z0-9_-]{1,63}\.)*[A-Za-z0-9_-]{1,63}\.?"
+_HOST = re.compile(rf"{_NAME}|[0-9A-Fa-f]*:[0-9A-Fa-f:.]*(?:%[A-Za-z0-9._-]+)?")
+_ADDRESS = re.compile(rf"(?:\[[0-9A-Fa-f:.]+\]|{_NAME}):([0-9]{{1,5}})")
+#: What the system takes for a name.
+_CHARS_MAX = 253
+
+
+def is_host(text: str) -> bool:
+    """Whether the text is a name, or an address of IPv4 or IPv6 without brackets."""
+    return len(text) <= _CHARS_MAX and _HOST.fullmatch(text) is not None
+
+
+def is_address(text: str) -> bool:
+    """Whether the text is "host:port", with an IPv6 address in brackets."""
+    found = _ADDRESS.fullmatch(text)
+    return found is not None and len(text) <= _CHARS_MAX + 6 and 0 < int(found[1]) < 65_536
