@@ -146,8 +146,10 @@ class FaultyFiles(SystemFiles):
         super().sync(handle)
 
     def sync_folder(self, path: Name) -> None:
-        """Sync late, but for a storage directory itself: a worker whose disk hangs has to start to tell of it."""
-        if not self.exists(Path(path) / names.IDENTITY):
+        """Sync late, but for a storage directory itself and its index, as every start does: a worker whose disk hangs
+        has to start to tell of it."""
+        path = Path(path)
+        if path.name != names.INDEX and not self.exists(path / names.IDENTITY):
             time.sleep(self._faults.delay_seconds)
         super().sync_folder(path)
 
