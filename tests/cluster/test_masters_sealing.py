@@ -289,7 +289,7 @@ def test_without_room_nothing_is_made_and_full_epochs_are_sealed_once(own: Local
             for _ in range(3):
                 reply = await driver.client.call("Shuffles/Revive", request)
                 assert not reply.locations
-                assert f"worker {peers[1].name}: /d (SSD) 9 MiB used of 9 MiB" in reply.has_room
+                assert f"worker {peers[1].name}: /d (SSD) 9 MiB used of 9 MiB" in reply.room
             holder = next(peer for peer in peers if peer.number == placed.partitions[2].primary)
             await wait_until_async(lambda: metric(own, "holdfast_master_early_seals") == 1, "the early seal")
             assert [(each.flags, each.epochs) for each in holder.seals] == [(0, [(2, 0)])]
@@ -299,7 +299,7 @@ def test_without_room_nothing_is_made_and_full_epochs_are_sealed_once(own: Local
             await beat(holder, "")
             reply = await driver.client.call("Shuffles/Revive", request)
             assert [(each.epoch, each.primary) for each in reply.locations] == [(1, holder.number)]
-            assert not reply.has_room
+            assert not reply.room
 
     run(story())
 
