@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from holdfast.master.raft.codec import SnapshotPart
-from holdfast.master.raft.errors import StorageDamaged
+from holdfast.master.raft.errors import StorageDamaged, StorageFailed
 from holdfast.master.raft.snapshot import FileSnapshots, SnapshotId, header
 
 GOLDEN = Path(__file__).parents[1] / "golden"
@@ -70,7 +70,7 @@ def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
         yield b"half"
         raise OSError("disk")
 
-    with pytest.raises(OSError, match="disk"):
+    with pytest.raises(StorageFailed, match="cannot be written: disk; .* inodes are free there"):
         snapshots.write(SnapshotId(300, 6), broken())
     assert FileSnapshots(tmp_path, "c1").current == SnapshotId(250, 5)
 

@@ -134,9 +134,9 @@ def test_the_token_comes_with_hello(tmp_path: Path, caplog: pytest.LogCaptureFix
 
     async def story() -> None:
         async with serving(tmp_path, authority().issue("127.0.0.1")) as server:
-            client = await connect(server, authority().credentials("my token"))
+            client = await connect(server, authority().credentials("my.token"))
             assert isinstance(server.handler, Listener)
-            assert server.handler.token == b"my token"
+            assert server.handler.token == b"my.token"
             body = bytes(5 * MIB)
             assert (await client.request(FrameType.MAP_PUSH, b"", body)).meta == b"0 0 %d" % len(body)
             client.close()
@@ -162,7 +162,7 @@ def test_a_server_that_is_another_is_not_talked_to(
         signer = Authority("strangers") if stranger else authority()
         async with serving(tmp_path, signer.issue(*hosts, days=days)) as server:
             with pytest.raises(RetryError, match=words) as refused:
-                await connect(server, authority().credentials("secret token"))
+                await connect(server, authority().credentials("secret.token"))
             assert refused.value.status is Status.UNAVAILABLE
             assert isinstance(server.handler, Listener)
             assert server.handler.token == b""

@@ -194,13 +194,13 @@ class SystemFiles(Files):
         return True
 
     def make_folders(self, path: Name) -> None:
-        text = os.path.realpath(path)
+        text = os.path.abspath(path)
         if os.path.isdir(text):
             return
         above = os.path.dirname(text)
         self.make_folders(above)
-        self.make_folder(text)
-        self.sync_folder(above)
+        self.make_folder(text)  # not what a dangling link leads to: its disk may not be mounted
+        self.sync_folder(os.path.realpath(above))
 
     def remove_folder(self, path: Name) -> None:
         os.rmdir(path)

@@ -243,7 +243,7 @@ def test_files_that_the_dfs_does_not_let_go_of(tmp_path: Path, caplog: pytest.Lo
         wait_until(lambda: logged(caplog, LogEvent.DFS_FILES_LEFT) and not world.away._removing, "the log")
     (left,) = logged(caplog, LogEvent.DFS_FILES_LEFT)
     assert "[dfs] clean_every and clean_grace" in LogEvent.DFS_FILES_LEFT.to_do
-    assert "not mounted" in str(left["why"])
+    assert "not mounted" in str(left["reason"])
     (tmp_path / "away").rename(world.url)
     assert len(world.on_dfs()) == 2
     world.store.forget([]).result(30)

@@ -1,6 +1,7 @@
 """Sealed files move between a worker's directories: readers never notice, no kill loses or doubles anything."""
 
 import os
+import queue
 import shutil
 import threading
 from collections.abc import Callable
@@ -287,15 +288,21 @@ def test_a_shuffle_that_is_forgotten_on_its_way_is_gone_everywhere(tmp_path: Pat
     """Deleting a shuffle waits for the move that runs and drops those that wait; nothing is left at either end."""
     world = tiered(tmp_path)
     entered, go_on = threading.Event(), threading.Event()
+    acts: queue.SimpleQueue[Callable[[], object] | None] = queue.SimpleQueue()
 
-    def on_loop(act: object) -> None:
-        entered.set()
+    def loop() -> None:
         assert go_on.wait(30)
-        assert callable(act)
-        act()
+        for act in iter(acts.get, None):
+            act()
+
+    def on_loop(act: Callable[[], object]) -> None:
+        acts.put(act)
+        entered.set()
 
     moves = [move(world, *one) for one in files_in(world, 0)]
     world.store.run_on(on_loop)
+    looping = threading.Thread(target=loop)
+    looping.start()
     for one in moves:
         assert world.store.mover.start(one)
     assert entered.wait(30)
@@ -305,6 +312,9 @@ def test_a_shuffle_that_is_forgotten_on_its_way_is_gone_everywhere(tmp_path: Pat
     forgetting.join(30)
     assert not forgetting.is_alive()
     assert all(one.done.done() for one in moves)
+    acts.put(None)
+    looping.join(30)
+    world.store.run_on(None)
     assert world.store.shuffles() == []
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pack", ".part", ".moving")]
     with pytest.raises(HoldfastError) as caught:

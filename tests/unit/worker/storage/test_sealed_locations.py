@@ -54,10 +54,10 @@ def test_places_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound a new place is BUSY, a shared one is not, and one that was let go makes room."""
     monkeypatch.setattr(module, "ROWS_MAX", 3 * (PLACE_ROWS + 3))
     places = SealedLocations()
-    held = [places.share(key(number), record(3), "a") for number in range(2)]
+    held = [places.share(key(number), record(3), "a") for number in range(3)]
     assert places.share(key(0), record(3), "a") is held[0]
     with pytest.raises(RetryError) as busy:
-        places.share(key(2), record(3), "a")
+        places.share(key(3), record(3), "a")
     assert busy.value.status is Status.BUSY
     held.pop()
-    places.share(key(2), record(3), "a")
+    places.share(key(3), record(3), "a")
