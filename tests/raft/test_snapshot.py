@@ -70,7 +70,7 @@ def test_a_failed_write_leaves_the_old_one(tmp_path: Path) -> None:
         yield b"half"
         raise OSError("disk")
 
-    with pytest.raises(StorageFailed, match="cannot be written: disk; .* inodes are free there"):
+    with pytest.raises(StorageFailed, match=r"cannot be written: disk; .* inodes are free there"):
         snapshots.write(SnapshotId(300, 6), broken())
     assert FileSnapshots(tmp_path, "c1").current == SnapshotId(250, 5)
 

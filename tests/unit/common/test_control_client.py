@@ -341,7 +341,7 @@ def test_numbers_under_way_stay_close_together():
     async def story(three, client):
         three[0].answers = [None]
         calls = [asyncio.ensure_future(client.call(ATTACH, pb.AttachRequest(name="a"))) for _ in range(200)]
-        await asyncio.wait(calls, timeout=0.5)
+        await wait_until_async(lambda: len(three[0].asked) >= COMMANDS_AT_ONCE_MAX, "all calls that may be under way")
         numbers = [pb.AttachRequest.FromString(each).call.number for each in three[0].asked]
         assert sorted(numbers) == list(range(1, COMMANDS_AT_ONCE_MAX + 1))
         for each in three[1:]:

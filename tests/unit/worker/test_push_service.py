@@ -307,32 +307,37 @@ class LateDisk(Disk):
         super().sync(handle)
 
 
-def test_a35_a_sync_that_fails_after_the_seal_is_answered(tmp_path: Path) -> None:
-    """The log's sync for a push at SYNCED fails when its epoch is sealed already: the push is answered, gives back what
-    it holds, and the sealed copy stays what it is, without a mark."""
+@pytest.mark.parametrize(
+    ("late", "size", "status"), [(".push", 1, Status.OK), (".open", 300 * KIB, Status.FAILED_COPY)]
+)
+def test_a35_a_sync_that_fails_while_a_seal_waits_for_it(tmp_path: Path, late: str, size: int, status: Status) -> None:
+    """The sync for a push at SYNCED fails while the seal of its epoch waits for it: the push is not acknowledged, and
+    gives back what it holds. What was in the log is written anew and sealed; a file whose sync failed is given up: the
+    next sync of it would tell that all is well."""
 
     async def story() -> None:
         disk = LateDisk()
         world = World(tmp_path / "data", disk=disk)
         world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
         writer = Writer(SHUFFLE)
-        disk.late = ".push"
-        world.send(writer, [writer.batch(0, b"a")], Ack.SYNCED)
+        disk.late = late
+        world.send(writer, [writer.batch(0, bytes(size))], Ack.SYNCED)
         await asyncio.to_thread(disk.entered.wait, 30)
-        seals = world.seals
         seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])
-        (answer,) = await seals._seal(seal)
-        assert answer.status == Status.OK
+        sealing = asyncio.ensure_future(world.seals._seal(seal))
+        await wait_until_async(lambda: bool(world.store.reduce._directories[0].reduce._held_up), "the seal to wait")
         before = len(world.connection.answers)
+        disk.late = ""
         disk.go_on.set()
+        (answer,) = await sealing
+        assert (answer.status, answer.batches) == (status, 1 if status is Status.OK else 0)
         await wait_until_async(lambda: len(world.connection.answers) > before, "the answer to the push")
+        assert world.answered() == {0: Status.FAILED_COPY}
         assert world.pool.used_bytes == 0
         world.service.reduce.check()
-        assert world.store.reduce.chunks(SHUFFLE, 0, 0).record.status == Status.OK
-        disk.late = ""
         world.store.run_on(lambda act: act())
         world.store.close()
-        assert not list((tmp_path / "data").rglob("*.failed"))
+        assert bool(list((tmp_path / "data").rglob("*.failed"))) == (status is Status.FAILED_COPY)
 
     run(story())
 

@@ -290,12 +290,14 @@ class ReduceDirectory:
         """Take in what a round came to, answer who waits for it, and begin the next one."""
         try:
             outcomes = iter(done.result())
-            lost = self._lost_segments(segments, outcomes)
-            self._lost_files(files, outcomes, lost)
-            for copy, error in lost.items():
+            unsynced = self._lost_segments(segments, outcomes)
+            lost = self._lost_files(files, outcomes)
+            # What waits for its seal writes anew what is in the log, and needs that no more.
+            for copy, error in ({one: unsynced[one] for one in unsynced if one.key in self.copies} | lost).items():
                 self.give_up(copy.key, error)
+            missing = unsynced.keys() | lost.keys()
             for copies, future in found.waiting:
-                future.set_result(frozenset(one.key for one in copies if one in lost or one.key in self.failed))
+                future.set_result(frozenset(one.key for one in copies if one in missing or one.key in self.failed))
         finally:
             self._begin_round()
             self._let_seals_go_on()
@@ -305,28 +307,36 @@ class ReduceDirectory:
     ) -> dict[PartitionCopy, Exception]:
         """The copies that need a segment which could not be brought to the disk."""
         lost: dict[PartitionCopy, Exception] = {}
+        copies = [*self.copies.values(), *[copy for _, work in self._held_up for copy in work.copies]]
         for (segment, end), (error, _) in zip(segments, outcomes, strict=False):
             if error is None:
                 segment.synced, segment.noted = max(segment.synced, end), True
                 continue
             segment.failed = True
             self.broke(error)
-            lost |= dict.fromkeys([copy for copy in self.copies.values() if copy.needs(segment.number)], error)
+            lost |= dict.fromkeys([copy for copy in copies if copy.needs(segment.number)], error)
         return lost
 
     def _lost_files(
-        self,
-        files: list[tuple[PartitionCopy, Unsynced]],
-        outcomes: Iterator[Synced],
-        lost: dict[PartitionCopy, Exception],
-    ) -> None:
-        """Those whose file could not be, but for what was dropped meanwhile."""
+        self, files: list[tuple[PartitionCopy, Unsynced]], outcomes: Iterator[Synced]
+    ) -> dict[PartitionCopy, Exception]:
+        """Those whose file could not be, but for what was dropped meanwhile. Another sync of it, such as that of a seal
+        that waits, would tell that all is well."""
+        lost: dict[PartitionCopy, Exception] = {}
+        waiting = {copy: work for job, work in self._held_up if not job.dropped for copy in work.copies}
         for (copy, folders), (error, missing) in zip(files, outcomes, strict=True):
             if error is None:
                 self._folders.synced(folders)
             why = error or missing
-            if why is not None and self.copies.get(copy.key) is copy:
-                lost.setdefault(copy, why)
+            if why is None:
+                continue
+            if copy in waiting:
+                waiting[copy].copies.remove(copy)
+                waiting[copy].failed.append(copy.key)
+            elif self.copies.get(copy.key) is not copy:
+                continue
+            lost[copy] = why
+        return lost
 
     # sealing
 
