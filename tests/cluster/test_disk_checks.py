@@ -129,8 +129,12 @@ def test_row_33_a_disk_that_fails_for_a_time_comes_back(tmp_path: Path) -> None:
             wait_for_state(cluster, "well")
             wait_until(lambda: disk_by_masters(cluster)["healthy"], "the masters to hear of it", SECONDS_MAX)
             opened = _opened(cluster)
-            push_and_read(session, 4)
-            assert _opened(cluster) > opened
+
+            def taken() -> bool:
+                push_and_read(session, 4)  # which may all go to the other worker, whose disk was faster of late
+                return _opened(cluster) > opened
+
+            wait_until(taken, "the worker to take epochs", SECONDS_MAX)
             assert worker_status(worker.http, 5.0)["incarnation"] == incarnation
 
 
