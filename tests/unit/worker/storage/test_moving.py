@@ -314,7 +314,7 @@ def test_a_shuffle_that_is_forgotten_on_its_way_is_gone_everywhere(tmp_path: Pat
     assert all(one.done.done() for one in moves)
     acts.put(None)
     looping.join(30)
-    world.store.run_on(None)
+    world.store.run_on(lambda act: act())
     assert world.store.shuffles() == []
     assert not [path for path in tmp_path.rglob("*") if path.suffix in (".pack", ".part", ".moving")]
     with pytest.raises(HoldfastError) as caught:
