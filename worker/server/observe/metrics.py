@@ -45,6 +45,7 @@ class Exposition(Collector):
         for name, value in status.totals().items():
             yield CounterMetricFamily(_PREFIX + name, COUNTERS[name], value=value)
         for name, value in status.gauges().items():
+            assert name in GAUGES, f"say in worker/server/observe/metric_help.py what {name} means"
             yield GaugeMetricFamily(_PREFIX + name, GAUGES[name], value=value)
         for name, causes in status.counters.causes().items():
             counted = CounterMetricFamily(_PREFIX + name, CAUSES[name], labels=["status"])
