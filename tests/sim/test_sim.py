@@ -12,7 +12,7 @@ from tests.sim.search import TABLE, found_seeds, search, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
 REMEMBERED = Path(__file__).with_name("seeds.txt")
-#: Within so many seeds a planted mistake is found; the seed that is known is tried first (`python -m tests.sim.search`).
+#: Within so many seeds a planted mistake is found, the seed that is known before all (`python -m tests.sim.search`).
 SEEDS_MAX = 500
 #: Planted mistakes that no seed shows yet: holes in the simulation. The list may only shrink.
 UNSEEN: frozenset[str] = frozenset(
