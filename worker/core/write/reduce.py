@@ -20,6 +20,7 @@ from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import GIB, KIB
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
+from holdfast.worker.core.bounded import remember
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
 from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, PushDecision
 
@@ -42,6 +43,8 @@ _REFUSED = {
     Life.FAILED: Status.FAILED_COPY,
     Life.GONE: Status.SEALED,
 }
+#: Lives in which an epoch accepts.
+_OPEN = (Life.OPEN, Life.SOFT)
 
 
 class SplitLimits(NamedTuple):
@@ -123,7 +126,7 @@ class Reduce:
         key = push.shuffle
         if final:
             self._drop_sealed_first(key)
-            _remember(self._committed, key)
+            remember(self._committed, key, None, PAST_MAX)
         elif push.incarnation == self.incarnation and not self.closed_because:
             earlier = self._drop_sealed_first(key)
             self.shuffles[key] = OpenShuffle(key, push.owner, closed={epoch_key(*one) for one in closed} | earlier)
@@ -242,7 +245,7 @@ class Reduce:
     def _look_at(self, state: EpochState) -> None:
         """An epoch has reached its mark: split it if it is due, and set the next mark."""
         soft, hard = self.limits
-        if state.size_bytes >= hard and state.life in (Life.OPEN, Life.SOFT):
+        if state.size_bytes >= hard and state.life in _OPEN:
             state.become(Life.HARD)
         elif state.size_bytes >= soft and state.life is Life.OPEN:
             state.become(Life.SOFT)
@@ -279,7 +282,7 @@ class Reduce:
 
     def split(self, state: EpochState) -> None:
         """There is no room for more of this epoch; what it has stays."""
-        if state.life in (Life.OPEN, Life.SOFT):
+        if state.life in _OPEN:
             state.become(Life.HARD)
 
     # Seals.
@@ -308,7 +311,7 @@ class Reduce:
         if past:
             self._drop_sealed_first(shuffle)  # nothing of it is taken any more
         if final and shuffle not in self._forgotten:
-            _remember(self._committed, shuffle)
+            remember(self._committed, shuffle, None, PAST_MAX)
             self.attempts.drop([shuffle])
             if found is not None and not found.epochs:
                 del self.shuffles[shuffle]
@@ -355,7 +358,7 @@ class Reduce:
 
     def forget(self, shuffle: ShuffleKey) -> list[EpochState]:
         """The masters do not know it any more; return the epochs whose copies are to be dropped."""
-        _remember(self._forgotten, shuffle)
+        remember(self._forgotten, shuffle, None, PAST_MAX)
         self._committed.pop(shuffle, None)
         self._drop_sealed_first(shuffle)
         found = self.shuffles.pop(shuffle, None)
@@ -373,7 +376,7 @@ class Reduce:
         """This worker has a new incarnation: nothing is added to what an earlier one opened."""
         assert incarnation > self.incarnation, f"{incarnation} comes behind {self.incarnation}"
         self.incarnation = incarnation
-        for state in self._open_states():
+        for state in self._states(*_OPEN):
             state.become(Life.HARD)
 
     def set_has_room(self, has_room: list[bool]) -> None:
@@ -381,23 +384,18 @@ class Reduce:
         if has_room == self.has_room:
             return
         self.has_room = has_room
-        for state in self._open_states():
+        for state in self._states(*_OPEN):
             if not has_room[state.directory]:
                 state.become(Life.HARD)
 
     def split_largest(self, directory: int, size_bytes: int) -> int:
         """Split the largest open epochs of a directory for good, until what is split and not yet sealed there holds
         `size_bytes`, so that it can be sealed and moved. Returns how many were split."""
-        here = [
-            state
-            for shuffle in self.shuffles.values()
-            for state in shuffle.epochs.values()
-            if state.directory == directory and state.size_bytes
-        ]
-        missing = size_bytes - sum(state.size_bytes for state in here if state.life in (Life.HARD, Life.SEALING))
+        waiting = [state for state in self._states(Life.HARD, Life.SEALING) if state.directory == directory]
+        missing = size_bytes - sum(state.size_bytes for state in waiting)
+        growing = [state for state in self._states(*_OPEN) if state.directory == directory and state.size_bytes]
         count = 0
-        still_open = [state for state in here if state.life in (Life.OPEN, Life.SOFT)]
-        for state in sorted(still_open, key=lambda state: state.size_bytes, reverse=True):
+        for state in sorted(growing, key=lambda state: state.size_bytes, reverse=True):
             if missing <= 0:
                 break
             state.become(Life.HARD)
@@ -405,32 +403,22 @@ class Reduce:
             count += 1
         return count
 
-    def split_in(self, directory: int) -> list[EpochState]:
-        """Return the epochs of a directory that accept nothing more, and that nobody has sealed yet."""
-        return [
-            state
-            for shuffle in self.shuffles.values()
-            for state in shuffle.epochs.values()
-            if state.directory == directory and state.life is Life.HARD
-        ]
+    def split_states(self, directory: int | None = None) -> list[EpochState]:
+        """Return the epochs, of a directory or of all, that accept nothing more and that nobody has sealed yet."""
+        return [state for state in self._states(Life.HARD) if directory in (None, state.directory)]
 
     def drain(self, yes: bool) -> None:
         """Take no new epochs and split those that are open, or go back to normal."""
         self.draining = yes
-        for state in self._open_states() if yes else ():
+        for state in self._states(*_OPEN) if yes else ():
             state.become(Life.HARD)
-
-    def split_anywhere(self) -> list[EpochState]:
-        """Return all epochs that accept nothing more, and that nobody has sealed yet."""
-        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
-        return [state for state in every if state.life is Life.HARD]
 
     def split_memory(self) -> list[EpochState]:
         """Split what is acknowledged from memory; return all of it that nobody has sealed yet."""
-        for state in self._open_states():
+        for state in self._states(*_OPEN):
             if state.ack is Ack.MEMORY:
                 state.become(Life.HARD)
-        return [state for state in self.split_anywhere() if state.ack is Ack.MEMORY]
+        return [state for state in self._states(Life.HARD) if state.ack is Ack.MEMORY]
 
     @property
     def full(self) -> bool:
@@ -440,16 +428,12 @@ class Reduce:
     @property
     def writing(self) -> int:
         """Epochs that are not sealed, and may be."""
-        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
-        return sum(state.life is not Life.FAILED for state in every)
+        return self.shares.total - len(self._states(Life.FAILED))
 
-    def _open_states(self) -> list[EpochState]:
-        return [
-            state
-            for shuffle in self.shuffles.values()
-            for state in shuffle.epochs.values()
-            if state.life in (Life.OPEN, Life.SOFT)
-        ]
+    def _states(self, *lives: Life) -> list[EpochState]:
+        """Epochs that are somewhere in these parts of their life."""
+        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
+        return [state for state in every if state.life in lives]
 
     def check(self) -> None:
         """Re-derive everything redundant; an AssertionError is a bug."""
@@ -468,10 +452,3 @@ class Reduce:
                 assert state.life not in (Life.SEALED, Life.GONE), state
                 assert state.size_bytes < state.mark or state.life is not Life.OPEN, state
         self.attempts.check()
-
-
-def _remember(past: dict[ShuffleKey, None], shuffle: ShuffleKey) -> None:
-    past.pop(shuffle, None)
-    past[shuffle] = None
-    if len(past) > PAST_MAX:
-        del past[next(iter(past))]

@@ -182,7 +182,7 @@ class DataServer:
         if self._roles.pop(connection.number, Role.CLIENT) is Role.CLIENT:
             self._clients.give(connection.owner, 1)
         in_parts(
-            partial(self.maps.lost, connection),
+            partial(self.maps.files.lost, connection.number, time.monotonic_ns()),
             partial(self.pushes.lost, connection),
             partial(self.streams.lost, connection),
         )
@@ -201,7 +201,7 @@ class DataServer:
     def accept(self, yes: bool, reason: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
         if not self._ending:
-            self.maps.accept(yes, reason)
+            self.maps.files.closed_because = "" if yes else reason
             self.pushes.accept(yes, reason)
 
     def end(self, reason: str) -> None:
@@ -212,7 +212,7 @@ class DataServer:
 
     def drain(self, yes: bool) -> None:
         """Serve, but take nothing new, or take it again."""
-        self.maps.drain(yes)
+        self.maps.files.drain(yes)
         self.pushes.drain(yes)
 
     @property

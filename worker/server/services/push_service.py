@@ -394,14 +394,14 @@ class PushService:
 
     def _seal_drained(self) -> None:
         if self.reduce.draining:  # those that could not be sealed before, too
-            self._seals.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_states())
 
     def _look_at_space(self) -> None:
         """Move what should move, and split what is on disks that are full or not well."""
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
-            self._seals.seal_split(self.reduce.split_in(directory))
+            self._seals.seal_split(self.reduce.split_states(directory))
         free_bytes = [space.room_bytes if space is not None else 0 for space in spaces]
         self._until_look = look_after_bytes(free_bytes)
         self.reduce.set_has_room([free > 0 for free in free_bytes])
@@ -447,7 +447,7 @@ class PushService:
         """Split everything open, seal it and take no new epochs, or go back to normal."""
         self.reduce.drain(yes)
         if yes:
-            self._seals.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_states())
 
 
 def check_sizes(request: Push, size: int) -> None:
