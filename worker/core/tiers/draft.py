@@ -3,7 +3,7 @@
 Rules: a move takes the room of its target before its source gets any back; a file moves once; what was tried in vain is
 taken back. So the moves that remain can be carried out in their order and no directory is ever over its room.
 
-Called by space.py, watermarks.py, swaps.py and promote.py.
+Called by space.py, watermarks.py, swaps.py and upkeep.py.
 """
 
 from __future__ import annotations

@@ -55,26 +55,14 @@ class DirectoryView:
 class DirectorySet:
     """A set of directories; a part that is None stands for any."""
 
-    tier: int | None = None
     directory: int | None = None
     #: kinds of storage
     media: frozenset[str] | None = None
 
     def holds(self, directory: DirectoryView) -> bool:
         """Whether the directory lies here."""
-        return (
-            self.tier in (None, directory.tier)
-            and self.directory in (None, directory.number)
-            and (self.media is None or directory.medium in self.media)
-        )
-
-    def __str__(self) -> str:
-        parts = [
-            "any directory" if self.directory is None else f"directory {self.directory}",
-            "" if self.tier is None else f"of tier {self.tier}",
-            "" if self.media is None else f"on {', '.join(sorted(self.media)) or 'nothing'}",
-        ]
-        return " ".join(part for part in parts if part)
+        named = self.directory in (None, directory.number)
+        return named and (self.media is None or directory.medium in self.media)
 
 
 #: Directories of one tier.
@@ -140,8 +128,6 @@ class FileView(Generic[FileId]):
     file: FileId
     directory: int
     size_bytes: int
-    #: has to stay: a commit or a sort runs, or its application asked for it
-    pinned: bool = False
     #: somebody has it open and would notice
     locked: bool = False
     #: already on its way
@@ -152,7 +138,7 @@ class FileView(Generic[FileId]):
     @property
     def is_evictable(self) -> bool:
         """Whether it may be moved now."""
-        return not (self.pinned or self.locked or self.marked)
+        return not (self.locked or self.marked)
 
     def may_lie_in(self, directory: DirectoryView) -> bool:
         """Whether the directory is of a kind that it may be on."""
