@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.ids import NO_WORKER
@@ -149,22 +149,7 @@ class WorkerStatus:
             "problems": self.problems(),
             "faults": self.faults.active(),
             "directories": [
-                {
-                    "id": found.id.hex(),
-                    "path": str(found.path),
-                    "tier": found.tier,
-                    "capacity_bytes": found.capacity_bytes,
-                    "used_bytes": found.used_bytes,
-                    "free_bytes": found.free_bytes,
-                    "healthy": found.healthy,
-                    "problem": found.problem,
-                    "device": found.device,
-                    "state": found.state,
-                    "errors": found.errors,
-                    "flush_us": found.flush_us,
-                    "fetch_us": found.fetch_us,
-                    "full": full,
-                }
+                {**asdict(found), "id": found.id.hex(), "full": full}
                 for found, full in zip(self.store.directories(), self.data.pushes.full(), strict=True)
             ],
             "dfs": dfs._asdict() if dfs is not None else None,
