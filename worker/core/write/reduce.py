@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.common.errors import NoRoomError, RetryError
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import Push
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
@@ -67,13 +67,6 @@ class OpenShuffle:
     epochs: dict[int, EpochState] = field(default_factory=dict)
     #: epochs that never accept again: sealed, or of an earlier incarnation
     closed: set[int] = field(default_factory=set)
-
-
-class Refusal(NamedTuple):
-    """A status that stands for every batch of the frame, and words for people."""
-
-    status: Status
-    reason: str
 
 
 def epoch_key(partition: int, epoch: int) -> int:
@@ -131,21 +124,23 @@ class Reduce:
             earlier = self._drop_sealed_first(key)
             self.shuffles[key] = OpenShuffle(key, push.owner, closed={epoch_key(*one) for one in closed} | earlier)
 
-    def refuse(self, push: Push) -> Refusal | None:
+    def refuse(self, push: Push) -> HoldfastError | None:
         """The questions about the frame, in their order."""
         key = push.shuffle
         shuffle = self.shuffles.get(key)
         if self.closed_because:
-            return Refusal(Status.UNAVAILABLE, self.closed_because)
+            return error_for(Status.UNAVAILABLE, self.closed_because)
         if shuffle is None and key in self._forgotten:  # what is known was not forgotten
-            return Refusal(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
+            return error_for(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
         if key in self._committed:
-            return Refusal(Status.COMMITTED, f"{key} is committed")
+            return error_for(Status.COMMITTED, f"{key} is committed")
         if push.incarnation != self.incarnation:
-            return Refusal(Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}")
+            return error_for(
+                Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}"
+            )
         assert shuffle is not None, f"{key} was introduced"
         if shuffle.ack is not None and push.ack != shuffle.ack:
-            return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
+            return error_for(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
         return None
 
     def decide(self, push: Push) -> PushDecision:

@@ -20,10 +20,9 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.access import check_frame, check_hello, check_role
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.services.map_service import MapService, Request
 from holdfast.worker.server.services.push_service import PushService
-from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.services.refusal import in_parts, refusal
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 
@@ -119,15 +118,16 @@ class DataServer:
     def _hand_on(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         if body is None:  # else it was admitted
             self._check(connection, header, meta)
-        if header.type == FrameType.MAP_PUSH:
-            self.maps.push(Request(connection, header), meta, body)
-            return
-        if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-            if body is None:
-                raise ProtocolError(f"{header.type.name} has a body")
-            self.pushes.push(connection, header, meta, body)
-            return
+        role = self._roles.get(connection.number, Role.CLIENT)
+        if header.type in (FrameType.SEAL, FrameType.REGISTERED) and role is not Role.MASTER:
+            raise ProtocolError(f"only a master sends {header.type.name}")
         match header.type:
+            case FrameType.MAP_PUSH:
+                self.maps.push(Request(connection, header), meta, body)
+            case FrameType.PUSH | FrameType.REPLICATE:
+                if body is None:
+                    raise ProtocolError(f"{header.type.name} has a body")
+                self.pushes.push(connection, header, meta, body)
             case FrameType.STREAM_CREDIT:
                 self.streams.credit(connection, header, meta)
             case FrameType.STREAM_OPEN:
@@ -141,16 +141,12 @@ class DataServer:
             case FrameType.MAP_ABORT:
                 self.maps.abort(Request(connection, header), meta)
             case FrameType.PUSH_CREDIT:
-                self.pushes.credit(connection, header, meta, self._roles.get(connection.number, Role.CLIENT))
+                self.pushes.credit(connection, header, meta, role)
             case FrameType.CHUNKS_OPEN:
                 self.streams.open_chunks(connection, header, meta)
             case FrameType.SEAL:
-                if self._roles.get(connection.number) is not Role.MASTER:
-                    raise ProtocolError("only a master sends SEAL")
                 self.seals.seal(connection, header, meta)
             case FrameType.REGISTERED:
-                if self._roles.get(connection.number) is not Role.MASTER:
-                    raise ProtocolError("only a master sends REGISTERED")
                 registered = Registered.decode(meta)
                 self.asking.placed(registered.shuffle, registered.workers)
                 connection.reply(header)
@@ -158,8 +154,6 @@ class DataServer:
                 connection.reply(header)
             case FrameType.STREAM_DATA | FrameType.CHUNKS_DATA | FrameType.HELLO | FrameType.CLOSING:
                 raise ProtocolError(f"{header.type.name} is not a request")
-            case FrameType.PUSH | FrameType.REPLICATE | FrameType.MAP_PUSH:
-                raise AssertionError("those with a body were handed on")
             case _:
                 assert_never(header.type)
 

@@ -37,10 +37,9 @@ from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, PEERS_MAX, Forwarder
-from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.services.refusal import in_parts, refusal
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.rounds import Missing
 from holdfast.worker.storage.layout import EpochKey
@@ -233,8 +232,7 @@ class PushService:
         if not self.reduce.knows(request.shuffle):
             final, closed = self._store.reduce.past(request.shuffle)
             self.reduce.introduce(request, final, closed)
-        refusal = self.reduce.refuse(request)
-        return None if refusal is None else error_for(refusal.status, refusal.reason)
+        return self.reduce.refuse(request)
 
     def _take(self, push: PendingPush, came: Came) -> None:
         """Write what was taken, then answer, at once or when everything it waits for is there."""

@@ -143,7 +143,7 @@ class StreamService:
                 yield 0.0
         source = ChunkSource(header, search)
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a lease may wait for credit.
-        while not source.distant and not source.look():
+        while not search.distant and not source.look():
             yield 0.0
         stream = self.streams.open(connection.number, request.credit_bytes, rows + len(locations), owner=owner)
         chunks = [len(location.record.chunks) for location in locations]

@@ -13,7 +13,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError
 from holdfast.common.formats.frame import FrameHeader, FrameType
@@ -63,33 +63,6 @@ class Sending(NamedTuple):
     size: int
     #: how long reads from where it lies take
     fetches: Times | None
-
-
-class FrameSource(Protocol):
-    """Where the frames of a stream come from. `take` raises what storage raises."""
-
-    #: of the request that opened the stream, whose id all data frames carry
-    header: FrameHeader
-    #: of the data frames
-    type: FrameType
-
-    @property
-    def done(self) -> bool:
-        """Nothing more comes."""
-
-    @property
-    def pause(self) -> float:
-        """Seconds until it makes sense to ask again after `take` gave None."""
-
-    def take(self, stream: int, allowance: int) -> Sending | None:
-        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn, or, if it is `done`
-        now, nothing was to be sent. Not if it was `done` before."""
-
-    def end(self, stream: int) -> bytes:
-        """The meta section of the only frame of an empty stream."""
-
-    def close(self) -> None:
-        """It is not read any more."""
 
 
 class MapSource:
@@ -370,15 +343,11 @@ class ChunkSource:
 
     @property
     def pause(self) -> float:
+        """Seconds until it makes sense to ask again after `take` gave None."""
         if not self._waits:
             return 0.0
         fetching = self._search.fetching or (self._chunk is not None and _begun(self._chunk))
         return DISTANT_SECONDS if fetching else LEASE_SECONDS
-
-    @property
-    def distant(self) -> bool:
-        """Whether some of it is on the DFS, so that what comes is not known before there is room for it."""
-        return self._search.distant
 
     def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
         self.header = header
@@ -447,6 +416,8 @@ class ChunkSource:
     close = let_go
 
     def take(self, stream: int, allowance: int) -> Sending | None:
+        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn, or, if it is `done`
+        now, nothing was to be sent. Not if it was `done` before. Raises what storage raises."""
         self._waits = False
         sending, now_ns = self._take(stream, allowance), time.monotonic_ns()
         if sending is None and self._waits and now_ns - self._taken_ns >= ALIVE_SECONDS * 1e9:
@@ -506,8 +477,13 @@ class ChunkSource:
             self.let_go()
 
     def end(self, stream: int) -> bytes:
+        """The meta section of the only frame of an empty stream."""
         self.let_go()
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()
+
+
+#: Where the frames of a stream come from.
+FrameSource: TypeAlias = MapSource | ChunkSource
 
 
 def _begun(chunk: _Chunk) -> bool:

@@ -20,9 +20,8 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.worker.core.tiers.allocators import Allocator
+from holdfast.worker.core.tiers.allocators import Allocator, accept_all, probabilistic
 from holdfast.worker.core.tiers.annotators import Orders, measure_of
-from holdfast.worker.core.tiers.reviewers import accept_all, probabilistic
 from holdfast.worker.core.tiers.space import moves_for
 from holdfast.worker.core.tiers.upkeep import Backoff, Wishes, upkeep
 from holdfast.worker.core.tiers.view import UNLIMITED, DirectorySet, DirectoryView, FileView, StoreView, Tier

@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.worker.core.tiers.reviewers import accept_all, chance, probabilistic
+from holdfast.worker.core.tiers.allocators import accept_all, chance, probabilistic
 from tests.unit.worker.core.tiers.build import dfs, directory
 
 MB, GB = 1 << 20, 1 << 30
