@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from holdfast.common.errors import ForbiddenError, ProtocolError, RetryError, TokenExpiredError
 from holdfast.common.formats.frame import FrameHeader, FrameType
@@ -28,6 +28,14 @@ from holdfast.worker.server.services.stream_service import StreamService
 
 #: The part of all connections that is for workers and masters.
 SERVERS_SHARE = 8
+
+
+class _Greeted(NamedTuple):
+    """A connection that said who it is; with security, also by a token."""
+
+    connection: ServerConnection
+    role: Role
+    caller: Bearer | None
 
 
 class DataServer:
@@ -54,12 +62,8 @@ class DataServer:
         self.pushes = pushes
         self.seals = seals
         self.asking = asking
-        #: connections of workers and masters, by number; all others are clients
-        self._roles: dict[int, Role] = {}
         #: every connection that greeted
-        self._connections: dict[int, ServerConnection] = {}
-        #: with security: whose each of them is
-        self._callers: dict[int, Bearer] = {}
+        self._greeted: dict[int, _Greeted] = {}
         #: connections of clients, by user and application; the rest is for workers and masters
         self._clients = Shares(connections_max - connections_max // SERVERS_SHARE)
         self._ending = False
@@ -76,11 +80,7 @@ class DataServer:
                 "this worker has no connections left for this user or application; try later", status=Status.BUSY
             )
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
-        self._connections[connection.number] = connection
-        if caller is not None:
-            self._callers[connection.number] = caller
-        if hello.role is not Role.CLIENT:
-            self._roles[connection.number] = hello.role
+        self._greeted[connection.number] = _Greeted(connection, hello.role, caller)
         standing = self._standing
         return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
 
@@ -96,7 +96,7 @@ class DataServer:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""
         self._check(connection, header, meta)
         if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-            role = self._roles.get(connection.number, Role.CLIENT)
+            role = self._greeted[connection.number].role
             if (role is Role.WORKER) != (header.type is FrameType.REPLICATE):
                 raise ProtocolError(f"a {role.name} does not send {header.type.name}")
             return self.pushes.admit(connection, header, role)
@@ -118,7 +118,7 @@ class DataServer:
     def _hand_on(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         if body is None:  # else it was admitted
             self._check(connection, header, meta)
-        role = self._roles.get(connection.number, Role.CLIENT)
+        role = self._greeted[connection.number].role
         if header.type in (FrameType.SEAL, FrameType.REGISTERED) and role is not Role.MASTER:
             raise ProtocolError(f"only a master sends {header.type.name}")
         match header.type:
@@ -158,8 +158,9 @@ class DataServer:
                 assert_never(header.type)
 
     def _check(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
-        if self._security is not None:
-            check_frame(self._callers[connection.number], header.type, meta)
+        caller = self._greeted[connection.number].caller
+        if caller is not None:
+            check_frame(caller, header.type, meta)
 
     def writable(self, connection: ServerConnection) -> None:
         """What was queued is nearly sent: go on with the streams."""
@@ -171,9 +172,8 @@ class DataServer:
 
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone. What one service meets there keeps no other from it."""
-        self._connections.pop(connection.number, None)
-        self._callers.pop(connection.number, None)
-        if self._roles.pop(connection.number, Role.CLIENT) is Role.CLIENT:
+        greeted = self._greeted.pop(connection.number)
+        if greeted.role is Role.CLIENT:
             self._clients.give(connection.owner, 1)
         in_parts(
             partial(self.maps.files.lost, connection.number, time.monotonic_ns()),
@@ -186,11 +186,10 @@ class DataServer:
         now_ns = time.monotonic_ns()
         parts = self.maps, self.streams, self.pushes, self.asking
         in_parts(*(partial(each.tick, now_ns) for each in parts))
-        now_s = time.time() if self._callers else 0.0
-        for number, caller in list(self._callers.items()):
-            if now_s >= caller.expires_s:
+        for connection, _, caller in list(self._greeted.values()) if self._security is not None else ():
+            if caller is not None and time.time() >= caller.expires_s:
                 ended = TokenExpiredError("the token of this connection has ended: show a newer one")
-                self._connections[number].close_because(ended)
+                connection.close_because(ended)
 
     def accept(self, yes: bool, reason: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
@@ -223,7 +222,7 @@ class DataServer:
     def renumber(self) -> None:
         """This worker has another number than HELLO told: close every connection, so that who kept one asks anew."""
         registered = RetryError(f"this worker has another number now: it is worker {self._standing.worker}")
-        for connection in list(self._connections.values()):
+        for connection, _, _ in list(self._greeted.values()):
             connection.close_because(registered)
 
     def forget(self, shuffle: ShuffleKey) -> None:
