@@ -184,8 +184,10 @@ class DataServer:
     def tick(self) -> None:
         """Once a second."""
         now_ns = time.monotonic_ns()
-        parts = self.maps, self.streams, self.pushes, self.asking
-        in_parts(*(partial(each.tick, now_ns) for each in parts))
+        in_parts(
+            lambda: self.maps.drop(self.maps.files.tick(now_ns)),
+            *(partial(each.tick, now_ns) for each in (self.streams, self.pushes, self.asking)),
+        )
         for connection, _, caller in list(self._greeted.values()) if self._security is not None else ():
             if caller is not None and time.time() >= caller.expires_s:
                 ended = TokenExpiredError("the token of this connection has ended: show a newer one")
@@ -194,8 +196,8 @@ class DataServer:
     def accept(self, yes: bool, reason: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
         if not self._ending:
-            self.maps.files.closed_because = "" if yes else reason
-            self.pushes.accept(yes, reason)
+            closed = "" if yes else reason or "this worker takes nothing new"
+            self.maps.files.closed_because = self.pushes.reduce.closed_because = closed
 
     def end(self, reason: str) -> None:
         """Take nothing new any more, and seal what a later start would not find."""
@@ -215,8 +217,8 @@ class DataServer:
 
     def begin(self, incarnation: Incarnation) -> None:
         """This worker has a new incarnation."""
-        self.maps.begin(incarnation)
-        self.pushes.begin(incarnation)
+        self.maps.drop(self.maps.files.begin(incarnation))
+        self.pushes.reduce.begin(incarnation)
         self.streams.begin(incarnation)
 
     def renumber(self) -> None:
@@ -228,8 +230,8 @@ class DataServer:
     def forget(self, shuffle: ShuffleKey) -> None:
         """The masters do not know a shuffle any more: take nothing for it."""
         self.asking.forget(shuffle)
-        self.maps.forget(shuffle)
-        self.pushes.forget(shuffle)
+        self.maps.drop(self.maps.files.forget(shuffle))
+        self.pushes.reduce.forget(shuffle)
 
     def sealed_only(self) -> list[ShuffleKey]:
         """Shuffles of which only seals came: nothing of them is on disk."""

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeVar
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
-from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.ids import MapFileKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
@@ -181,28 +181,17 @@ class MapService:
 
     def abort(self, request: Request, meta: bytes) -> None:
         """Take a MAP_ABORT."""
-        self._drop(self.files.abort(MapAbort.decode(meta).file))
+        self.drop(self.files.abort(MapAbort.decode(meta).file))
         request.reply()
 
     # What happens around them.
-
-    def tick(self, now_ns: int) -> None:
-        """Time has passed."""
-        self._drop(self.files.tick(now_ns))
-
-    def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle: close its unsealed files and take no new ones."""
-        self._drop(self.files.forget(shuffle))
-
-    def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
-        self._drop(self.files.begin(incarnation))
 
     async def wait_for_seals(self) -> None:
         """Return when no seal is on its way to the disk."""
         await self._no_seals.wait()
 
-    def _drop(self, files: Iterable[MapFileKey]) -> None:
+    def drop(self, files: Iterable[MapFileKey]) -> None:
+        """Take unsealed files off the disk that the core has let go of."""
         for file in files:
             self._counters.files_dropped += 1
             self._remove(file)

@@ -21,7 +21,7 @@ from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Role
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
-from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
@@ -417,18 +417,6 @@ class PushService:
             states = shuffle.epochs.values()
             files = sum(map(self._store.reduce.has_file, states))
             yield key, UsageTotals(sum(state.size_bytes for state in states), files)
-
-    def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""
-        self.reduce.forget(shuffle)
-
-    def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
-        self.reduce.begin(incarnation)
-
-    def accept(self, yes: bool, reason: str = "") -> None:
-        """Take pushes, or refuse them."""
-        self.reduce.closed_because = "" if yes else reason or "this worker does not accept pushes"
 
     @property
     def owed_bytes(self) -> int:
