@@ -17,12 +17,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
+from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
@@ -273,14 +275,8 @@ def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[byt
         size = sum(map(len, parts))
         if len(parts) > 64:
             parts = [memoryview(b"".join(parts))]
-    message = Push(
-        shuffle=push.shuffle,
-        incarnation=push.replica.incarnation,
-        ack=push.ack,
-        map=push.map,
-        attempt=push.attempt,
-        body_crc=body_crc,
-        of_user=push.of_user,
-        entries=entries,
+    incarnation = push.replica.incarnation
+    message = replace(
+        push, incarnation=incarnation, raft_index=RaftIndex(0), replica=None, body_crc=body_crc, entries=entries
     )
     return message.encode(), parts, size
