@@ -115,7 +115,6 @@ class Ending:
                 timer.start()
 
     def over(self) -> None:
-        """It has ended."""
         for timer in self._timers:
             timer.cancel()
 

@@ -215,7 +215,6 @@ class Streams:
         self.plans.give(found.owner, found.own_rows)
 
     def ready(self, connection: ConnectionId) -> int:
-        """How many streams of a connection have credit."""
         mine = self._connections.get(connection)
         return len(mine.turns) if mine is not None else 0
 
@@ -230,7 +229,6 @@ class Streams:
         return late
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert len(self._streams) <= STREAMS_MAX
         every = self._connections.values()
         assert sum(len(mine.streams) for mine in every) == len(self._streams)

@@ -87,7 +87,6 @@ class Annotator(Generic[FileId]):
             self._change(file, note, directory, note.score)
 
     def removed(self, file: FileId) -> None:
-        """It is gone."""
         note = self._notes.pop(file, None)
         if note is not None:
             self._take_out(note)
@@ -165,7 +164,6 @@ class Annotator(Generic[FileId]):
         heapq.heapify(shelf.heap)
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         counts = dict.fromkeys(self._shelves, 0)
         for note in self._notes.values():
             counts[note.directory] += 1

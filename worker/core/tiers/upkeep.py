@@ -88,7 +88,6 @@ class Backoff:
     _used_ns: dict[int, int] = field(default_factory=dict)
 
     def used(self, directory: int, now_ns: int) -> None:
-        """Somebody reads there."""
         self._used_ns[directory] = now_ns
 
     def busy(self, now_ns: int) -> frozenset[int]:

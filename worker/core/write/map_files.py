@@ -174,13 +174,11 @@ class MapFiles:
         self._seals.add(share, 1)
 
     def abort(self, key: MapFileKey) -> list[MapFileKey]:
-        """Its writer does not want a file any more."""
         return self._drop(filter(None, [self._files.get(key)]))
 
     # What became of them.
 
     def not_created(self, file: OpenMapFile) -> None:
-        """Storage refused to begin it."""
         self._leave(file, Life.GONE)
 
     def broke(self, key: MapFileKey, status: Status) -> None:
@@ -213,7 +211,6 @@ class MapFiles:
                 self._leave(file, Life.GONE)
 
     def tick(self, now_ns: int) -> list[MapFileKey]:
-        """Time has passed."""
         files = self._files.values()
         return self._drop(file for file in files if file.drop_at_ns is not None and file.drop_at_ns <= now_ns)
 
@@ -241,7 +238,6 @@ class MapFiles:
         return [file.key for file in dropped]
 
     def _leave(self, file: OpenMapFile, life: Life) -> None:
-        """A file has come to the end of its life here."""
         file.become(life)
         del self._files[file.key]
         self._shares.give(file.share, 1)
@@ -263,16 +259,13 @@ class MapFiles:
 
     @property
     def count(self) -> int:
-        """Files that have a record."""
         return len(self._files)
 
     @property
     def writing(self) -> int:
-        """Files that are not sealed, and may be."""
         return sum(file.life is not Life.FAILED for file in self._files.values())
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert len(self._forgotten) <= FORGOTTEN_MAX
         assert len(self._refused_maps) <= REFUSED_MAPS_MAX
         assert len(self._files) == self._shares.total <= self.most

@@ -110,7 +110,6 @@ class Reduce:
         return not self.knows(push.shuffle) and push.incarnation == self.incarnation and not self.closed_because
 
     def forgot(self, shuffle: ShuffleKey) -> bool:
-        """Whether the masters have said that they do not know it."""
         return shuffle in self._forgotten
 
     def introduce(self, push: Push, final: bool, closed: Iterable[tuple[int, int]]) -> None:
@@ -276,7 +275,6 @@ class Reduce:
             state.owed = False
 
     def split(self, state: EpochState) -> None:
-        """There is no room for more of this epoch; what it has stays."""
         if state.life in _OPEN:
             state.become(Life.HARD)
 
@@ -422,16 +420,13 @@ class Reduce:
 
     @property
     def writing(self) -> int:
-        """Epochs that are not sealed, and may be."""
         return self.shares.total - len(self._states(Life.FAILED))
 
     def _states(self, *lives: Life) -> list[EpochState]:
-        """Epochs that are somewhere in these parts of their life."""
         every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
         return [state for state in every if state.life in lives]
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert max(len(self._committed), len(self._forgotten)) <= PAST_MAX
         assert not self.shuffles.keys() & self._forgotten.keys()
         assert not self.shuffles.keys() & self._sealed_first.keys()

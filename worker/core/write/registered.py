@@ -64,7 +64,6 @@ class RegisteredShuffles:
     # What is known.
 
     def knows(self, shuffle: ShuffleKey) -> bool:
-        """Whether the masters have it, as far as this worker was told."""
         return shuffle in self._shuffles
 
     def address_of(self, worker: WorkerId) -> str:
@@ -80,16 +79,13 @@ class RegisteredShuffles:
         return go_on
 
     def learn_address(self, worker: WorkerId, address: str) -> None:
-        """The worker is there now."""
         remember(self._addresses, worker, address, WORKERS_MAX)
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters have dropped it."""
         self._shuffles.pop(shuffle, None)
 
     @property
     def shuffles(self) -> int:
-        """Shuffles that are remembered."""
         return len(self._shuffles)
 
     # What is asked.
@@ -146,7 +142,6 @@ class RegisteredShuffles:
         return late
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         everyone = [one for waiting in self._asked.values() for one in waiting]
         self._shares.check()
         assert len(everyone) == self.waiting == sum(self._of.values())

@@ -36,12 +36,10 @@ class Space(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """What may be used in all."""
         return min(self.limit or self.size, self.size)
 
     @property
     def kept_free(self) -> int:
-        """What stays free."""
         return min(self.reserve, int(self.share * self.capacity))
 
     @property

@@ -38,7 +38,6 @@ class Asking:
     # Who needs an answer.
 
     def knows(self, shuffle: ShuffleKey) -> bool:
-        """Whether the masters are known to have a shuffle."""
         return self.registered.knows(shuffle)
 
     def ask(self, shuffle: ShuffleKey, connection: int, owner: Hashable, then: Then) -> None:
@@ -81,11 +80,9 @@ class Asking:
         self.learn([shuffle])
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters have dropped it."""
         self.registered.forget(shuffle)
 
     def tick(self, now_ns: int) -> None:
-        """Once a second."""
         in_parts(*(partial(then, reason) for then, reason in self.registered.tick(now_ns)))
 
     async def step(self, client: ControlClient) -> float:

@@ -159,7 +159,6 @@ class Registration:
         )
 
     def _applications(self) -> list[pb.ApplicationHeld]:
-        """Who holds how much here."""
         return [
             pb.ApplicationHeld(
                 instance=each.instance,

@@ -56,11 +56,9 @@ class WorkerStatus:
         return problems
 
     def healthy(self) -> bool:
-        """At least one directory can be written."""
         return any(found.healthy for found in self.store.directories())
 
     def gauges(self) -> dict[str, int]:
-        """What goes up and down, by name."""
         return {
             "memory_bytes": resident_bytes(),
             "body_bytes": self.pool.used_bytes,
@@ -112,7 +110,6 @@ class WorkerStatus:
         return {"dfs_failing": int(bool(dfs.problem)), "dfs_bytes": dfs.bytes, "dfs_files": dfs.files}
 
     def totals(self) -> dict[str, int]:
-        """What only grows, by name."""
         return {
             **self.counters.as_dict(),
             "bytes_in": self.frames.bytes_in,
@@ -132,7 +129,6 @@ class WorkerStatus:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer of /status."""
         standing, dfs = self.standing, self.store.dfs()
         return {
             "name": standing.name,

@@ -167,7 +167,6 @@ class DataServer:
         self.streams.pump(connection)
 
     def hurried(self) -> bool:
-        """Whether somebody waits for a window to push in."""
         return self.pushes.waiting
 
     def lost(self, connection: ServerConnection) -> None:
@@ -182,7 +181,6 @@ class DataServer:
         )
 
     def tick(self) -> None:
-        """Once a second."""
         now_ns = time.monotonic_ns()
         in_parts(
             lambda: self.maps.drop(self.maps.files.tick(now_ns)),
@@ -206,7 +204,6 @@ class DataServer:
         self.pushes.end()
 
     def drain(self, yes: bool) -> None:
-        """Serve, but take nothing new, or take it again."""
         self.maps.files.drain(yes)
         self.pushes.drain(yes)
 
@@ -216,7 +213,6 @@ class DataServer:
         return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + self.seals.running
 
     def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
         self.maps.drop(self.maps.files.begin(incarnation))
         self.pushes.reduce.begin(incarnation)
         self.streams.begin(incarnation)
@@ -228,7 +224,6 @@ class DataServer:
             connection.close_because(registered)
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle any more: take nothing for it."""
         self.asking.forget(shuffle)
         self.maps.drop(self.maps.files.forget(shuffle))
         self.pushes.reduce.forget(shuffle)
@@ -238,6 +233,5 @@ class DataServer:
         return self.pushes.reduce.sealed_only()
 
     async def wait_for_seals(self) -> None:
-        """Return when no seal is on its way to the disk."""
         await self.maps.wait_for_seals()
         await self.seals.wait()

@@ -65,7 +65,6 @@ class _Peer:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for it."""
         return not self.unanswered and not self._line
 
     async def wait_for_window(self, size: int) -> None:
@@ -130,7 +129,6 @@ class _Peer:
         self._go_on()
 
     def fail(self, error: BaseException) -> None:
-        """End the waits of all in line."""
         while self._line:
             _, waiter = self._line.popleft()
             if not waiter.done():
@@ -244,7 +242,6 @@ class Forwarder:
         return peer
 
     def _drop(self, address: str) -> None:
-        """Give a peer up for a while."""
         now = time.monotonic()
         self._unreachable = {one: until for one, until in self._unreachable.items() if until > now}
         self._unreachable[address] = now + UNREACHABLE_SECONDS
@@ -254,7 +251,6 @@ class Forwarder:
             peer.fail(RetryError(f"{address} did not answer"))
 
     def close(self) -> None:
-        """Drop every connection."""
         for peer in self._peers.values():
             peer.client.abort()
         self._peers.clear()

@@ -136,7 +136,6 @@ class MapService:
             self._broke(file, request, error)
 
     def seal(self, request: Request, meta: bytes) -> None:
-        """Take a MAP_SEAL."""
         message = MapSeal.decode(meta)
         file, began = message.file, time.monotonic_ns()
         share = request.connection.owner_of(file.shuffle.instance)
@@ -180,14 +179,12 @@ class MapService:
         request.reply(answer.encode())
 
     def abort(self, request: Request, meta: bytes) -> None:
-        """Take a MAP_ABORT."""
         self.drop(self.files.abort(MapAbort.decode(meta).file))
         request.reply()
 
     # What happens around them.
 
     async def wait_for_seals(self) -> None:
-        """Return when no seal is on its way to the disk."""
         await self._no_seals.wait()
 
     def drop(self, files: Iterable[MapFileKey]) -> None:
@@ -205,7 +202,6 @@ class MapService:
             log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, reason=error)
 
     def _broke(self, file: MapFileKey, request: Request, error: HoldfastError) -> None:
-        """A write, sync or seal of a file failed, and so does the request for it."""
         if file in self._writers:
             self._remove(file)
         self.files.broke(file, error.status)

@@ -123,7 +123,6 @@ class PushService:
 
     @property
     def waiting(self) -> bool:
-        """Somebody waits for a window."""
         return self.credits.waiting > 0 or self.replica_credits.waiting > 0
 
     def _credits_of(self, role: Role) -> Credits:
@@ -179,7 +178,6 @@ class PushService:
         self._grant(account.answered(connection.number, size, time.monotonic_ns()))
 
     def _push_or_refuse(self, came: Came, reason: HoldfastError | None) -> None:
-        """The masters have said whether they have the shuffle of this push, or did not in time."""
         if reason is not None or came.connection.closed:
             self._turn_away(came, reason)
             return
@@ -330,7 +328,6 @@ class PushService:
         return ", ".join(str(found[number].path) for number in sorted(directories))
 
     def _forward(self, push: PendingPush, chosen: list[int], body: memoryview) -> None:
-        """Repeat what was taken to the replica."""
         task = awaited(self.forwarder.forward(push.decision.push, chosen, body))
         self._counters.forwards += 1
         task.add_done_callback(partial(self._guarded, push, self._forwarded, chosen))
@@ -371,7 +368,6 @@ class PushService:
     # What happens around them.
 
     def lost(self, connection: ServerConnection) -> None:
-        """A connection is gone."""
         self._asked.pop(connection.number, None)
         account, size = self._receiving.pop(connection.number, (None, 0))
         if account is not None:
@@ -380,7 +376,6 @@ class PushService:
             self._grant(account.lost(connection.number, time.monotonic_ns()))
 
     def tick(self, now_ns: int) -> None:
-        """Once a second."""
         looks = self._look_at_space, self._write_owed, self._seal_drained, self._store.reduce.tick
         in_parts(partial(self._look_at_late, now_ns), partial(self._tick_credits, now_ns), *looks)
 

@@ -48,7 +48,6 @@ class SealService:
 
     @property
     def running(self) -> int:
-        """Seals that are not answered yet."""
         return len(self._tasks)
 
     def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
@@ -88,7 +87,6 @@ class SealService:
         connection.refuse(header, RetryError(f"{request.shuffle}: the seal ended unexpectedly: {error!r}"))
 
     async def wait(self) -> None:
-        """Return when no seal is on its way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 

@@ -175,13 +175,11 @@ class StreamService:
         self._forget(connection, StreamCredit.decode(meta).stream)
 
     def lost(self, connection: ServerConnection) -> None:
-        """A connection is gone, and its streams with it."""
         for stream in self.streams.lost(connection.number):
             self._drop(stream)
         self._scheduled.discard(connection)
 
     def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation: readers will hear UNKNOWN_STREAM and open again."""
         for stream in self.streams.begin(incarnation):
             self._drop(stream)
 
@@ -207,7 +205,6 @@ class StreamService:
             self._pump_later(connection, 0.0)
 
     def _pump(self, connection: ServerConnection) -> None:
-        """One turn of the connection."""
         size = frames = passed = 0
         pause = math.inf
         while frames < TURN_FRAMES and size < TURN_BYTES and not connection.crowded and not connection.closed:
@@ -293,7 +290,6 @@ class StreamService:
         connection.send_range(source.type, request_id, sending.meta, file_range)
 
     def _send_end(self, connection: ServerConnection, stream: int, source: FrameSource) -> None:
-        """End a stream that has nothing to send."""
         connection.send(source.type, source.header.request_id, source.end(stream), response=True)
         self.streams.close(connection.number, stream)
 
@@ -309,7 +305,6 @@ class StreamService:
             self._drop(stream)
 
     def _drop(self, stream: int) -> None:
-        """Let go of what a stream holds."""
         source = self._frame_sources.pop(stream, None)
         if source is not None:
             source.close()

@@ -151,7 +151,6 @@ class Distant:
 
     @property
     def begun(self) -> bool:
-        """It was fetched, or is on its way."""
         return self._fetched is not None
 
     def let_go(self) -> None:
@@ -214,7 +213,6 @@ class ChunkSearch:
 
     @property
     def distant(self) -> bool:
-        """Whether some of it is on the DFS."""
         return any(location.away for location in self._locations)
 
     def size(self, file: int) -> int:
@@ -226,11 +224,9 @@ class ChunkSearch:
 
     @property
     def fetching(self) -> bool:
-        """What comes next is on its way."""
         return self._searched is not None and self._searched.begun
 
     def let_go(self) -> None:
-        """Keep nothing of what was fetched."""
         if self._searched is not None:
             self._searched.let_go()
 
@@ -301,7 +297,6 @@ class ChunkSearch:
         ]
 
     def _is_whole(self, row: ChunkRow) -> bool:
-        """Whether all of a chunk is wanted."""
         return self._begin <= row.map_min and row.map_max < self._end
 
     def _open(
