@@ -78,6 +78,10 @@ class _Mute:
 
     refuse = reply
 
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        """Whose share it takes of."""
+        return (instance,)
+
 
 def acknowledged_before_the_write(role: str) -> None:
     """A worker answers a push at once, and writes a moment later."""
