@@ -5,7 +5,7 @@ all, wherever it was. Aligning and promoting are off by default: shuffle data is
 watermarks is not among these: it makes room that is needed, and does not wait for them (watermarks.py).
 
 Source: the tier management tasks of Alluxio and their back-off. Pure; time comes in as a value. Called by
-storage/tiering.py.
+storage/tiers/tiering.py.
 """
 
 from __future__ import annotations
