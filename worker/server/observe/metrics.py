@@ -28,11 +28,9 @@ class Exposition(Collector):
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """The whole exposition."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric (called by the registry)."""
         status = self._status
         build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
         build.add_metric([status.addresses.version], 1)
