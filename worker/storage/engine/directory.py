@@ -31,10 +31,9 @@ from holdfast.worker.storage.engine.writer import MapFileWriter, WriterState
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
-from holdfast.worker.storage.index.footers import read_data_footer, read_footer
+from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
-from holdfast.worker.storage.index.records import encode_key
-from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.index.records import EpochRecord, encode_key
 from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -220,7 +219,7 @@ class StorageDirectory:
         self.tables.sealing.pop(key, None)
         total = self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
         total.files += 1
-        total.size_bytes += job.record.head.file_bytes
+        total.size_bytes += job.record.file_bytes
 
     def _on_failed(self, writer: MapFileWriter, error: Exception, then: Callable[[], None] = lambda: None) -> None:
         """Give a copy up for good, once: the name says so, also after a restart. `then` is called when it does."""
@@ -292,7 +291,7 @@ class StorageDirectory:
             if name is None or name.kind is not layout.FileKind.SEALED or isinstance(name.key, MapFileKey):
                 continue
             try:
-                epochs = dict(read_data_footer(self._files, path, name.key).epochs)
+                epochs: dict[EpochKey, EpochRecord] = dict(read_footer(self._files, path, name.key).epochs)
             except (CorruptError, OSError):
                 continue  # the epoch may be in another file
             if key in epochs:
@@ -306,7 +305,7 @@ class StorageDirectory:
         """Bytes of data files, sealed, open, left by earlier starts, on their way here or without a name, and of the
         push logs."""
         open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
-        sealing_bytes = sum(job.record.head.file_bytes for job in self.tables.sealing.values())
+        sealing_bytes = sum(job.record.file_bytes for job in self.tables.sealing.values())
         sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
         left_bytes = sum(self._leftover_bytes.values())
         sums = open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.reduce.used_bytes
@@ -380,10 +379,10 @@ class StorageDirectory:
     def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
         path = self.root / layout.sealed_path(key)
         try:
-            record = read_footer(self._files, path, key)
+            epoch = read_footer(self._files, path, key).epoch
         except (CorruptError, OSError) as error:
             raise CorruptError(f"{key}: {cause}, and the footer of {path} does not help: {error}") from error
-        return Found(record.head.encode(), record.head.totals.regions, b"".join(record.chunks))
+        return Found(epoch.encode_head(), epoch.regions, epoch.encode_chunks())
 
     def has_unsealed(self, key: MapFileKey) -> bool:
         tables = self.tables
@@ -392,10 +391,7 @@ class StorageDirectory:
     def sealed_answer(self, key: MapFileKey) -> MapSealed | None:
         """The persisted answer to the seal of a file; None if it is not sealed here."""
         found = self.find(key)
-        if found is None:
-            return None
-        head = found.head
-        return MapSealed(totals=head.totals, incarnation=head.incarnation)
+        return None if found is None else found.answer
 
     # removing
 

@@ -30,8 +30,7 @@ from holdfast.worker.storage.engine.rounds import Missing, Round, Synced, SyncFi
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.index import FINAL_SPACE, Index
-from holdfast.worker.storage.index.records import encode_shuffle
-from holdfast.worker.storage.index.reduce_records import DataRecord, EpochRecord, FileHead
+from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
 from holdfast.worker.storage.layout import EpochKey, open_path
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.read.handles import OpenFiles

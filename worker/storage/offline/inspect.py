@@ -12,7 +12,8 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.index.records import FileRecord, RegionFlag
+from holdfast.worker.storage.index.records import MapRecord
+from holdfast.worker.storage.index.region_chunks import RegionFlag
 from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.log.log_recovery import scan_log
 from holdfast.worker.storage.offline.offline import Offline, open_offline
@@ -252,7 +253,7 @@ def _blank(key: MapFileKey, path: str, state: str, size: int) -> FileReport:
     return FileReport(path, state, key.map, key.attempt, key.epoch, size)
 
 
-def _missing(key: MapFileKey, record: FileRecord) -> FileReport:
+def _missing(key: MapFileKey, record: MapRecord) -> FileReport:
     report = _blank(key, layout.sealed_path(key), "damaged", 0)
     report.problem = "the index has it, the disk does not"
     _fill(report, record, regions=False)
@@ -274,12 +275,12 @@ def _file(offline: Offline, below: str, name: layout.FileName, key: MapFileKey, 
     return report
 
 
-def _fill(report: FileReport, record: FileRecord, regions: bool) -> None:
-    head = record.head
-    report.size_bytes, report.batches = head.totals.size_bytes, head.totals.batches
-    report.crc_sum, report.partitions = head.totals.crc_sum, head.partitions
-    report.ack, report.incarnation = head.ack.name, head.incarnation
-    for chunk in record.decoded() if regions else ():
+def _fill(report: FileReport, record: MapRecord, regions: bool) -> None:
+    epoch = record.epoch
+    report.size_bytes, report.batches = epoch.size_bytes, epoch.batches
+    report.crc_sum, report.partitions = epoch.crc_sum, epoch.partitions
+    report.ack, report.incarnation = epoch.ack.name, epoch.incarnation
+    for chunk in epoch.decoded() if regions else ():
         if not report.regions or report.regions[-1].region != chunk.region:
             broadcast = bool(chunk.flags & RegionFlag.BROADCAST)
             region = RegionReport(chunk.region, chunk.region_offset, chunk.region_length, broadcast, [])

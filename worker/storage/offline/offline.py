@@ -23,9 +23,8 @@ from holdfast.worker.storage.env.interfaces import Env, Handle, Kind
 from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.footers import read_footer
-from holdfast.worker.storage.index.index import Index, Reader
-from holdfast.worker.storage.index.records import FileRecord, check_record, encode_key, split_chunks
-from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.index.index import Index
+from holdfast.worker.storage.index.records import EpochRecord, MapRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, FileName, sealed_name
 
 
@@ -42,7 +41,7 @@ class Offline:
     problems: list[tuple[str, str]] = field(default_factory=list)
     report: IndexReport | None = None
     #: of every sealed file, from the index if it is sound
-    indexed: dict[MapFileKey, FileRecord] = field(default_factory=dict)
+    indexed: dict[MapFileKey, MapRecord] = field(default_factory=dict)
     #: the same of REDUCE partitions: every recorded epoch, and the length of every sealed file
     epochs: dict[EpochKey, EpochRecord] = field(default_factory=dict)
     data_files: dict[DataKey, int] = field(default_factory=dict)
@@ -103,7 +102,7 @@ class Offline:
         folder = worker_folder(self.identity.cluster_id, key.shuffle, self.identity.worker_uid)
         return stored_name(folder, sealed_name(key), self.away[key][1])
 
-    def record(self, key: MapFileKey, path: Path) -> FileRecord:
+    def record(self, key: MapFileKey, path: Path) -> MapRecord:
         """What is known of a sealed file: the index's word, else the footer's. Raises CorruptError or OSError."""
         return self.indexed.get(key) or read_footer(self.env.files, path, key)
 
@@ -172,9 +171,11 @@ def _read_records(offline: Offline) -> None:
     index = Index.read_only(offline.env, offline.root / names.INDEX)
     try:
         with index.reading() as reader:
-            for key, _ in reader.files():
-                offline.indexed[key] = full_record(reader, key)
-            offline.data_files.update(reader.data_files())
+            for key, size in reader.files():
+                if isinstance(key, MapFileKey):
+                    offline.indexed[key] = reader.map_file(key)
+                else:
+                    offline.data_files[key] = size
             offline.away.update((key, (size, token)) for key, size, token in reader.away_files())
             offline.logs.update(reader.logs())
             if offline.away and offline.identity is None:
@@ -185,15 +186,3 @@ def _read_records(offline: Offline) -> None:
                     offline.epochs[epoch] = record
     finally:
         index.close()
-
-
-def full_record(reader: Reader, key: MapFileKey) -> FileRecord:
-    """Everything the index says of a file that it has; raises CorruptError if that does not fit together."""
-    encoded = encode_key(key)
-    found = reader.file(encoded)
-    if found is None:
-        raise LmdbDamagedError(f"the index lists {key} but does not find it")
-    chunks = b"".join(reader.chunks(encoded)) if found.chunks is None else found.chunks
-    record = FileRecord(key, found.head, split_chunks(chunks, found.head.chunks))
-    check_record(record)
-    return record

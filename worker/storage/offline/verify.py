@@ -17,7 +17,7 @@ from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.engine.scan import Seeds, scan_run
 from holdfast.worker.storage.index.footers import read_footer
-from holdfast.worker.storage.index.records import FileRecord, encode_footer
+from holdfast.worker.storage.index.records import MapRecord
 from holdfast.worker.storage.layout import DataKey
 from holdfast.worker.storage.offline.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.offline.offline import Offline, open_offline
@@ -117,15 +117,15 @@ class _Verifier:
         self.report.sealed_files += 1
         path = self._offline.root / below
         indexed = self._offline.indexed.get(key)
-        end = indexed.head.file_bytes if indexed is not None else size
+        end = indexed.file_bytes if indexed is not None else size
         record = indexed
         try:
             footer = read_footer(self._files, path, key, end)
-            if indexed is not None and encode_footer(footer) != encode_footer(indexed):
+            if indexed is not None and footer != indexed:
                 self._find(Severity.DAMAGE, below, "index and footer contradict each other")
             record = indexed or footer
         except (CorruptError, OSError) as error:
-            where = indexed.head.totals.size_bytes if indexed is not None else None
+            where = indexed.epoch.size_bytes if indexed is not None else None
             self._find(Severity.DAMAGE, below, f"footer: {error}", offset=where)
         if indexed is None and self._offline.report is not None:
             self._find(Severity.HARMLESS, below, "not in the index: taken in at the next start")
@@ -137,13 +137,13 @@ class _Verifier:
             )
         self._data(below, record)
 
-    def _data(self, below: str, record: FileRecord) -> None:
+    def _data(self, below: str, record: MapRecord) -> None:
         """Check every batch of a file against the entries of its record."""
         handle = self._files.open(self._offline.root / below)
         seeds, due = Seeds(record.key.shuffle), dict[int, int]()
         batches = crc_sum = 0
         whole = True
-        for chunk in record.decoded():
+        for chunk in record.epoch.decoded():
             for entry in chunk.entries():
                 offset = chunk.region_offset + entry.offset
                 data = memoryview(self._files.read(handle, entry.length, offset))
@@ -163,7 +163,7 @@ class _Verifier:
                     continue
                 batches += found.batches
                 crc_sum += found.crc_sum
-        totals = record.head.totals
+        totals = record.epoch
         if whole and (batches, crc_sum & _CRC_SUM_MASK) != (totals.batches, totals.crc_sum):
             self._find(Severity.DAMAGE, below, "the batches do not add up to the totals of the file")
         self.report.batches += batches

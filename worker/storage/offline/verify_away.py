@@ -14,7 +14,7 @@ from holdfast.common.errors import ConfigError, CorruptError, DfsError
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.index.footers import read_stored_footer
-from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.index.records import EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.offline.findings import Severity, VerifyReport
 from holdfast.worker.storage.offline.offline import Offline

@@ -15,8 +15,8 @@ from holdfast.common.formats.batch import parse_batch
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.engine.scan import Seeds
-from holdfast.worker.storage.index.footers import read_data_footer
-from holdfast.worker.storage.index.reduce_records import ChunkRow, DataRecord, EpochRecord, encode_data_footer
+from holdfast.worker.storage.index.footers import read_footer
+from holdfast.worker.storage.index.records import ChunkRow, EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, FileKind, sealed_path
 from holdfast.worker.storage.log.log_recovery import map_file, scan_log
 from holdfast.worker.storage.offline.findings import Severity, VerifyReport
@@ -60,8 +60,8 @@ def _sealed(offline: Offline, report: VerifyReport, below: str, key: DataKey) ->
     end = offline.data_files.get(key, size)
     known = tuple((epoch, record) for epoch, record in offline.epochs.items() if _is_in(epoch, record, key))
     try:
-        footer = read_data_footer(files, path, key, end)
-        if known and encode_data_footer(_in_order(footer, dict(known))) != encode_data_footer(footer):
+        footer = read_footer(files, path, key, end)
+        if known and set(known) != set(footer.epochs):
             report.add(Severity.DAMAGE, below, "index and footer contradict each other")
         epochs = footer.epochs
     except (CorruptError, OSError) as error:
@@ -79,14 +79,6 @@ def _sealed(offline: Offline, report: VerifyReport, below: str, key: DataKey) ->
 
 def _is_in(epoch: EpochKey, record: EpochRecord, key: DataKey) -> bool:
     return record.status == Status.OK and record.place(epoch) == key
-
-
-def _in_order(footer: DataRecord, known: dict[EpochKey, EpochRecord]) -> DataRecord:
-    """What the index says, in the order of the footer."""
-    order = [epoch for epoch, _ in footer.epochs]
-    found = [(epoch, known[epoch]) for epoch in order if epoch in known]
-    rest = [(epoch, record) for epoch, record in known.items() if epoch not in order]
-    return DataRecord(footer.key, footer.file_bytes, (*found, *rest))
 
 
 def check_epoch(report: VerifyReport, below: str, key: EpochKey, record: EpochRecord, read: ReadChunk) -> None:

@@ -21,8 +21,7 @@ from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
-from holdfast.worker.storage.index.records import decode_shuffle
-from holdfast.worker.storage.index.reduce_records import FILE_HEAD_BYTES
+from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, decode_shuffle
 from holdfast.worker.storage.layout import parse_segment, shuffle_folder
 from holdfast.worker.storage.log.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.log.push_log import is_full

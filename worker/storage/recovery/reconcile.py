@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey, ShuffleKey
@@ -16,10 +17,9 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
 from holdfast.worker.storage.engine.directory import Tables
 from holdfast.worker.storage.env.interfaces import Files, Kind
-from holdfast.worker.storage.index.footers import read_data_footer, read_footer
-from holdfast.worker.storage.index.index import Index, data_items, file_items
+from holdfast.worker.storage.index.footers import read_footer
+from holdfast.worker.storage.index.index import Index, file_items
 from holdfast.worker.storage.index.records import FileRecord, decode_shuffle, encode_shuffle
-from holdfast.worker.storage.index.reduce_records import DataRecord
 from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.recovery.recovery import Decision, Facts, Footer, Length, Name, decide
 
@@ -131,8 +131,7 @@ class Reconciler:
 
     def _shuffle(self, shuffle: ShuffleKey) -> None:
         on_disk = list_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
-        lengths: dict[layout.FileKey, int] = {key: head.file_bytes for key, head in self._index.files(shuffle).items()}
-        lengths.update(self._index.data_files(shuffle).items())
+        lengths = self._index.files(shuffle)
         total = ShuffleSum()
         for key in sorted(on_disk.keys() | lengths.keys(), key=str):
             self._add(total, self._file(key, on_disk.get(key), lengths.get(key)))
@@ -184,9 +183,9 @@ class Reconciler:
                 pass
         return recorded
 
-    def _adopt(self, record: FileRecord | DataRecord, folder: Path) -> None:
+    def _adopt(self, record: FileRecord[Any, Any], folder: Path) -> None:
         self._folders.update((folder, *folder.relative_to(self._root).parents))
-        self._adopted.append(file_items(record) if isinstance(record, FileRecord) else data_items(record))
+        self._adopted.append(file_items(record))
         if len(self._adopted) >= _REBUILD_FILES:
             self._flush()
 
@@ -209,7 +208,7 @@ _NAMES = {
 
 def gather(
     files: Files, key: layout.FileKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
-) -> tuple[Facts, FileRecord | DataRecord | None]:
+) -> tuple[Facts, FileRecord[Any, Any] | None]:
     """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
     name, indexed = _NAMES[kind], recorded is not None
     length = Length.UNKNOWN
@@ -225,8 +224,6 @@ def gather(
     if (name, indexed, length) not in wanted:
         return Facts(name, indexed, length, Footer.UNREAD), None
     try:
-        if isinstance(key, MapFileKey):
-            return Facts(name, indexed, length, Footer.RIGHT), read_footer(files, path, key, recorded)
-        return Facts(name, indexed, length, Footer.RIGHT), read_data_footer(files, path, key, recorded)
+        return Facts(name, indexed, length, Footer.RIGHT), read_footer(files, path, key, recorded)
     except CorruptError:
         return Facts(name, indexed, length, Footer.WRONG), None
