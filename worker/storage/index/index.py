@@ -275,13 +275,13 @@ class Reader:
         found, stored = item
         return Chunk.decode(unprotect(found, stored))[0]
 
-    def map_file(self, key: MapFileKey) -> MapRecord:
-        """Everything that there is of a sealed map file that is here. Raises CorruptError."""
+    def map_epoch(self, key: MapFileKey) -> EpochRecord:
+        """The epoch of a sealed map file that is here. Raises CorruptError."""
         encoded = encode_key(key)
         value = self.get(FILE_SPACE + encoded)
-        if value is None or len(value) < _FILE.size:
+        if value is None:
             raise LmdbDamagedError(f"the index lists {key} but does not find it")
-        return FileRecord(key, _FILE.unpack_from(value)[0], ((key, self._epoch(encoded, value[_FILE.size :])),))
+        return self._epoch(encoded, value[_FILE.size :])
 
     def files(self, prefix: bytes = b"") -> Iterator[tuple[FileKey, int]]:
         """Every sealed file whose encoded key starts with `prefix`, with its length."""
