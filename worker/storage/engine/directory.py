@@ -38,7 +38,7 @@ from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.loans import Loan, Loans, leaves_enough
-from holdfast.worker.storage.recovery.reduce_recovery import Left
+from holdfast.worker.storage.recovery.inventory import Inventory
 
 
 @dataclass(slots=True)
@@ -48,13 +48,10 @@ class Tables:
     sealed: dict[ShuffleKey, ShuffleSum] = field(default_factory=dict)
     writers: dict[MapFileKey, MapFileWriter] = field(default_factory=dict)
     sealing: dict[MapFileKey, SealJob] = field(default_factory=dict)
-    #: unsealed files that an earlier incarnation left behind
+    #: unsealed map files that an earlier incarnation left behind
     leftovers: dict[MapFileKey, Path] = field(default_factory=dict)
-    #: copies that are given up for good
+    #: map copies that are given up for good
     failed: set[MapFileKey] = field(default_factory=set)
-    #: the same of REDUCE partitions: files that are not sealed, and copies that are given up
-    unsealed_epochs: dict[EpochKey, Path] = field(default_factory=dict)
-    failed_epochs: set[EpochKey] = field(default_factory=set)
     #: files on the DFS whose epochs are in the index here, with the tokens of their names
     away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
     #: their bytes
@@ -99,14 +96,9 @@ class StorageDirectory:
         env: Env,
         index: Index,
         threads: DirectoryThreads,
-        tables: Tables,
+        found: Inventory,
         writers: OpenFiles,
         starts: Starts,
-        left: dict[EpochKey, Left],
-        aside: dict[ShuffleKey, int],
-        old_segments: list[Path],
-        old_logs: set[int],
-        unnamed: bool,
         segment_bytes: int,
         limits: HealthLimits,
         average_ns: int,
@@ -117,7 +109,13 @@ class StorageDirectory:
         self.capacity_bytes = capacity_bytes
         self.identity = identity
         self.index = index
-        self.tables = tables
+        self.tables = Tables(
+            sealed=found.sealed,
+            leftovers=found.unsealed_maps(),
+            failed={key for key in found.failed if isinstance(key, MapFileKey)},
+            away=found.away,
+            away_bytes=found.away_bytes,
+        )
         self.condition = Condition(env, root, identity.encode(), limits)
         #: how long writes here and reads from here take
         self.flushes, self.fetches = WindowMean(average_ns), WindowMean(average_ns)
@@ -128,7 +126,7 @@ class StorageDirectory:
         self._env, self._files = env, env.files
         self.folders = Folders(env.files, root / names.DATA)
         self._sealer = Sealer(env, self.folders, index, threads, self._on_sealed, self._on_failed)
-        self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in tables.leftovers.items()}
+        self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in self.tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
         #: bytes of files here that have no name
@@ -146,12 +144,7 @@ class StorageDirectory:
             writers=writers,
             incarnation=starts.incarnation,
             boot_id=starts.boot_id,
-            left=left,
-            aside=aside,
-            old_segments=old_segments,
-            old_logs=old_logs,
-            unnamed=unnamed,
-            failed=tables.failed_epochs,
+            found=found,
             broke=self.condition.broke,
             segment_bytes=segment_bytes,
             room=self.room,
