@@ -31,7 +31,8 @@ from holdfast.common.ids import (
     ShuffleKey,
 )
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.index.records import RegionEntries, encode_footer, make_record
+from holdfast.worker.storage.index.records import make_map_file
+from holdfast.worker.storage.index.region_chunks import RegionEntries
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 
@@ -77,10 +78,10 @@ def fill(directory: str, files: int, partitions: int) -> None:
     totals = FileTotals(regions=1, batches=partitions, size_bytes=len(body), crc_sum=crc_sum)
     for number in range(files):
         key = file_key(number)
-        record = make_record(
+        _, footer = make_map_file(
             key, totals, entries.chunks(), partitions=partitions, ack=Ack.WRITTEN, incarnation=Incarnation(1)
         )
-        (Path(directory) / layout.sealed_path(key)).write_bytes(body + encode_footer(record))
+        (Path(directory) / layout.sealed_path(key)).write_bytes(body + footer)
 
 
 def drop_index(directory: str) -> None:

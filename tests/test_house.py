@@ -29,8 +29,8 @@ PARAMETERS_MAX = 8
 #: nothing may be added.
 WIDER_ALLOWED = {
     "client/session.py::Session": 9,
-    "worker/storage/engine/directory.py::StorageDirectory": 19,
-    "worker/storage/engine/reduce_directory.py::ReduceDirectory": 18,
+    "worker/storage/engine/directory.py::StorageDirectory": 14,
+    "worker/storage/engine/reduce_directory.py::ReduceDirectory": 13,
     "worker/storage/engine/writer.py::MapFileWriter": 10,
 }
 

@@ -20,14 +20,14 @@ from pathlib import Path
 
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import names
-from holdfast.worker.storage.index.records import FileRecord
+from holdfast.worker.storage.index.records import EpochRecord
 from tests.flips.trial import Damage, Outcome, choose, make_directory, run_trial
 from tests.support.forks import DiedError, finish, start
 
 AT_ONCE = 2
 
 
-def trial(damage: Damage, base: Path, root: Path, records: dict[MapFileKey, FileRecord]) -> tuple[int, int]:
+def trial(damage: Damage, base: Path, root: Path, records: dict[MapFileKey, EpochRecord]) -> tuple[int, int]:
     """Start a trial in a child."""
     return start(lambda: run_trial(damage, base, root, records))
 

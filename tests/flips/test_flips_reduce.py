@@ -12,7 +12,7 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
-from holdfast.worker.storage.index.index import DATA_SPACE, EPOCH_SPACE, FINAL_SPACE, ROWS_SPACE
+from holdfast.worker.storage.index.index import CHUNK_SPACE, EPOCH_SPACE, FILE_SPACE, FINAL_SPACE
 from holdfast.worker.storage.index.records import encode_shuffle
 from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.forks import finish, start
@@ -50,7 +50,7 @@ def places(root: Path) -> list[tuple[bytes, int]]:
     """(space, offset in the index file) of every record of the shuffle, also in pages that nothing refers to."""
     data = (root / "0" / names.INDEX_DATA).read_bytes()
     found = []
-    for space in (DATA_SPACE, EPOCH_SPACE, ROWS_SPACE, FINAL_SPACE):
+    for space in (FILE_SPACE, EPOCH_SPACE, CHUNK_SPACE, FINAL_SPACE):
         at, key = -1, space + encode_shuffle(SHUFFLE)
         while (at := data.find(key, at + 1)) >= 0:
             found.append((space, at))
@@ -93,15 +93,15 @@ def small_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_flips_in_index_records_of_reduce_partitions(tmp_path: Path) -> None:
-    """A flipped byte in any record of the spaces P, E, C and G is named by verify or lies where nothing refers to it;
+    """A flipped byte in any record of the spaces F, E, C and G is named by verify or lies where nothing refers to it;
     seals answer as before and all is read, since the footers repeat the records."""
     answers, expected = make(tmp_path / "base")
     assert {answer.status for answer in answers} == {Status.OK}
     found = places(tmp_path / "base")
-    assert {space for space, _ in found} == {DATA_SPACE, EPOCH_SPACE, ROWS_SPACE, FINAL_SPACE}
-    seen = dict.fromkeys((DATA_SPACE, EPOCH_SPACE, ROWS_SPACE, FINAL_SPACE), 0)
+    assert {space for space, _ in found} == {FILE_SPACE, EPOCH_SPACE, CHUNK_SPACE, FINAL_SPACE}
+    seen = dict.fromkeys((FILE_SPACE, EPOCH_SPACE, CHUNK_SPACE, FINAL_SPACE), 0)
     chosen = [found[index] for index in range(0, len(found), max(1, len(found) // 8))]
-    chosen += [one for one in found if one[0] in (ROWS_SPACE, FINAL_SPACE)]
+    chosen += [one for one in found if one[0] in (CHUNK_SPACE, FINAL_SPACE)]
     with patch("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere)):
         for number, (space, at) in enumerate(chosen):
             for turn, offset in enumerate(OFFSETS[: 2 if space == FINAL_SPACE else 4]):

@@ -12,7 +12,7 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import MapFileKey, PartitionId
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.index.records import FileRecord
+from holdfast.worker.storage.index.records import EpochRecord
 from holdfast.worker.storage.offline.offline import open_offline
 from holdfast.worker.storage.offline.verify import Finding, Severity, verify_directory
 from holdfast.worker.storage.store import Store
@@ -65,7 +65,7 @@ def contents() -> list[MapContent]:
     return made
 
 
-def make_directory(root: Path) -> dict[MapFileKey, FileRecord]:
+def make_directory(root: Path) -> dict[MapFileKey, EpochRecord]:
     """Make the directory that every trial starts from; free pages in the index and an unsealed file included."""
     with patch("holdfast.worker.storage.env.system.SystemChecks.start", staticmethod(CheckHere)):
         store = open_store(root)
@@ -76,7 +76,7 @@ def make_directory(root: Path) -> dict[MapFileKey, FileRecord]:
         store.forget([shuffle_key(bytes(16), 9)]).result(30)
         append_all(store, make_content(file_key(shuffle_key(bytes(16), 0), 99)))
         store.close()
-    return dict(open_offline(str(root)).indexed)
+    return dict(open_offline(str(root)).maps)
 
 
 def choose(chance: random.Random, root: Path, *, cut: bool) -> Damage:
@@ -96,7 +96,7 @@ def choose(chance: random.Random, root: Path, *, cut: bool) -> Damage:
 _SMALL = (names.IDENTITY, names.STARTS)
 
 
-def run_trial(damage: Damage, base: Path, root: Path, records: dict[MapFileKey, FileRecord]) -> Outcome:
+def run_trial(damage: Damage, base: Path, root: Path, records: dict[MapFileKey, EpochRecord]) -> Outcome:
     """Copy, damage, verify, open, read, change, open again, read again. Run it in a child: it may be the end of it."""
     shutil.copytree(base, root)
     try:
@@ -107,10 +107,10 @@ def run_trial(damage: Damage, base: Path, root: Path, records: dict[MapFileKey, 
         shutil.rmtree(root, ignore_errors=True)
 
 
-def _judge(damage: Damage, root: Path, records: dict[MapFileKey, FileRecord]) -> Outcome:
+def _judge(damage: Damage, root: Path, records: dict[MapFileKey, EpochRecord]) -> Outcome:
     findings = verify_directory(str(root)).findings
     damaged = [finding for finding in findings if finding.severity is Severity.DAMAGE]
-    same_index = dict(open_offline(str(root)).indexed) == records
+    same_index = dict(open_offline(str(root)).maps) == records
     breach = _verify_breach(damage, records, findings, damaged, same_index)
     unread: set[str] = set()
     for turn in ("first", "second"):
@@ -133,7 +133,7 @@ def _judge(damage: Damage, root: Path, records: dict[MapFileKey, FileRecord]) ->
 
 def _verify_breach(
     damage: Damage,
-    records: dict[MapFileKey, FileRecord],
+    records: dict[MapFileKey, EpochRecord],
     findings: list[Finding],
     damaged: list[Finding],
     same_index: bool,
@@ -157,7 +157,7 @@ def _verify_breach(
     return ""
 
 
-def _place_of(record: FileRecord, offset: int) -> tuple[int | None, int | None]:
+def _place_of(record: EpochRecord, offset: int) -> tuple[int | None, int | None]:
     """Region and partition of a byte of a data file; None for both in its footer."""
     for chunk in record.decoded():
         for entry in chunk.entries():

@@ -286,7 +286,7 @@ def sync_tried_again() -> list[Swap]:
 @bug
 def sealed_epochs_not_in_the_index() -> list[Swap]:
     """A seal records no file."""
-    return [(seal_module, "data_items", lambda *_: ())]
+    return [(seal_module, "file_items", lambda *_: ())]
 
 
 # the log

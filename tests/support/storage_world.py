@@ -18,7 +18,7 @@ from holdfast.common.formats.batch import Batch, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
-from holdfast.common.ids import ShuffleKey
+from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
@@ -28,7 +28,7 @@ from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.dfs.away_search import AwaySearch
 from holdfast.worker.storage.env.interfaces import Env
-from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.index.records import DataRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
@@ -295,7 +295,8 @@ class StoryWorld:
     def files(self, number: int) -> dict[DataKey, int]:
         """The sealed files that the index of a directory has; without those that have left it and cannot be removed."""
         with self.store._directories[number].index.reading() as reader:
-            return {key: size for key, size in reader.data_files() if key not in self.remains(number)}
+            found = [(key, size) for key, size in reader.files() if not isinstance(key, MapFileKey)]
+        return {key: size for key, size in found if key not in self.remains(number)}
 
     def remains(self, number: int) -> set[DataKey]:
         """The files that have left a directory and cannot be removed."""

@@ -22,19 +22,17 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.env.interfaces import Files, FolderEntry, Kind
 from holdfast.worker.storage.env.system_files import SystemFiles, end_at_once
 
-#: The start of a file record: file bytes u64, data bytes, crc sum and batches u64, CRC of the name u32.
-_HEAD = struct.Struct("<Q24xI")
+#: The start of a file record: file bytes u64, CRC of the name u32, epochs u32.
+_FILE_HEAD = struct.Struct("<QI4x")
 _SHUFFLE_BYTES = 32
-_KEY_BYTES = 48
-#: The record of a sealed partition or pack file: file bytes u64, CRC of the name u32, epochs u32.
-_DATA_FILE = struct.Struct("<QI4x")
-_DATA_KEY_BYTES = 41
+#: Its key behind the shuffle: what kind of file it is, and as many bytes as files of that kind have.
+_KEY_BYTES = {0: 41, 1: 41, 2: 49}
 _READ_BYTES = 8 << 20
-_FILE, _DATA, _META, _STARTS = b"FPMS"
+_FILE, _META, _STARTS = b"FMS"
 #: Records that say that there is something of a shuffle besides its files: epochs, files on the DFS, the last seal.
 _TRACES = frozenset(b"EDG")
 #: Records that nothing here needs to look into.
-_OTHERS = frozenset(b"RCL")
+_OTHERS = frozenset(b"CL")
 _U64 = 0xFFFF_FFFF_FFFF_FFFF
 
 
@@ -84,12 +82,12 @@ class IndexSums:
     def visit(self, page: bytes, start: int, middle: int, end: int) -> None:
         """A record: its key and its value within a page. Raises LmdbDamagedError."""
         space = page[start]
-        if space in (_FILE, _DATA):
-            key_bytes, head = (_KEY_BYTES, _HEAD) if space == _FILE else (_DATA_KEY_BYTES, _DATA_FILE)
-            if middle - start != 1 + key_bytes or end - middle < head.size:
+        if space == _FILE:
+            kind = page[start + 1 + _SHUFFLE_BYTES] if middle - start > 1 + _SHUFFLE_BYTES else -1
+            if middle - start - 1 != _KEY_BYTES.get(kind) or end - middle < _FILE_HEAD.size:
                 raise LmdbDamagedError("a file record of the index has a wrong length")
             total = self._of(page, start)
-            size, name_crc = head.unpack_from(page, middle)
+            size, name_crc = _FILE_HEAD.unpack_from(page, middle)
             total.files += 1
             total.size_bytes += size
             total.digest += name_crc * size

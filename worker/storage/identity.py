@@ -11,30 +11,17 @@ import uuid
 from dataclasses import dataclass
 
 from holdfast.common.errors import ConfigError, CorruptError
-from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.checksum import with_crc, without_crc
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import NAME_BYTES_MAX
+from holdfast.worker.storage.names import FORMAT
 
-VERSION = 2
 #: magic, version u16, length of cluster id and of worker name u16; worker uid and directory id, 16 bytes each
 _IDENTITY = struct.Struct("<4sHHH16s16s")
 _IDENTITY_MAGIC = b"HFID"
 #: magic, version u16, zero u16, incarnation u32, boot id 16 bytes
 _STARTS = struct.Struct("<4sHHI16s")
-_STARTS_VERSION = 1
 _STARTS_MAGIC = b"HFST"
-_CRC_BYTES = 4
-
-
-def _seal(body: bytes) -> bytes:
-    return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
-
-
-def _unseal(data: bytes, what: str) -> bytes:
-    body = data[:-_CRC_BYTES]
-    if len(data) < _CRC_BYTES or crc32c(body) != int.from_bytes(data[-_CRC_BYTES:], "little"):
-        raise CorruptError(f"{what} does not match its checksum")
-    return body
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,23 +39,23 @@ class Identity:
         cluster, name = self.cluster_id.encode(), self.worker_name.encode()
         if max(len(cluster), len(name)) > NAME_BYTES_MAX:
             raise ValueError(f"a cluster id or worker name has at most {NAME_BYTES_MAX} bytes")
-        head = _IDENTITY.pack(_IDENTITY_MAGIC, VERSION, len(cluster), len(name), self.worker_uid, self.directory_id)
-        return _seal(head + cluster + name)
+        head = _IDENTITY.pack(_IDENTITY_MAGIC, FORMAT, len(cluster), len(name), self.worker_uid, self.directory_id)
+        return with_crc(head + cluster + name)
 
     @classmethod
     def decode(cls, data: bytes) -> Identity:
         """Undo encode. Raises CorruptError; ConfigError for a sound one of another format: nothing in the directory may
         be touched then, or what this release takes for damage would be lost."""
-        body = _unseal(data, "the identity file")
+        body = without_crc(data, "the identity file")
         if len(body) < _IDENTITY.size:
             raise CorruptError("the identity file is cut")
         magic, version, cluster, name, worker_uid, directory_id = _IDENTITY.unpack_from(body)
         start = _IDENTITY.size
-        if magic == _IDENTITY_MAGIC and version != VERSION:
+        if magic == _IDENTITY_MAGIC and version != FORMAT:
             raise ConfigError(
-                f"the storage directory has format {version}, of {'a later' if version > VERSION else 'an earlier'} "
-                f"release of Holdfast, and this one reads format {VERSION}: start a release that reads it "
-                "(docs/upgrade.md)"
+                f"the storage directory has format {version}, of {'a later' if version > FORMAT else 'an earlier'} "
+                f"release of Holdfast, and this one reads format {FORMAT}: start a release that reads it, or name an "
+                "empty directory in worker.directories (docs/upgrade.md)"
             )
         if magic != _IDENTITY_MAGIC or len(body) != start + cluster + name:
             raise CorruptError("an identity file without its magic number, or of another length than it says")
@@ -89,15 +76,15 @@ class Starts:
     boot_id: bytes
 
     def encode(self) -> bytes:
-        return _seal(_STARTS.pack(_STARTS_MAGIC, _STARTS_VERSION, 0, self.incarnation, self.boot_id))
+        return with_crc(_STARTS.pack(_STARTS_MAGIC, FORMAT, 0, self.incarnation, self.boot_id))
 
     @classmethod
     def decode(cls, data: bytes) -> Starts:
-        body = _unseal(data, "the starts file")
+        body = without_crc(data, "the starts file")
         if len(body) != _STARTS.size:
             raise CorruptError("the starts file is cut")
         magic, version, zero, incarnation, boot_id = _STARTS.unpack(body)
-        if magic != _STARTS_MAGIC or version != _STARTS_VERSION or zero:
+        if magic != _STARTS_MAGIC or version != FORMAT or zero:
             raise CorruptError(f"a starts file of version {version} is not known here")
         return cls(Incarnation(incarnation), boot_id)
 

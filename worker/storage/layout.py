@@ -82,6 +82,8 @@ class PackKey:
 #: A sealed file of REDUCE partitions, and any sealed file.
 DataKey = EpochKey | PackKey
 FileKey = MapFileKey | DataKey
+#: What is written bit by bit under a name of its own until it is sealed.
+OpenKey = MapFileKey | EpochKey
 
 
 class FileKind(Enum):
@@ -128,7 +130,7 @@ def instance_folder(instance: Instance) -> str:
     return f"{DATA}/{instance.hex()}"
 
 
-def _stem(key: MapFileKey | EpochKey) -> str:
+def _stem(key: OpenKey) -> str:
     name = f"m-{key.map}-{key.attempt}" if isinstance(key, MapFileKey) else f"p-{key.partition}"
     return f"{shuffle_folder(key.shuffle)}/{name}-{key.epoch}"
 
@@ -147,13 +149,13 @@ def sealed_path(key: FileKey) -> str:
     return f"{shuffle_folder(key.shuffle)}/{sealed_name(key)}"
 
 
-def open_path(key: MapFileKey | EpochKey, note: OpenNote | None = None) -> str:
+def open_path(key: OpenKey, note: OpenNote | None = None) -> str:
     """Path of an unsealed file below the storage directory; a map file has a note."""
     told = f".{note.incarnation}.{note.ack.name.lower()}" if note is not None else ""
     return f"{_stem(key)}{told}{OPEN_SUFFIX}"
 
 
-def failed_path(key: MapFileKey | EpochKey) -> str:
+def failed_path(key: OpenKey) -> str:
     """Path that marks a copy as given up."""
     return f"{_stem(key)}{FAILED_SUFFIX}"
 

@@ -22,6 +22,9 @@ from __future__ import annotations
 
 import re
 
+#: The format of a storage directory and of everything in it: the one place to raise it. A directory that has another
+#: number is refused whole (identity.py).
+FORMAT = 3
 IDENTITY = "identity"
 STARTS = "starts"
 LOCK = "lock"

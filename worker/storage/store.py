@@ -336,7 +336,7 @@ class Store:
                 raise failed_copy(key, "a write or sync failed")
             job = tables.sealing.get(key)
             if job is not None:
-                _same_totals(key, job.record.head.totals, totals)
+                _same_totals(key, job.record.epoch.map_answer.totals, totals)
                 return job.future
             writer = tables.writers.get(key)
             if writer is not None:

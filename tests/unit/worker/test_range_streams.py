@@ -80,7 +80,7 @@ class World:
         """Bring the file to the DFS."""
         (directory,) = self.store._directories
         with directory.index.reading() as reader:
-            ((key, size),) = list(reader.data_files())
+            ((key, size),) = list(reader.data_files(SHUFFLE))
         carry_out(self.store.mover, self.store.mover.move(key, size, directory, None, directory))
         assert self.place.away
 

@@ -132,7 +132,7 @@ class World:
             assert [one.status for one in world.seal([(partition, 0)], final=False)] == [Status.OK]
         (directory,) = world.store._directories
         with directory.index.reading() as reader:
-            files = list(reader.data_files())
+            files = list(reader.data_files(SHUFFLE))
         for key, size in files:
             carry_out(world.store.mover, world.store.mover.move(key, size, directory, None, directory))
         world.restart()  # so that no file there is open

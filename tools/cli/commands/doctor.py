@@ -262,9 +262,9 @@ class Patient:
 
 
 def _disk_versions() -> dict[str, str]:
-    from holdfast.worker.storage.identity import VERSION
+    from holdfast.worker.storage.names import FORMAT
 
-    return {"disk": str(VERSION)}
+    return {"disk": str(FORMAT)}
 
 
 def _draw(document: dict[str, Any], screen: Console) -> None:

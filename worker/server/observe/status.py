@@ -21,7 +21,7 @@ from holdfast.worker.server.membership.worker_identity import WorkerAddresses, W
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.storage.identity import VERSION
+from holdfast.worker.storage.names import FORMAT
 from holdfast.worker.storage.read.sealed_locations import ROWS_MAX
 from holdfast.worker.storage.store import Store
 
@@ -139,7 +139,7 @@ class WorkerStatus:
             "data": self.addresses.data_address,
             "http": self.addresses.http_address,
             "version": self.addresses.version,
-            "versions": {**versions(), "disk": str(VERSION)},
+            "versions": {**versions(), "disk": str(FORMAT)},
             "clock_ms": time.time_ns() // 1_000_000,
             "pid": os.getpid(),
             "problems": self.problems(),

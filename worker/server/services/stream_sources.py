@@ -27,7 +27,7 @@ from holdfast.worker.core.read.cut import Cutter
 from holdfast.worker.core.read.fetch_leases import FetchLease
 from holdfast.worker.storage.engine.answers import unreadable
 from holdfast.worker.storage.env.interfaces import Handle
-from holdfast.worker.storage.index.reduce_records import ChunkRow
+from holdfast.worker.storage.index.records import ChunkRow
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.map_range_index import MapRangeIndexes, join, scan, select
 from holdfast.worker.storage.read.sealed_locations import SealedLocation

@@ -36,7 +36,7 @@ from holdfast.worker.storage.dfs.away_note import DfsNotes
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.footers import read_stored_footer
-from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.index.records import DataRecord
 from holdfast.worker.storage.layout import DataKey, FileKind, parse_file, sealed_name
 from holdfast.worker.storage.read.loans import Loans
 

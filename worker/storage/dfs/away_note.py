@@ -16,16 +16,15 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.common.errors import ConfigError, CorruptError
-from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.checksum import with_crc, without_crc
 from holdfast.worker.storage import names
 from holdfast.worker.storage.env.interfaces import Files
+from holdfast.worker.storage.names import FORMAT
 
-VERSION = 2
 _MAGIC = b"HFDF"
 #: magic, version u16, flags u8, length of the store's id u8; id and URL follow
 _HEAD = struct.Struct("<4sHBB")
 _SEARCH, _USED, _SEEN = 1, 2, 4
-_CRC_BYTES = 4
 
 
 class DfsNote(NamedTuple):
@@ -43,19 +42,17 @@ class DfsNote(NamedTuple):
     def encode(self) -> bytes:
         ident = (self.ident or "").encode()
         flags = _SEARCH * self.search | _USED * self.used | _SEEN * (self.ident is not None)
-        body = _HEAD.pack(_MAGIC, VERSION, flags, len(ident)) + ident + self.url.encode()
-        return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
+        body = _HEAD.pack(_MAGIC, FORMAT, flags, len(ident)) + ident + self.url.encode()
+        return with_crc(body)
 
     @classmethod
     def decode(cls, data: bytes) -> DfsNote:
-        body = data[:-_CRC_BYTES]
-        if len(data) < _HEAD.size + _CRC_BYTES or crc32c(body) != int.from_bytes(data[-_CRC_BYTES:], "little"):
-            raise CorruptError("the dfs file does not match its checksum")
+        body = without_crc(data, "the dfs file")
+        if len(body) < _HEAD.size:
+            raise CorruptError("the dfs file is cut")
         magic, version, flags, length = _HEAD.unpack_from(body)
         rest = body[_HEAD.size :]
-        if magic == _MAGIC and version == 1 and flags <= _SEARCH and not length:
-            return cls(rest.decode(), bool(flags))  # made when a file was about to go there, before stores had ids
-        if magic != _MAGIC or version != VERSION or flags > _SEARCH | _USED | _SEEN or length > len(rest):
+        if magic != _MAGIC or version != FORMAT or flags > _SEARCH | _USED | _SEEN or length > len(rest):
             raise CorruptError(f"a dfs file of version {version} is not known here")
         ident = rest[:length].decode() if flags & _SEEN else None
         return cls(rest[length:].decode(), bool(flags & _SEARCH), bool(flags & _USED), ident)

@@ -18,7 +18,7 @@ from holdfast.common.system.log import log_event
 from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import Thread, Threads
-from holdfast.worker.storage.index.index import data_items
+from holdfast.worker.storage.index.index import file_items
 from holdfast.worker.storage.layout import DataKey, EpochKey
 
 #: How long a start waits for it.
@@ -125,7 +125,7 @@ class AwaySearch:
         with self._guard:
             if key.shuffle in self._forgotten:
                 return
-            home.index.put_items(data_items(replace(record, epochs=epochs), token))
+            home.index.put_items(file_items(replace(record, epochs=epochs), token))
         self.found += 1
         self._on_loop(lambda: self._found(home, key, token, size, [one for one, _ in epochs]))
 

@@ -31,15 +31,14 @@ from holdfast.worker.storage.engine.writer import MapFileWriter, WriterState
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
-from holdfast.worker.storage.index.footers import read_data_footer, read_footer
+from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
-from holdfast.worker.storage.index.records import encode_key
-from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.index.records import EpochRecord, encode_key
 from holdfast.worker.storage.layout import DataKey, EpochKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.loans import Loan, Loans, leaves_enough
-from holdfast.worker.storage.recovery.reduce_recovery import Left
+from holdfast.worker.storage.recovery.inventory import Inventory
 
 
 @dataclass(slots=True)
@@ -49,13 +48,10 @@ class Tables:
     sealed: dict[ShuffleKey, ShuffleSum] = field(default_factory=dict)
     writers: dict[MapFileKey, MapFileWriter] = field(default_factory=dict)
     sealing: dict[MapFileKey, SealJob] = field(default_factory=dict)
-    #: unsealed files that an earlier incarnation left behind
+    #: unsealed map files that an earlier incarnation left behind
     leftovers: dict[MapFileKey, Path] = field(default_factory=dict)
-    #: copies that are given up for good
+    #: map copies that are given up for good
     failed: set[MapFileKey] = field(default_factory=set)
-    #: the same of REDUCE partitions: files that are not sealed, and copies that are given up
-    unsealed_epochs: dict[EpochKey, Path] = field(default_factory=dict)
-    failed_epochs: set[EpochKey] = field(default_factory=set)
     #: files on the DFS whose epochs are in the index here, with the tokens of their names
     away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
     #: their bytes
@@ -100,14 +96,9 @@ class StorageDirectory:
         env: Env,
         index: Index,
         threads: DirectoryThreads,
-        tables: Tables,
+        found: Inventory,
         writers: OpenFiles,
         starts: Starts,
-        left: dict[EpochKey, Left],
-        aside: dict[ShuffleKey, int],
-        old_segments: list[Path],
-        old_logs: set[int],
-        unnamed: bool,
         segment_bytes: int,
         limits: HealthLimits,
         average_ns: int,
@@ -118,7 +109,13 @@ class StorageDirectory:
         self.capacity_bytes = capacity_bytes
         self.identity = identity
         self.index = index
-        self.tables = tables
+        self.tables = Tables(
+            sealed=found.sealed,
+            leftovers=found.unsealed_maps(),
+            failed={key for key in found.failed if isinstance(key, MapFileKey)},
+            away=found.away,
+            away_bytes=found.away_bytes,
+        )
         self.condition = Condition(env, root, identity.encode(), limits)
         #: how long writes here and reads from here take
         self.flushes, self.fetches = WindowMean(average_ns), WindowMean(average_ns)
@@ -129,7 +126,7 @@ class StorageDirectory:
         self._env, self._files = env, env.files
         self.folders = Folders(env.files, root / names.DATA)
         self._sealer = Sealer(env, self.folders, index, threads, self._on_sealed, self._on_failed)
-        self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in tables.leftovers.items()}
+        self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in self.tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
         #: bytes of files here that have no name
@@ -147,12 +144,7 @@ class StorageDirectory:
             writers=writers,
             incarnation=starts.incarnation,
             boot_id=starts.boot_id,
-            left=left,
-            aside=aside,
-            old_segments=old_segments,
-            old_logs=old_logs,
-            unnamed=unnamed,
-            failed=tables.failed_epochs,
+            found=found,
             broke=self.condition.broke,
             segment_bytes=segment_bytes,
             room=self.room,
@@ -220,7 +212,7 @@ class StorageDirectory:
         self.tables.sealing.pop(key, None)
         total = self.tables.sealed.setdefault(key.shuffle, ShuffleSum())
         total.files += 1
-        total.size_bytes += job.record.head.file_bytes
+        total.size_bytes += job.record.file_bytes
 
     def _on_failed(self, writer: MapFileWriter, error: Exception, then: Callable[[], None] = lambda: None) -> None:
         """Give a copy up for good, once: the name says so, also after a restart. `then` is called when it does."""
@@ -292,7 +284,7 @@ class StorageDirectory:
             if name is None or name.kind is not layout.FileKind.SEALED or isinstance(name.key, MapFileKey):
                 continue
             try:
-                epochs = dict(read_data_footer(self._files, path, name.key).epochs)
+                epochs: dict[EpochKey, EpochRecord] = dict(read_footer(self._files, path, name.key).epochs)
             except (CorruptError, OSError):
                 continue  # the epoch may be in another file
             if key in epochs:
@@ -306,7 +298,7 @@ class StorageDirectory:
         """Bytes of data files, sealed, open, left by earlier starts, on their way here or without a name, and of the
         push logs."""
         open_bytes = sum(writer.size_bytes for writer in self.tables.writers.values())
-        sealing_bytes = sum(job.record.head.file_bytes for job in self.tables.sealing.values())
+        sealing_bytes = sum(job.record.file_bytes for job in self.tables.sealing.values())
         sealed_bytes = sum(total.size_bytes for total in self.tables.sealed.values())
         left_bytes = sum(self._leftover_bytes.values())
         sums = open_bytes + sealing_bytes + sealed_bytes + left_bytes + self.reduce.used_bytes
@@ -380,10 +372,10 @@ class StorageDirectory:
     def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
         path = self.root / layout.sealed_path(key)
         try:
-            record = read_footer(self._files, path, key)
+            epoch = read_footer(self._files, path, key).epoch
         except (CorruptError, OSError) as error:
             raise CorruptError(f"{key}: {cause}, and the footer of {path} does not help: {error}") from error
-        return Found(record.head.encode(), record.head.totals.regions, b"".join(record.chunks))
+        return Found(epoch.encode_head(), epoch.regions, epoch.encode_chunks())
 
     def has_unsealed(self, key: MapFileKey) -> bool:
         tables = self.tables
@@ -392,10 +384,7 @@ class StorageDirectory:
     def sealed_answer(self, key: MapFileKey) -> MapSealed | None:
         """The persisted answer to the seal of a file; None if it is not sealed here."""
         found = self.find(key)
-        if found is None:
-            return None
-        head = found.head
-        return MapSealed(totals=head.totals, incarnation=head.incarnation)
+        return None if found is None else found.answer
 
     # removing
 

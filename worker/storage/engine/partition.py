@@ -22,7 +22,7 @@ from holdfast.common.ids import Incarnation
 from holdfast.common.limits import CHUNK_BYTES, MIB
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.storage.env.interfaces import Files
-from holdfast.worker.storage.index.reduce_records import FILE_HEAD_BYTES, ChunkRow, FileHead
+from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, ChunkRow, FileHead
 from holdfast.worker.storage.layout import EpochKey, open_path
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT
 from holdfast.worker.storage.read.handles import OpenFiles

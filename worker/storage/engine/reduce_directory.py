@@ -30,12 +30,11 @@ from holdfast.worker.storage.engine.rounds import Missing, Round, Synced, SyncFi
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.index import FINAL_SPACE, Index
-from holdfast.worker.storage.index.records import encode_shuffle
-from holdfast.worker.storage.index.reduce_records import DataRecord, EpochRecord, FileHead
+from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
 from holdfast.worker.storage.layout import EpochKey, open_path
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.read.handles import OpenFiles
-from holdfast.worker.storage.recovery.reduce_recovery import Left
+from holdfast.worker.storage.recovery.inventory import Inventory
 
 #: The kernel is asked to begin writing a partition file every time so much has come. What is left is written while its
 #: seal waits: for 2 GB in 32 files two cores are idle for 1.3 s with 16 MiB, for 0.5 s with 4 MiB and what seals start
@@ -57,12 +56,7 @@ class ReduceDirectory:
         writers: OpenFiles,
         incarnation: Incarnation,
         boot_id: bytes,
-        left: dict[EpochKey, Left],
-        aside: dict[ShuffleKey, int],
-        old_segments: list[Path],
-        old_logs: set[int],
-        unnamed: bool,
-        failed: set[EpochKey],
+        found: Inventory,
         broke: Callable[[Exception], None],
         room: DirectoryRoom,
         flushes: WindowMean,
@@ -70,11 +64,9 @@ class ReduceDirectory:
     ) -> None:
         self.root = root
         self.index = index
-        self.left = left
-        self.failed = failed
-        #: a log of an earlier start lost records of which nobody knows what epochs were in them: what is unknown here
-        #: may have been there
-        self.unnamed = unnamed
+        self.left = found.left
+        self.failed = {key for key in found.failed if isinstance(key, EpochKey)}
+        self.unnamed = found.unnamed
         self.log = PushLog(env, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
         #: open and being sealed
         self.copies: dict[EpochKey, PartitionCopy] = {}
@@ -83,17 +75,14 @@ class ReduceDirectory:
         self.positions_of: dict[EpochState | None, array[int]] = {}
         self.sizes_of: dict[EpochState | None, array[int]] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
-        #: bytes of unsealed files whose epochs have their answer, and that nobody will read; they go with their shuffle
-        self._aside = aside
+        self._aside = found.aside
         self._files, self._now_ns = env.files, env.clock.now_ns
         self._folders = folders
         self._pool, self._lane, self._owner = threads
         self._writers = writers
         self._boot_id = boot_id
-        self._old_segments = old_segments
-        self._old_log_bytes = sum(map(env.files.held_bytes, old_segments))
-        #: incarnations whose logs need not be there once nothing of them is left
-        self._old_logs = old_logs
+        self._old_segments, self._old_logs = found.old_segments, found.old_logs
+        self._old_log_bytes = sum(map(env.files.held_bytes, found.old_segments))
         #: told of every write, sync or commit that failed
         self.broke = broke
         self.room = room
@@ -437,8 +426,7 @@ class ReduceDirectory:
             self.left.pop(key, None)
         for key, record in work.records.items():
             if record.status is not Status.OK:
-                size = self._files.held_bytes(self.root / open_path(key))
-                self._aside[key.shuffle] = self._aside.get(key.shuffle, 0) + size
+                self._aside[key.shuffle] += self._files.held_bytes(self.root / open_path(key))
 
     def _take_back(self, work: SealWork) -> None:
         """Nothing was recorded: what a seal had is as it was, and will be sealed another time."""
@@ -565,7 +553,7 @@ class ReduceDirectory:
         for key in [key for key in self._handed if key.shuffle == shuffle]:
             size += self._handed.pop(key).size_bytes
         if known:  # until it is gone from the disk, also where its batches were in the log alone
-            self._aside[shuffle] = self._aside.get(shuffle, 0) + size
+            self._aside[shuffle] += size
 
     def removed(self, shuffle: ShuffleKey) -> None:
         """The files of a dropped shuffle are gone."""

@@ -27,15 +27,15 @@ from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files
-from holdfast.worker.storage.index.index import FINAL_SPACE, Index, data_items, epoch_items
-from holdfast.worker.storage.index.records import encode_shuffle
-from holdfast.worker.storage.index.reduce_records import (
+from holdfast.worker.storage.index.index import FINAL_SPACE, Index, epoch_items, file_items
+from holdfast.worker.storage.index.records import (
     FILE_HEAD_BYTES,
     ChunkRow,
     DataRecord,
     EpochRecord,
     FileHead,
-    encode_data_footer,
+    encode_shuffle,
+    make_file,
 )
 from holdfast.worker.storage.layout import EpochKey, PackKey, failed_path, sealed_path
 from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_full
@@ -153,7 +153,7 @@ class ReduceSealer:
         """Sync the names of the files, then put everything into the index. Raises OSError."""
         if job.data:
             sync_folders(self._files, job.folders)
-        items = [item for record in job.data for item in data_items(record)]
+        items = [item for record in job.data for item in file_items(record)]
         done = {key for record in job.data for key, _ in record.epochs}
         items += [item for key, record in job.records.items() if key not in done for item in epoch_items(key, record)]
         if job.final:
@@ -230,8 +230,7 @@ class ReduceSealer:
             batches=copy.batches,
             chunks=tuple(copy.chunks),
         )
-        footer = encode_data_footer(DataRecord(key, 0, ((key, epoch),)))
-        record = DataRecord(key, copy.file_bytes + len(footer), ((key, epoch),))
+        record, footer = make_file(key, ((key, epoch),))
         handle = writers.open(copy.path_text)
         files.write(handle, footer, copy.file_bytes)
         if files.size(handle) > record.file_bytes:  # a write that failed halfway may have left more
@@ -268,8 +267,7 @@ class ReduceSealer:
             )
             epochs.append((copy.key, epoch))
             at += found.size_bytes
-        footer = encode_data_footer(DataRecord(key, 0, tuple(epochs)))
-        record = DataRecord(key, at + len(footer), tuple(epochs))
+        record, footer = make_file(key, tuple(epochs))
         path = self._root / sealed_path(key)
         new = path.with_name(path.name + MOVING_SUFFIX)  # the sealed name would be taken for its word after a power cut
         self._files.remove(new)

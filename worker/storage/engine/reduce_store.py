@@ -35,8 +35,9 @@ from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob, SealWork
 from holdfast.worker.storage.engine.rounds import Missing, Wanted
 from holdfast.worker.storage.env.futures import Future
-from holdfast.worker.storage.index.reduce_records import RECORD_BYTES, DataRecord, EpochRecord, RecordHead
+from holdfast.worker.storage.index.records import DataRecord, EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
+from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
 from holdfast.worker.storage.log.push_log import Segment, is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
 from holdfast.worker.storage.tiers.moving import FileMove

@@ -26,11 +26,11 @@ from holdfast.common.formats.messages import MapSealed
 from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.folders import Folders, Unsynced, sync_folders
 from holdfast.worker.storage.engine.owner import DirectoryThreads
-from holdfast.worker.storage.engine.writer import MapFileWriter, answer_of
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files, Handle
 from holdfast.worker.storage.index.index import Index
-from holdfast.worker.storage.index.records import FileRecord
+from holdfast.worker.storage.index.records import MapRecord
 
 #: Seals that one transaction takes; more wait for the next one.
 GROUP_MAX = 256
@@ -41,7 +41,7 @@ class SealJob:
     """A seal on its way."""
 
     writer: MapFileWriter
-    record: FileRecord
+    record: MapRecord
     future: Future[MapSealed] = field(default_factory=Future)
 
     @property
@@ -63,7 +63,7 @@ def _finish_file(files: Files, handle: Handle, path: Path, sealed: Path) -> None
 
 
 def _record(
-    files: Files, index: Index, folders: dict[Path, Unsynced], records: Sequence[tuple[Path, FileRecord]]
+    files: Files, index: Index, folders: dict[Path, Unsynced], records: Sequence[tuple[Path, MapRecord]]
 ) -> tuple[dict[Path, Exception], Exception | None]:
     """In a thread: bring the sealed names to the disk, then record what is in folders for which that was done. Returns
     what was wrong with each folder, and with the transaction."""
@@ -201,7 +201,7 @@ class Sealer:
                     self._give_up(job, error)
                 else:
                     self._sealed(job)
-                    job.future.set_result(answer_of(job.record))
+                    job.future.set_result(job.record.epoch.map_answer)
         finally:
             self._commit()
 

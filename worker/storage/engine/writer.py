@@ -15,7 +15,7 @@ from enum import Enum
 from pathlib import Path
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
-from holdfast.common.formats.messages import Ack, FileTotals, MapSealed, PushFlag
+from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey
 from holdfast.common.limits import PARTITIONS_MAX, U32_MAX
 from holdfast.common.statuses import Status
@@ -25,7 +25,8 @@ from holdfast.worker.storage.engine.answers import failed_copy, not_sealed
 from holdfast.worker.storage.engine.directory_room import DirectoryRoom
 from holdfast.worker.storage.engine.scan import Seeds, scan_run
 from holdfast.worker.storage.env.interfaces import Env
-from holdfast.worker.storage.index.records import FileRecord, RegionEntries, RegionFlag, encode_footer, make_record
+from holdfast.worker.storage.index.records import MapRecord, make_map_file
+from holdfast.worker.storage.index.region_chunks import RegionEntries, RegionFlag
 from holdfast.worker.storage.log.push_log import is_full
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
@@ -196,7 +197,7 @@ class MapFileWriter:
             regions=self._regions, batches=self._batches, size_bytes=self.size_bytes, crc_sum=self._crc_sum
         )
 
-    def finish(self, totals: FileTotals) -> FileRecord:
+    def finish(self, totals: FileTotals) -> MapRecord:
         """Compare totals and append the footer; syncing it is the sealer's. Raises CorruptError if they differ."""
         if self.state is not WriterState.OPEN:
             raise self._refusal()
@@ -204,7 +205,7 @@ class MapFileWriter:
         if held != totals or self._region is not None:
             self.state = WriterState.REFUSED
             raise CorruptError(f"{self.key}: the writer counted {totals}, here are {held}")
-        record = make_record(
+        record, footer = make_map_file(
             self.key,
             totals,
             self._chunks,
@@ -212,11 +213,6 @@ class MapFileWriter:
             ack=self.ack,
             incarnation=self._incarnation,
         )
-        self._write(encode_footer(record))
+        self._write(footer)
         self.state = WriterState.SEALING
         return record
-
-
-def answer_of(record: FileRecord) -> MapSealed:
-    """The answer to the seal of a file."""
-    return MapSealed(totals=record.head.totals, incarnation=record.head.incarnation)

@@ -2,13 +2,13 @@
 
     b"M"                                     whose directory this is: the bytes of the identity file
     b"S"                                     starts: incarnation and boot id, as in the starts file
-    b"F" + file key                          a sealed map file: its head, and its chunks if they are short
-    b"R" + file key + region + last          a chunk, if they are long; `last` is its last partition, so that one
-                                             cursor step finds where a partition would be
-    b"P" + data file key                     a sealed partition or pack file: its length, and the CRC of its name
-    b"D" + data file key                     the same of a file on the DFS, and the token of its name there
+    b"F" + file key                          a sealed file: its length, and the CRC of its name; of a map file also its
+                                             epoch
+    b"D" + file key                          the same of a file on the DFS, and the token of its name there
     b"E" + epoch key                         an epoch of a REDUCE partition: the answer to its seal, and its chunks
-    b"C" + epoch key + first chunk           chunks of an epoch, if they do not fit beside the answer
+    b"C" + key + place                       chunks of an epoch or map file, if they do not fit beside the answer;
+                                             `place` is the first chunk, or of a map file region and last partition, so
+                                             that one cursor step finds where a partition would be
     b"G" + shuffle key                       a generation that was sealed for good
     b"L" + incarnation                       a push log that must be there: the boot that wrote it
 
@@ -23,74 +23,67 @@ import struct
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.common.errors import NoRoomError
-from holdfast.common.formats.checksum import crc32c
+from holdfast.common.formats.checksum import CRC_BYTES, crc32c, with_crc
+from holdfast.common.formats.messages import MapSealed
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.worker.storage.env.interfaces import Env, IndexChange, IndexFullError, Snapshot
 from holdfast.worker.storage.index.records import (
-    HEAD,
+    CHUNK_ROW,
+    EPOCH,
     INLINE_BYTES_MAX,
-    KEY,
-    Chunk,
+    ROWS_MAX,
+    DataRecord,
+    EpochRecord,
     FileRecord,
-    Head,
+    MapRecord,
+    data_prefixes,
+    decode_epoch,
+    decode_epoch_key,
+    decode_head,
     decode_key,
     encode_key,
     encode_shuffle,
     head_counts,
 )
-from holdfast.worker.storage.index.reduce_records import (
-    CHUNK_ROW,
-    DATA_FILE,
-    EPOCH,
-    ROWS_MAX,
-    DataRecord,
-    EpochRecord,
-    chunk_count,
-    decode_data_key,
-    decode_epoch,
-    decode_epoch_key,
-    encode_data_key,
-    encode_epoch_key,
-)
-from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_name
+from holdfast.worker.storage.index.region_chunks import Chunk
+from holdfast.worker.storage.layout import DataKey, EpochKey, FileKey, sealed_name
 
 META_KEY = b"M"
 STARTS_KEY = b"S"
 FILE_SPACE = b"F"
-REGION_SPACE = b"R"
-DATA_SPACE = b"P"
 AWAY_SPACE = b"D"
 EPOCH_SPACE = b"E"
-ROWS_SPACE = b"C"
+CHUNK_SPACE = b"C"
 FINAL_SPACE = b"G"
 LOG_SPACE = b"L"
+#: file bytes u64, CRC of the name in its folder u32, epochs u32
+_FILE = struct.Struct("<QII")
 _REGION = struct.Struct(">II")
 _FIRST_ROW = struct.Struct(">I")
 _LOG_KEY = struct.Struct(">cI")
-_CRC_BYTES = 4
 #: A value with its key fits twice into a page of 4 KiB, or LMDB gives it pages of its own.
 VALUE_BYTES_MAX = 1_900
 #: The name of a file on the DFS ends in so many random bytes, in hex.
 TOKEN_BYTES = 4
 MAP_BYTES_FIRST = 64 << 20
 
-assert INLINE_BYTES_MAX + _CRC_BYTES <= VALUE_BYTES_MAX, "an inline record stays in its page"
+assert INLINE_BYTES_MAX + CRC_BYTES <= VALUE_BYTES_MAX, "an inline record stays in its page"
 assert EPOCH.size + ROWS_MAX * CHUNK_ROW.size <= INLINE_BYTES_MAX, "so does an epoch with its chunks"
 
 
 def protect(key: bytes, value: bytes) -> bytes:
     """Return the value as stored, with its CRC."""
-    return value + crc32c(value, crc32c(key)).to_bytes(_CRC_BYTES, "little")
+    return with_crc(value, crc32c(key))
 
 
 def unprotect(key: bytes, stored: bytes) -> bytes:
     """Return the value; raises LmdbDamagedError unless the CRC is right."""
-    value = stored[:-_CRC_BYTES]
-    if len(stored) < _CRC_BYTES or crc32c(value, crc32c(key)) != int.from_bytes(stored[-_CRC_BYTES:], "little"):
+    value = stored[:-CRC_BYTES]
+    if len(stored) < CRC_BYTES or crc32c(value, crc32c(key)) != int.from_bytes(stored[-CRC_BYTES:], "little"):
         raise LmdbDamagedError(f"the index record {key[:1].decode(errors='replace')} {key[1:].hex()} is damaged")
     return value
 
@@ -100,54 +93,50 @@ def protected(items: Iterable[tuple[bytes, bytes]]) -> list[tuple[bytes, bytes]]
     return [(key, protect(key, value)) for key, value in items]
 
 
-def file_items(record: FileRecord) -> Iterator[tuple[bytes, bytes]]:
-    """The key-value pairs that stand for a sealed file, without CRCs."""
-    key = encode_key(record.key)
-    head = record.head.encode()
-    if len(head) + sum(map(len, record.chunks)) <= INLINE_BYTES_MAX:
-        yield FILE_SPACE + key, b"".join([head, *record.chunks])
+def file_items(record: FileRecord[Any, Any], token: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
+    """The key-value pairs that stand for a sealed file and its epochs, without CRCs; `token`: of a file on the DFS."""
+    key, name_crc = encode_key(record.key), crc32c(sealed_name(record.key).encode())
+    head = _FILE.pack(record.file_bytes, name_crc, len(record.epochs))
+    if isinstance(record.key, MapFileKey):
+        yield from _with_chunks(FILE_SPACE, key, head, record.epoch)
         return
-    yield FILE_SPACE + key, head
-    for encoded in record.chunks:
-        chunk, _ = Chunk.decode(encoded)
-        yield REGION_SPACE + key + _REGION.pack(chunk.region, chunk.last), encoded
+    yield (AWAY_SPACE if token else FILE_SPACE) + key, head + token
+    for epoch, each in record.epochs:
+        yield from epoch_items(epoch, each)
 
 
 def epoch_items(key: EpochKey, record: EpochRecord) -> Iterator[tuple[bytes, bytes]]:
     """The key-value pairs that stand for an epoch, without CRCs."""
-    encoded, head, rows = encode_epoch_key(key), record.encode_head(), record.encode_rows()
-    if len(record.chunks) <= ROWS_MAX:
-        yield EPOCH_SPACE + encoded, head + rows
+    return _with_chunks(EPOCH_SPACE, encode_key(key), b"", record)
+
+
+def _with_chunks(space: bytes, key: bytes, before: bytes, record: EpochRecord) -> Iterator[tuple[bytes, bytes]]:
+    head, chunks = before + record.encode_head(), record.encode_chunks()
+    if len(record.chunks) <= ROWS_MAX and len(head) + len(chunks) <= INLINE_BYTES_MAX:
+        yield space + key, head + chunks
         return
-    yield EPOCH_SPACE + encoded, head
+    yield space + key, head
+    for encoded in record.region_chunks:
+        chunk, _ = Chunk.decode(encoded)
+        yield CHUNK_SPACE + key + _REGION.pack(chunk.region, chunk.last), encoded
     for first in range(0, len(record.chunks), ROWS_MAX):
-        part = rows[first * CHUNK_ROW.size : (first + ROWS_MAX) * CHUNK_ROW.size]
-        yield ROWS_SPACE + encoded + _FIRST_ROW.pack(first), part
-
-
-def data_items(record: DataRecord, token: bytes = b"") -> Iterator[tuple[bytes, bytes]]:
-    """The key-value pairs that stand for a sealed partition or pack file and its epochs, without CRCs; `token`: of a
-    file on the DFS."""
-    name_crc = crc32c(sealed_name(record.key).encode())
-    space = AWAY_SPACE if token else DATA_SPACE
-    value = DATA_FILE.pack(record.file_bytes, name_crc, len(record.epochs)) + token
-    yield space + encode_data_key(record.key), value
-    for key, epoch in record.epochs:
-        yield from epoch_items(key, epoch)
+        part = chunks[first * CHUNK_ROW.size : (first + ROWS_MAX) * CHUNK_ROW.size]
+        yield CHUNK_SPACE + key + _FIRST_ROW.pack(first), part
 
 
 class Found(NamedTuple):
-    """What the index, or a footer, has of a sealed file. Only what every lookup needs is decoded."""
+    """What the index, or a footer, has of a sealed map file. Only what every lookup needs is decoded."""
 
-    #: HEAD
+    #: EPOCH
     encoded_head: bytes
     regions: int
     #: the file's chunks back to back, where they were stored with its head
     chunks: bytes | None
 
     @property
-    def head(self) -> Head:
-        return Head.decode(self.encoded_head)
+    def answer(self) -> MapSealed:
+        """The answer to its seal."""
+        return decode_head(self.encoded_head).map_answer
 
 
 class Index:
@@ -196,7 +185,7 @@ class Index:
         self._open.enlarge(wanted)
         self._map_bytes = wanted
 
-    def put_files(self, records: Iterable[FileRecord]) -> None:
+    def put_files(self, records: Iterable[MapRecord]) -> None:
         """Record sealed files, all in one transaction."""
         self.put_items([item for record in records for item in file_items(record)])
 
@@ -216,25 +205,22 @@ class Index:
         """The push logs of these may go."""
         self.commit(IndexChange(removes=[_LOG_KEY.pack(LOG_SPACE, incarnation) for incarnation in incarnations]))
 
-    def remove_file(self, key: MapFileKey) -> None:
+    def remove_file(self, key: FileKey, epochs: Iterable[EpochKey] = (), *, away: bool = False) -> None:
+        """A sealed file with these epochs is here no more; `away`: what this one may say of it on the DFS goes, too."""
         encoded = encode_key(key)
-        self.commit(IndexChange(removes_below=[space + encoded for space in (FILE_SPACE, REGION_SPACE)]))
-
-    def remove_data(self, key: DataKey, epochs: Iterable[EpochKey], *, away: bool = False) -> None:
-        """A sealed partition or pack file with these epochs was moved to another directory; `away`: what this one may
-        say of it on the DFS goes, too."""
-        encoded = [encode_epoch_key(epoch) for epoch in epochs]
-        starts = [space + epoch for space in (EPOCH_SPACE, ROWS_SPACE) for epoch in encoded]
-        spaces = (DATA_SPACE, AWAY_SPACE) if away else (DATA_SPACE,)
-        self.commit(IndexChange(removes_below=[*[space + encode_data_key(key) for space in spaces], *starts]))
+        spaces = (FILE_SPACE, AWAY_SPACE) if away else (FILE_SPACE,)
+        starts = [space + encode_key(epoch) for epoch in epochs for space in (EPOCH_SPACE, CHUNK_SPACE)]
+        if isinstance(key, MapFileKey):
+            starts.append(CHUNK_SPACE + encoded)
+        self.commit(IndexChange(removes_below=[*[space + encoded for space in spaces], *starts]))
 
     def set_away(self, record: DataRecord, token: bytes) -> None:
         """A sealed partition or pack file of this directory was moved to the DFS: its epochs stay recorded here."""
-        gone = DATA_SPACE + encode_data_key(record.key)
-        self.commit(IndexChange(protected(data_items(record, token)), removes=[gone]))
+        gone = FILE_SPACE + encode_key(record.key)
+        self.commit(IndexChange(protected(file_items(record, token)), removes=[gone]))
 
     def remove_shuffle(self, key: ShuffleKey) -> None:
-        spaces = (FILE_SPACE, REGION_SPACE, FINAL_SPACE, EPOCH_SPACE, ROWS_SPACE, DATA_SPACE, AWAY_SPACE)
+        spaces = (FILE_SPACE, FINAL_SPACE, EPOCH_SPACE, CHUNK_SPACE, AWAY_SPACE)
         self.commit(IndexChange(removes_below=[space + encode_shuffle(key) for space in spaces]))
 
     # reading
@@ -250,15 +236,15 @@ class Index:
         with self.reading() as reader:
             return reader.get(key)
 
-    def files(self, shuffle: ShuffleKey) -> dict[MapFileKey, Head]:
-        """Every sealed file of a shuffle."""
+    def files(self, shuffle: ShuffleKey) -> dict[FileKey, int]:
+        """Every sealed file of a shuffle, with its length."""
         with self.reading() as reader:
             return dict(reader.files(encode_shuffle(shuffle)))
 
     def data_files(self, shuffle: ShuffleKey) -> dict[DataKey, int]:
         """Every sealed partition and pack file of a shuffle, with its length."""
         with self.reading() as reader:
-            return dict(reader.data_files(encode_shuffle(shuffle)))
+            return dict(reader.data_files(shuffle))
 
 
 class Reader:
@@ -273,46 +259,59 @@ class Reader:
         return None if stored is None else unprotect(key, stored)
 
     def file(self, key: bytes) -> Found | None:
-        """A sealed file by its encoded key."""
+        """A sealed map file by its encoded key."""
         value = self.get(FILE_SPACE + key)
         if value is None:
             return None
-        regions, chunks = head_counts(value)
-        inline = len(value) > HEAD.size or not chunks
-        return Found(value[: HEAD.size], regions, value[HEAD.size :] if inline else None)
+        head, inline = value[_FILE.size : _FILE.size + EPOCH.size], value[_FILE.size + EPOCH.size :]
+        regions, chunks = head_counts(head)
+        return Found(head, regions, inline if inline or not chunks else None)
 
     def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
         """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
-        item = self._snapshot.first(REGION_SPACE + key + _REGION.pack(region, partition))
-        if item is None or not item[0].startswith(REGION_SPACE + key + _REGION.pack(region, 0)[:4]):
+        item = self._snapshot.first(CHUNK_SPACE + key + _REGION.pack(region, partition))
+        if item is None or not item[0].startswith(CHUNK_SPACE + key + _REGION.pack(region, 0)[:4]):
             return None
         found, stored = item
         return Chunk.decode(unprotect(found, stored))[0]
 
-    def chunks(self, key: bytes) -> Iterator[bytes]:
-        """Every stored chunk of a file, in order."""
-        for found, value in self._below(REGION_SPACE + key):
-            if len(found) == 1 + KEY.size + _REGION.size:
-                yield value
+    def map_epoch(self, key: MapFileKey) -> EpochRecord:
+        """The epoch of a sealed map file that is here. Raises CorruptError."""
+        encoded = encode_key(key)
+        value = self.get(FILE_SPACE + encoded)
+        if value is None:
+            raise LmdbDamagedError(f"the index lists {key} but does not find it")
+        return self._epoch(encoded, value[_FILE.size :])
 
-    def files(self, prefix: bytes = b"") -> Iterator[tuple[MapFileKey, Head]]:
-        """Every sealed file whose encoded key starts with `prefix`."""
+    def files(self, prefix: bytes = b"") -> Iterator[tuple[FileKey, int]]:
+        """Every sealed file whose encoded key starts with `prefix`, with its length."""
         for found, value in self._below(FILE_SPACE + prefix):
-            yield decode_key(found[1:]), Head.decode(value)
+            if len(value) < _FILE.size:
+                raise LmdbDamagedError(f"the record of a file has {len(value)} bytes")
+            yield decode_key(found[1:]), _FILE.unpack_from(value)[0]
+
+    def data_files(self, shuffle: ShuffleKey) -> Iterator[tuple[DataKey, int]]:
+        """Every sealed partition and pack file of a shuffle, with its length."""
+        for prefix in data_prefixes(shuffle):
+            for key, size in self.files(prefix):
+                assert not isinstance(key, MapFileKey), "their keys begin with another kind"
+                yield key, size
 
     def epoch(self, key: EpochKey) -> EpochRecord | None:
         """What became of an epoch; None if it is not recorded. Raises CorruptError."""
-        encoded = encode_epoch_key(key)
+        encoded = encode_key(key)
         value = self.get(EPOCH_SPACE + encoded)
-        if value is None:
-            return None
-        if chunk_count(value) <= ROWS_MAX:
+        return None if value is None else self._epoch(encoded, value)
+
+    def _epoch(self, encoded: bytes, value: bytes) -> EpochRecord:
+        """`value` is a head, with its chunks if they are short."""
+        if len(value) > EPOCH.size or not head_counts(value)[1]:
             return decode_epoch(value)
-        return decode_epoch(value, b"".join([rows for _, rows in self._below(ROWS_SPACE + encoded)]))
+        return decode_epoch(value, b"".join([chunks for _, chunks in self._below(CHUNK_SPACE + encoded)]))
 
     def has_epoch(self, key: EpochKey) -> bool:
         """Whether the epoch is recorded at all."""
-        return self._snapshot.get(EPOCH_SPACE + encode_epoch_key(key)) is not None
+        return self._snapshot.get(EPOCH_SPACE + encode_key(key)) is not None
 
     def epochs(self, prefix: bytes = b"") -> Iterator[EpochKey]:
         """Every recorded epoch whose encoded key starts with `prefix`."""
@@ -333,16 +332,10 @@ class Reader:
     def away_files(self) -> Iterator[tuple[DataKey, int, bytes]]:
         """Every file on the DFS whose epochs are recorded here, with its length and token."""
         for found, value in self._below(AWAY_SPACE):
-            if len(value) != DATA_FILE.size + TOKEN_BYTES:
-                raise LmdbDamagedError(f"the record of a file on the DFS has {len(value)} bytes")
-            yield decode_data_key(found[1:]), DATA_FILE.unpack_from(value)[0], value[DATA_FILE.size :]
-
-    def data_files(self, prefix: bytes = b"") -> Iterator[tuple[DataKey, int]]:
-        """Every sealed partition and pack file whose encoded key starts with `prefix`, with its length."""
-        for found, value in self._below(DATA_SPACE + prefix):
-            if len(value) != DATA_FILE.size:
-                raise LmdbDamagedError(f"the record of a data file has {len(value)} bytes")
-            yield decode_data_key(found[1:]), DATA_FILE.unpack(value)[0]
+            key = decode_key(found[1:])
+            if len(value) != _FILE.size + TOKEN_BYTES or isinstance(key, MapFileKey):
+                raise LmdbDamagedError(f"the record of {key} on the DFS has {len(value)} bytes")
+            yield key, _FILE.unpack_from(value)[0], value[_FILE.size :]
 
     def _below(self, prefix: bytes) -> Iterator[tuple[bytes, bytes]]:
         for key, stored in self._snapshot.below(prefix):

@@ -1,284 +1,221 @@
-"""The records of a sealed map file: what the index holds, and what the file's footer repeats.
+"""The records of sealed files, one family for all of them: what the index holds, and what a file's footer repeats.
 
-Bytes in docs/disk_format.md. A file has one HEAD (totals, lengths, who sealed it) and, for every region, CHUNKS of at
-most 64 entries: one entry for every partition with bytes there. A chunk stands by itself: it names its region and where
-that lies, so opening one partition reads one chunk per region, however large the file is. Pure: bytes in, values out;
-every length is checked before anything is read, and what does not fit is a CorruptError.
+Bytes in docs/disk_format.md. A sealed file has a FileRecord: its length, and an EpochRecord for each epoch in it, of
+which a pack file has many, all others one. An epoch's record is the persisted answer to its seal, says where its data
+lies, and has its chunks. They are what differs: those of a partition are rows, whole batches with the maps that they
+are of (which chunks a range of maps needs; within a chunk the batch headers say the rest); those of a map file say
+where each partition lies (region_chunks.py). Pure: bytes in, values out; every length is checked before anything is
+read, and what does not fit is a CorruptError.
 
-Called by the writer, the reader, recovery, `inspect` and `verify`.
+Called by writers, readers, recovery, `inspect` and `verify`.
 """
 
 from __future__ import annotations
 
 import struct
-from array import array
-from bisect import bisect_left
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from enum import IntEnum
-from typing import NamedTuple
+from typing import Any, Generic, NamedTuple, TypeVar
 
 from holdfast.common.errors import CorruptError
-from holdfast.common.formats.checksum import crc32c
-from holdfast.common.formats.messages import Ack, FileTotals
-from holdfast.common.ids import (
-    AttemptId,
-    Epoch,
-    Incarnation,
-    Instance,
-    MapFileKey,
-    MapId,
-    ShuffleKey,
-)
+from holdfast.common.formats.checksum import CRC_BYTES, with_crc, without_crc
+from holdfast.common.formats.messages import Ack, FileTotals, MapSealed
+from holdfast.common.formats.reduce_messages import SealedEpoch
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, Instance, MapFileKey, MapId, PartitionId, ShuffleKey
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout
+from holdfast.worker.storage.index.region_chunks import Chunk, check_regions, split_chunks
+from holdfast.worker.storage.layout import DataKey, EpochKey, FileKey, PackKey
+from holdfast.worker.storage.names import FORMAT
 
-VERSION = 2
-#: file bytes, data bytes, crc sum, batches u64; CRC of the name, regions, partitions, chunks, incarnation u32;
-#: version, ack u8, zero u16
-HEAD = struct.Struct("<QQQQIIIIIBBH")
-#: region offset u64; region, region length, start within the region, last partition u32; entries u16, flags, zero u8
-CHUNK = struct.Struct("<QIIIIHBB")
-ENTRY_BYTES = 12
-CHUNK_ENTRIES_MAX = 64
-#: The key of a file as bytes that sort like the key: instance, shuffle, generation, state, map, attempt, epoch; big
-#: endian.
-KEY = struct.Struct(">16sIIQIQI")
-SHUFFLE_KEY = struct.Struct(">16sIIQ")
+#: data bytes, offset of the first, crc sum, batches u64; chunks, sealing incarnation, pack, regions, partitions u32;
+#: status u16, ack, version u8
+EPOCH = struct.Struct("<QQQQIIIIIHBB")
+#: offset u64; length, batches, lowest map, highest map u32
+CHUNK_ROW = struct.Struct("<QIIII")
+#: Rows of one index record.
+ROWS_MAX = 72
 #: Head and chunks that are not longer than this are one record of the index.
 INLINE_BYTES_MAX = 1_800
 
-#: magic "HFMF", version u16, zero u16, then the key, all big endian as in the index
-_FOOTER = struct.Struct("<4sHH")
-_FOOTER_MAGIC = b"HFMF"
-#: footer bytes u64 (trailer included), version u16, zero u16, magic "HFME", CRC-32C of the whole footer before it
+#: Keys as bytes that sort like the keys, big endian: instance, shuffle, generation, state; then what kind of file it is
+#: and two numbers (0: partition, epoch; 1: incarnation, number of the pack), or (2) map, attempt, epoch.
+SHUFFLE_KEY = struct.Struct(">16sIIQ")
+DATA_KEY = struct.Struct(">16sIIQBII")
+MAP_KEY = struct.Struct(">16sIIQBIQI")
+_PARTITION, _PACK, _MAP = range(3)
+
+#: magic "HFSF", version u16, zero u16, epochs u32; the key of the file follows
+_FOOTER = struct.Struct("<4sHHI")
+_FOOTER_MAGIC = b"HFSF"
+#: In a pack file, before each epoch: partition, epoch u32
+_NUMBERS = struct.Struct("<II")
+#: footer bytes u64 (trailer included), version u16, zero u16, magic "HFSE", CRC-32C of the whole footer before it
 TRAILER = struct.Struct("<QHH4sI")
-_TRAILER_MAGIC = b"HFME"
-_CRC_BYTES = 4
-FOOTER_BYTES_MIN = _FOOTER.size + KEY.size + HEAD.size + TRAILER.size
+_TRAILER_MAGIC = b"HFSE"
+_TRAILER_BODY = struct.Struct("<QHH4s")
 
-assert (HEAD.size, CHUNK.size, TRAILER.size) == (56, 28, 20), "these are disk formats"
+#: magic, version u16, ack u8, zero u8, shuffle key, partition, epoch, incarnation u32, boot id; CRC of all before
+_FILE_HEAD = struct.Struct(f"<4sHBB{SHUFFLE_KEY.size}sIII16s")
+_FILE_MAGIC = b"HFRP"
+FILE_HEAD_BYTES = _FILE_HEAD.size + CRC_BYTES
+
+assert (EPOCH.size, CHUNK_ROW.size, TRAILER.size, FILE_HEAD_BYTES) == (56, 24, 20, 72), "these are disk formats"
+
+_Key_co = TypeVar("_Key_co", covariant=True)
+_Epoch_co = TypeVar("_Epoch_co", covariant=True)
+_Key = TypeVar("_Key", MapFileKey, EpochKey, PackKey)
+_Epoch = TypeVar("_Epoch", MapFileKey, EpochKey)
 
 
-class RegionFlag(IntEnum):
-    """Flags of a region, a bit each."""
+class ChunkRow(NamedTuple):
+    """One chunk of a partition: whole batches back to back; `offset` counts from the start of the file."""
 
-    BROADCAST = 1  #: stored once, belongs to every partition
-
-
-class Entry(NamedTuple):
-    """The bytes of one partition in one region; `offset` counts from the start of the region."""
-
-    partition: int
     offset: int
     length: int
     batches: int
+    map_min: int
+    map_max: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Head:
-    """What is known of a sealed map file as a whole; the persisted answer to its seal."""
+class EpochRecord:
+    """What became of an epoch: the persisted answer to its seal, and where its data is."""
 
-    totals: FileTotals
-    #: length of the file, footer included
-    file_bytes: int
-    #: CRC-32C of the file's name in its folder: with it a listing is compared without building names
-    name_crc: int
-    #: reduce partitions of the shuffle
-    partitions: int
-    chunks: int
-    incarnation: Incarnation
+    status: Status
     ack: Ack
+    #: that sealed it
+    incarnation: Incarnation
+    size_bytes: int = 0
+    offset: int = 0
+    crc_sum: int = 0
+    batches: int = 0
+    #: number of the pack file of that incarnation; 0 is a file of its own
+    pack: int = 0
+    #: of a map file: its regions, and the reduce partitions of its shuffle
+    regions: int = 0
+    partitions: int = 0
+    chunks: tuple[ChunkRow, ...] = ()
+    #: of a map file: encoded, in order of region and partition
+    region_chunks: tuple[bytes, ...] = ()
 
-    def encode(self) -> bytes:
-        totals = self.totals
-        return HEAD.pack(
-            self.file_bytes,
-            totals.size_bytes,
-            totals.crc_sum,
-            totals.batches,
-            self.name_crc,
-            totals.regions,
-            self.partitions,
-            self.chunks,
+    def place(self, key: EpochKey) -> DataKey:
+        """The file with the data."""
+        return PackKey(key.shuffle, self.incarnation, self.pack) if self.pack else key
+
+    def answer(self, key: EpochKey) -> SealedEpoch:
+        """What the leader is told."""
+        return SealedEpoch(
+            key.partition, key.epoch, self.status, self.size_bytes, self.batches, len(self.chunks), self.crc_sum
+        )
+
+    @property
+    def map_answer(self) -> MapSealed:
+        """What the writer of a map file is told."""
+        totals = FileTotals(
+            regions=self.regions, batches=self.batches, size_bytes=self.size_bytes, crc_sum=self.crc_sum
+        )
+        return MapSealed(totals=totals, incarnation=self.incarnation)
+
+    def decoded(self) -> Iterator[Chunk]:
+        """Yield every chunk of a map file."""
+        for chunk in self.region_chunks:
+            yield Chunk.decode(chunk)[0]
+
+    def encode_head(self) -> bytes:
+        return EPOCH.pack(
+            self.size_bytes,
+            self.offset,
+            self.crc_sum,
+            self.batches,
+            len(self.chunks) + len(self.region_chunks),
             self.incarnation,
-            VERSION,
+            self.pack,
+            self.regions,
+            self.partitions,
+            self.status,
             self.ack,
-            0,
+            FORMAT,
         )
 
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Head:
-        if len(data) < HEAD.size:
-            raise CorruptError(f"a file record of {len(data)} bytes is too short")
-        (
-            size,
-            data_bytes,
-            crc_sum,
-            batches,
-            name_crc,
-            regions,
-            partitions,
-            chunks,
-            incarnation,
-            version,
-            ack,
-            zero,
-        ) = HEAD.unpack_from(data)
-        if version != VERSION or ack > Ack.SYNCED or zero:
-            raise CorruptError(f"a file record of version {version}, acknowledgement level {ack} is not known here")
-        totals = FileTotals(regions=regions, batches=batches, size_bytes=data_bytes, crc_sum=crc_sum)
-        return cls(
-            totals=totals,
-            file_bytes=size,
-            name_crc=name_crc,
-            partitions=partitions,
-            chunks=chunks,
-            incarnation=Incarnation(incarnation),
-            ack=Ack(ack),
-        )
+    def encode_chunks(self) -> bytes:
+        return b"".join([*[CHUNK_ROW.pack(*row) for row in self.chunks], *self.region_chunks])
+
+
+def _head(data: bytes) -> tuple[Any, ...]:
+    """The fields of an encoded head; raises CorruptError."""
+    if len(data) < EPOCH.size:
+        raise CorruptError(f"an epoch record of {len(data)} bytes is too short")
+    fields = EPOCH.unpack_from(data)
+    if fields[-1] != FORMAT or fields[-2] > Ack.SYNCED:
+        raise CorruptError(f"an epoch record of version {fields[-1]}, acknowledgement level {fields[-2]}")
+    return fields
 
 
 def head_counts(data: bytes) -> tuple[int, int]:
     """Return (regions, chunks) of an encoded head, which is all that a lookup needs; raises CorruptError."""
-    if len(data) < HEAD.size:
-        raise CorruptError(f"a file record of {len(data)} bytes is too short")
-    _, _, _, _, _, regions, _, chunks, _, version, _, _ = HEAD.unpack_from(data)
-    if version != VERSION:
-        raise CorruptError(f"a file record of version {version} is not known here")
-    return regions, chunks
+    fields = _head(data)
+    return fields[7], fields[4]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chunk:
-    """Up to 64 entries of one region, by ascending partition. `ends` count from the start of the region."""
-
-    region: int
-    region_offset: int
-    region_length: int
-    flags: int
-    #: where the first entry starts, from the start of the region
-    start: int
-    last: int
-    partitions: tuple[int, ...]
-    ends: tuple[int, ...]
-    batches: tuple[int, ...]
-
-    def encode(self) -> bytes:
-        count = len(self.partitions)
-        head = CHUNK.pack(
-            self.region_offset, self.region, self.region_length, self.start, self.last, count, self.flags, 0
-        )
-        return head + struct.pack(f"<{3 * count}I", *self.partitions, *self.ends, *self.batches)
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview, offset: int = 0) -> tuple[Chunk, int]:
-        """Return the chunk at `offset` and where it ends."""
-        body = offset + CHUNK.size
-        if body > len(data):
-            raise CorruptError("a region record is cut")
-        region_offset, region, region_length, start, last, count, flags, zero = CHUNK.unpack_from(data, offset)
-        end = body + count * ENTRY_BYTES
-        if count > CHUNK_ENTRIES_MAX or zero or end > len(data):
-            raise CorruptError(f"a record of region {region} has {count} entries in {len(data) - body} bytes")
-        values = struct.unpack_from(f"<{3 * count}I", data, body)
-        chunk = cls(
-            region=region,
-            region_offset=region_offset,
-            region_length=region_length,
-            flags=flags,
-            start=start,
-            last=last,
-            partitions=values[:count],
-            ends=values[count : 2 * count],
-            batches=values[2 * count :],
-        )
-        return chunk, end
-
-    def entries(self) -> Iterator[Entry]:
-        """Yield every entry."""
-        offset = self.start
-        for partition, end, batches in zip(self.partitions, self.ends, self.batches, strict=True):
-            yield Entry(partition, offset, end - offset, batches)
-            offset = end
-
-    def span(self, begin: int, end: int) -> tuple[int, int]:
-        """Return [first, past) of the entries whose partition is in [begin, end)."""
-        return bisect_left(self.partitions, begin), bisect_left(self.partitions, end)
-
-    def offset_of(self, entry: int) -> int:
-        """Where entry number `entry` starts (or the last one ends), from the start of the region."""
-        return self.ends[entry - 1] if entry else self.start
+def decode_head(data: bytes) -> EpochRecord:
+    """Read a head without its chunks; raises CorruptError."""
+    return _record(_head(data), (), ())
 
 
-@dataclass(slots=True)
-class RegionEntries:
-    """Gathers the entries of one region while it is written; runs of equal partitions become one entry."""
-
-    region: int
-    offset: int
-    flags: int
-    partitions: array[int]
-    ends: array[int]
-    batches: array[int]
-    length: int = 0
-
-    @classmethod
-    def begin(cls, region: int, offset: int, flags: int) -> RegionEntries:
-        return cls(region, offset, flags, array("I"), array("I"), array("I"))
-
-    @property
-    def last(self) -> int:
-        """The last partition so far, or -1."""
-        return self.partitions[-1] if self.partitions else -1
-
-    def add(self, partition: int, length: int, batches: int) -> None:
-        """Add a run; partitions must ascend, equal ones may follow one another."""
-        self.length += length
-        if partition == self.last:
-            self.ends[-1] = self.length
-            self.batches[-1] += batches
-            return
-        self.partitions.append(partition)
-        self.ends.append(self.length)
-        self.batches.append(batches)
-
-    def chunks(self) -> list[bytes]:
-        """The region's records, at least one."""
-        return [self._chunk(first).encode() for first in range(0, max(1, len(self.partitions)), CHUNK_ENTRIES_MAX)]
-
-    def _chunk(self, first: int) -> Chunk:
-        past = first + CHUNK_ENTRIES_MAX
-        partitions = tuple(self.partitions[first:past])
-        return Chunk(
-            region=self.region,
-            region_offset=self.offset,
-            region_length=self.length,
-            flags=self.flags,
-            start=self.ends[first - 1] if first else 0,
-            last=partitions[-1] if partitions else 0,
-            partitions=partitions,
-            ends=tuple(self.ends[first:past]),
-            batches=tuple(self.batches[first:past]),
-        )
+def decode_epoch(data: bytes, more: bytes = b"") -> EpochRecord:
+    """Read a head and its chunks, those in `more` behind those in `data`; raises CorruptError."""
+    fields = _head(data)
+    size, offset, _, batches, count, _, _, regions, *_ = fields
+    chunks = data[EPOCH.size :] + more
+    if regions:
+        parts = split_chunks(chunks, count)
+        check_regions(parts, regions, size, batches)
+        return _record(fields, (), parts)
+    if len(chunks) != count * CHUNK_ROW.size:
+        raise CorruptError(f"an epoch record with {count} chunks in {len(chunks)} bytes")
+    rows = tuple([ChunkRow(*row) for row in CHUNK_ROW.iter_unpack(chunks)])
+    _check_rows(rows, offset, size, batches)
+    return _record(fields, rows, ())
 
 
-def encode_key(key: MapFileKey) -> bytes:
-    """48 bytes that sort like the key."""
-    one = key.shuffle
-    return KEY.pack(one.instance, one.shuffle, one.generation, one.state, key.map, key.attempt, key.epoch)
+def _record(fields: tuple[Any, ...], rows: tuple[ChunkRow, ...], region_chunks: tuple[bytes, ...]) -> EpochRecord:
+    size, offset, crc_sum, batches, _, incarnation, pack, regions, partitions, status, ack, _ = fields
+    try:
+        known = Status(status)
+    except ValueError:
+        raise CorruptError(f"an epoch record with status {status}") from None
+    return EpochRecord(
+        status=known,
+        ack=Ack(ack),
+        incarnation=Incarnation(incarnation),
+        size_bytes=size,
+        offset=offset,
+        crc_sum=crc_sum,
+        batches=batches,
+        pack=pack,
+        regions=regions,
+        partitions=partitions,
+        chunks=rows,
+        region_chunks=region_chunks,
+    )
 
 
-def decode_key(data: bytes) -> MapFileKey:
-    """The opposite of encode_key; raises CorruptError for another length."""
-    if len(data) != KEY.size:
-        raise CorruptError(f"a file key has {KEY.size} bytes, not {len(data)}")
-    instance, shuffle, generation, state, map_id, attempt, epoch = KEY.unpack(data)
-    owner = layout.shuffle_of(Instance(instance), shuffle, generation, state)
-    return MapFileKey(owner, MapId(map_id), AttemptId(attempt), Epoch(epoch))
+def _check_rows(rows: tuple[ChunkRow, ...], offset: int, size: int, batches: int) -> None:
+    at = offset
+    for row in rows:
+        if row.offset != at or not row.length or row.map_min > row.map_max:
+            raise CorruptError(f"the chunk at {row.offset} is not where the one before it ends")
+        at += row.length
+    if at != offset + size or sum([row.batches for row in rows]) != batches:
+        raise CorruptError("the chunks do not add up to the totals of the epoch")
+
+
+# keys
 
 
 def encode_shuffle(key: ShuffleKey) -> bytes:
-    """32 bytes: the first part of the key of every file of the shuffle."""
+    """32 bytes: the first part of the key of everything of the shuffle."""
     return SHUFFLE_KEY.pack(key.instance, key.shuffle, key.generation, key.state)
 
 
@@ -288,46 +225,115 @@ def decode_shuffle(data: bytes) -> ShuffleKey:
     return layout.shuffle_of(Instance(instance), shuffle, generation, state)
 
 
+def encode_key(key: FileKey) -> bytes:
+    """49 bytes for a map file, 41 for an epoch or a pack file, that sort like the key."""
+    one = key.shuffle
+    whose = one.instance, one.shuffle, one.generation, one.state
+    if isinstance(key, MapFileKey):
+        return MAP_KEY.pack(*whose, _MAP, key.map, key.attempt, key.epoch)
+    if isinstance(key, EpochKey):
+        return DATA_KEY.pack(*whose, _PARTITION, key.partition, key.epoch)
+    return DATA_KEY.pack(*whose, _PACK, key.incarnation, key.number)
+
+
+def decode_key(data: bytes) -> FileKey:
+    """The opposite of encode_key; raises CorruptError."""
+    kind = data[SHUFFLE_KEY.size] if len(data) > SHUFFLE_KEY.size else -1
+    form = MAP_KEY if kind == _MAP else DATA_KEY
+    if len(data) != form.size or not _PARTITION <= kind <= _MAP:
+        raise CorruptError(f"{len(data)} bytes, {data.hex()}, are the key of no file")
+    instance, shuffle, generation, state, _, *numbers = form.unpack(data)
+    owner = layout.shuffle_of(Instance(instance), shuffle, generation, state)
+    if kind == _MAP:
+        return MapFileKey(owner, MapId(numbers[0]), AttemptId(numbers[1]), Epoch(numbers[2]))
+    if kind == _PACK:
+        return PackKey(owner, Incarnation(numbers[0]), numbers[1])
+    return EpochKey(owner, PartitionId(numbers[0]), Epoch(numbers[1]))
+
+
+def decode_epoch_key(data: bytes) -> EpochKey:
+    """The key of an epoch; raises CorruptError for another."""
+    key = decode_key(data)
+    if not isinstance(key, EpochKey):
+        raise CorruptError(f"{key} is no epoch")
+    return key
+
+
+def data_prefixes(shuffle: ShuffleKey) -> list[bytes]:
+    """What the encoded keys of the partition and pack files of a shuffle begin with."""
+    return [encode_shuffle(shuffle) + bytes([kind]) for kind in (_PARTITION, _PACK)]
+
+
+# files
+
+
 @dataclass(frozen=True, slots=True)
-class FileRecord:
+class FileRecord(Generic[_Key_co, _Epoch_co]):
     """Everything that the index and the footer say of one sealed file."""
 
-    key: MapFileKey
-    head: Head
-    #: encoded, in order of region and partition
-    chunks: tuple[bytes, ...]
+    key: _Key_co
+    file_bytes: int
+    #: in the order of their data; that of a map file has its key
+    epochs: tuple[tuple[_Epoch_co, EpochRecord], ...]
 
-    def decoded(self) -> Iterator[Chunk]:
-        """Yield every chunk."""
-        for chunk in self.chunks:
-            yield Chunk.decode(chunk)[0]
+    @property
+    def epoch(self) -> EpochRecord:
+        """The one of a map file."""
+        ((_, epoch),) = self.epochs
+        return epoch
 
 
-def make_record(
-    key: MapFileKey, totals: FileTotals, chunks: Iterable[bytes], *, partitions: int, ack: Ack, incarnation: Incarnation
-) -> FileRecord:
-    """Put together the record of a file whose data is complete."""
-    parts = tuple(chunks)
-    size = totals.size_bytes + FOOTER_BYTES_MIN + sum(map(len, parts))
-    head = Head(
-        totals=totals,
-        file_bytes=size,
-        name_crc=crc32c(layout.sealed_name(key).encode()),
-        partitions=partitions,
-        chunks=len(parts),
-        incarnation=incarnation,
+MapRecord = FileRecord[MapFileKey, MapFileKey]
+DataRecord = FileRecord[DataKey, EpochKey]
+
+
+def make_map_file(
+    key: MapFileKey,
+    totals: FileTotals,
+    chunks: Sequence[bytes],
+    *,
+    partitions: int,
+    ack: Ack,
+    incarnation: Incarnation,
+) -> tuple[MapRecord, bytes]:
+    """The record of a map file whose data is complete, and its footer."""
+    epoch = EpochRecord(
+        status=Status.OK,
         ack=ack,
+        incarnation=incarnation,
+        size_bytes=totals.size_bytes,
+        crc_sum=totals.crc_sum,
+        batches=totals.batches,
+        regions=totals.regions,
+        partitions=partitions,
+        region_chunks=tuple(chunks),
     )
-    return FileRecord(key, head, parts)
+    return make_file(key, ((key, epoch),))
 
 
-def encode_footer(record: FileRecord) -> bytes:
-    """What stands behind the data of a sealed file, trailer included."""
-    start = _FOOTER.pack(_FOOTER_MAGIC, VERSION, 0)
-    body = b"".join([start, encode_key(record.key), record.head.encode(), *record.chunks])
-    size = len(body) + TRAILER.size
-    body += TRAILER.pack(size, VERSION, 0, _TRAILER_MAGIC, 0)[:-_CRC_BYTES]
-    return body + crc32c(body).to_bytes(_CRC_BYTES, "little")
+def make_file(key: _Key, epochs: tuple[tuple[_Epoch, EpochRecord], ...]) -> tuple[FileRecord[_Key, _Epoch], bytes]:
+    """The record of a file whose data is complete, and its footer: what stands behind the data, trailer included."""
+    parts: list[bytes] = [_begin(key, len(epochs))]
+    for name, epoch in epochs:
+        if isinstance(key, PackKey):
+            assert isinstance(name, EpochKey), "a pack file has epochs of partitions"
+            parts.append(_NUMBERS.pack(name.partition, name.epoch))
+        parts += [epoch.encode_head(), epoch.encode_chunks()]
+    size = sum(map(len, parts)) + TRAILER.size
+    footer = with_crc(b"".join([*parts, _TRAILER_BODY.pack(size, FORMAT, 0, _TRAILER_MAGIC)]))
+    last = epochs[-1][1]
+    return FileRecord(key, last.offset + last.size_bytes + size, epochs), footer
+
+
+def _begin(key: FileKey, epochs: int) -> bytes:
+    return _FOOTER.pack(_FOOTER_MAGIC, FORMAT, 0, epochs) + encode_key(key)
+
+
+def begins_footer(data: memoryview, at: int, key: EpochKey) -> bool:
+    """Return whether a partition file's footer, or the beginning of one whose write was cut, stands at `at`."""
+    head = _begin(key, 1)
+    found = bytes(data[at : at + len(head)])
+    return bool(found) and head.startswith(found)
 
 
 def footer_bytes(trailer: bytes, file_bytes: int) -> int:
@@ -335,69 +341,66 @@ def footer_bytes(trailer: bytes, file_bytes: int) -> int:
     if len(trailer) != TRAILER.size:
         raise CorruptError(f"a file of {file_bytes} bytes has no footer")
     size, version, zero, magic, _ = TRAILER.unpack(trailer)
-    if magic != _TRAILER_MAGIC or version != VERSION or zero or not FOOTER_BYTES_MIN <= size <= file_bytes:
+    least = _FOOTER.size + DATA_KEY.size + EPOCH.size + TRAILER.size
+    if magic != _TRAILER_MAGIC or version != FORMAT or zero or not least <= size <= file_bytes:
         raise CorruptError("the file does not end in a footer")
     return int(size)
 
 
-def decode_footer(footer: bytes, file_bytes: int) -> FileRecord:
-    """Return the record that a footer holds; raises CorruptError unless every byte of it is right."""
+def decode_footer(footer: bytes, key: FileKey, file_bytes: int) -> FileRecord[Any, Any]:
+    """Return the record that the footer of this file holds; raises CorruptError unless every byte of it is right."""
     size = footer_bytes(footer[-TRAILER.size :], file_bytes)
-    crc = int.from_bytes(footer[-_CRC_BYTES:], "little")
-    if size != len(footer) or crc32c(memoryview(footer)[:-_CRC_BYTES]) != crc:
-        raise CorruptError("the footer does not match its checksum")
-    magic, version, zero = _FOOTER.unpack_from(footer)
-    if magic != _FOOTER_MAGIC or version != VERSION or zero:
-        raise CorruptError(f"a footer of version {version} is not known here")
-    offset = _FOOTER.size + KEY.size
-    key = decode_key(footer[_FOOTER.size : offset])
-    head = Head.decode(footer[offset:])
-    chunks = split_chunks(footer[offset + HEAD.size : -TRAILER.size], head.chunks)
-    if head.file_bytes != file_bytes or head.totals.size_bytes + size != file_bytes:
-        raise CorruptError(f"the footer speaks of {head.file_bytes} bytes, the file has {file_bytes}")
-    return FileRecord(key, head, chunks)
+    if size != len(footer):
+        raise CorruptError(f"a footer of {size} bytes in {len(footer)}")
+    body = without_crc(footer, "the footer")[: -_TRAILER_BODY.size]
+    count = _FOOTER.unpack_from(body)[-1]
+    head = _begin(key, count)
+    if not count or not body.startswith(head):
+        raise CorruptError("the footer is that of another file, or of another version")
+    at, epochs, end_of_data = len(head), [], 0
+    for _ in range(count):
+        name: Any = key
+        if isinstance(key, PackKey):
+            partition, number = _NUMBERS.unpack_from(body, at)
+            name = EpochKey(key.shuffle, PartitionId(partition), Epoch(number))
+            at += _NUMBERS.size
+        regions, chunks = head_counts(body[at : at + EPOCH.size])
+        end = len(body) if regions else at + EPOCH.size + chunks * CHUNK_ROW.size
+        record = decode_epoch(body[at:end])
+        if isinstance(name, EpochKey) and record.place(name) != key:
+            raise CorruptError(f"the footer speaks of {name}, which is not in {key}")
+        epochs.append((name, record))
+        at, end_of_data = end, record.offset + record.size_bytes
+    if at != len(body) or end_of_data + size != file_bytes:
+        raise CorruptError(f"the footer speaks of {end_of_data + size} bytes, the file has {file_bytes}")
+    return FileRecord(key, file_bytes, tuple(epochs))
 
 
-def find_chunk(data: bytes, region: int, partition: int) -> Chunk | None:
-    """Among chunks that stand back to back, the first of a region whose last partition is `partition` or behind it."""
-    offset = 0
-    while offset + CHUNK.size <= len(data):
-        _, found, _, _, last, count, _, _ = CHUNK.unpack_from(data, offset)
-        if found == region and last >= partition:
-            return Chunk.decode(data, offset)[0]
-        offset += CHUNK.size + count * ENTRY_BYTES
-    return None
+class FileHead(NamedTuple):
+    """The note at the start of a partition file: whose it is, at which level, and who began it in which boot."""
+
+    key: EpochKey
+    ack: Ack
+    incarnation: Incarnation
+    boot_id: bytes
+
+    def encode(self) -> bytes:
+        key = self.key
+        shuffle = encode_shuffle(key.shuffle)
+        return with_crc(
+            _FILE_HEAD.pack(
+                _FILE_MAGIC, FORMAT, self.ack, 0, shuffle, key.partition, key.epoch, self.incarnation, self.boot_id
+            )
+        )
 
 
-def split_chunks(data: bytes, count: int) -> tuple[bytes, ...]:
-    """Cut chunks that stand back to back; raises CorruptError unless they are exactly `count`."""
-    chunks = []
-    offset = 0
-    while offset < len(data):
-        _, end = Chunk.decode(data, offset)
-        chunks.append(data[offset:end])
-        offset = end
-    if len(chunks) != count:
-        raise CorruptError(f"{len(chunks)} region records where {count} are named")
-    return tuple(chunks)
-
-
-def check_record(record: FileRecord) -> None:
-    """Check that the chunks tile the data: regions back to back, entries ascending; raises CorruptError."""
-    regions, at, batches, position, last = 0, 0, 0, 0, -1
-    length = 0
-    for chunk in record.decoded():
-        if chunk.region == regions:
-            at, regions, position, last = at + length, regions + 1, 0, -1
-            length = chunk.region_length
-        if chunk.region != regions - 1 or chunk.region_offset != at or chunk.region_length != length:
-            raise CorruptError(f"region {chunk.region} is not where the one before it ends")
-        for entry in chunk.entries():
-            if entry.partition <= last or entry.offset != position or entry.length < 0:
-                raise CorruptError(f"the entries of region {chunk.region} do not ascend")
-            last, position, batches = entry.partition, entry.offset + entry.length, batches + entry.batches
-        if chunk.partitions and chunk.last != last:
-            raise CorruptError(f"a record of region {chunk.region} names another last partition")
-    totals = record.head.totals
-    if (regions, at + length, batches) != (totals.regions, totals.size_bytes, totals.batches):
-        raise CorruptError("the region records do not add up to the totals of the file")
+def decode_file_head(data: bytes) -> FileHead:
+    """Read the head of a partition file; raises CorruptError."""
+    if len(data) < FILE_HEAD_BYTES:
+        raise CorruptError("the head of the partition file is cut")
+    body = without_crc(data[:FILE_HEAD_BYTES], "the head of the partition file")
+    magic, version, ack, _, shuffle, partition, epoch, incarnation, boot_id = _FILE_HEAD.unpack(body)
+    if magic != _FILE_MAGIC or version != FORMAT or ack > Ack.SYNCED:
+        raise CorruptError(f"a partition file of version {version} is not known here")
+    key = EpochKey(decode_shuffle(shuffle), PartitionId(partition), Epoch(epoch))
+    return FileHead(key, Ack(ack), Incarnation(incarnation), boot_id)

@@ -22,7 +22,8 @@ from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.limits import MIB
 from holdfast.worker.storage import names
 from holdfast.worker.storage.env.interfaces import Files
-from holdfast.worker.storage.index.reduce_records import (
+from holdfast.worker.storage.layout import EpochKey, parse_segment
+from holdfast.worker.storage.log.log_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
     RECORDS_AT,
@@ -35,7 +36,6 @@ from holdfast.worker.storage.index.reduce_records import (
     decode_segment_note,
     rows_of,
 )
-from holdfast.worker.storage.layout import EpochKey, parse_segment
 
 
 class Bad(NamedTuple):

@@ -31,8 +31,8 @@ from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.index import Index
-from holdfast.worker.storage.index.reduce_records import RECORDS_AT, SEGMENT_HEAD_BYTES, SegmentHead, SegmentNote
 from holdfast.worker.storage.layout import segment_path
+from holdfast.worker.storage.log.log_records import RECORDS_AT, SEGMENT_HEAD_BYTES, SegmentHead, SegmentNote
 
 SEGMENT_SHIFT = 26
 SEGMENT_BYTES_MAX = 1 << SEGMENT_SHIFT

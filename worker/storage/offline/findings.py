@@ -1,4 +1,4 @@
-"""What `verify` finds: the types that verify.py and verify_reduce.py share."""
+"""What `verify` finds: the types that verify.py and verify_epochs.py share."""
 
 from __future__ import annotations
 

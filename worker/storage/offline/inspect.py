@@ -12,7 +12,8 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.index.records import FileRecord, RegionFlag
+from holdfast.worker.storage.index.records import EpochRecord
+from holdfast.worker.storage.index.region_chunks import RegionFlag
 from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.log.log_recovery import scan_log
 from holdfast.worker.storage.offline.offline import Offline, open_offline
@@ -139,17 +140,23 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
     offline = open_offline(path)
     shuffles: dict[ShuffleKey, ShuffleReport] = {}
     unknown = []
-    for below, name, key in offline.files():
-        if name is None or key is None:
+    #: of REDUCE partitions, by what their names say
+    sealed, others = dict[DataKey, str](), list[tuple[EpochKey, layout.FileKind, str]]()
+    for below, name in offline.files():
+        if name is None:
             unknown.append(below)
-        else:
-            _shuffle(shuffles, key.shuffle).files.append(_file(offline, below, name, key, regions))
+        elif isinstance(name.key, MapFileKey):
+            _shuffle(shuffles, name.key.shuffle).files.append(_file(offline, below, name, name.key, regions))
+        elif name.kind is layout.FileKind.SEALED:
+            sealed[name.key] = below
+        elif isinstance(name.key, EpochKey) and name.key not in offline.epochs:
+            others.append((name.key, name.kind, below))
     present = {(report.path) for shuffle in shuffles.values() for report in shuffle.files}
-    for key, record in offline.indexed.items():
+    for key, epoch in offline.maps.items():
         if layout.sealed_path(key) not in present:
-            _shuffle(shuffles, key.shuffle).files.append(_missing(key, record))
-    _epochs(offline, shuffles)
-    _data_files(offline, shuffles)
+            _shuffle(shuffles, key.shuffle).files.append(_missing(key, epoch))
+    _epochs(offline, shuffles, others)
+    _data_files(offline, shuffles, sealed)
     problems = [f"{where}: {sentence}" for where, sentence in offline.problems]
     for shuffle in shuffles.values():
         problems += [f"{each.path}: {each.problem}" for each in shuffle.files if each.problem]
@@ -174,7 +181,11 @@ def inspect_directory(path: str, *, regions: bool = True) -> DirectoryReport:
     )
 
 
-def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None:
+def _epochs(
+    offline: Offline,
+    shuffles: dict[ShuffleKey, ShuffleReport],
+    others: list[tuple[EpochKey, layout.FileKind, str]],
+) -> None:
     """Add every recorded epoch, and every file of one that is not sealed."""
     for key, record in sorted(offline.epochs.items()):
         _shuffle(shuffles, key.shuffle).epochs.append(
@@ -193,10 +204,8 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
             )
         )
     unsealed: dict[EpochKey, Path] = {}
-    for below, name, file in offline.reduce_files():
-        if not isinstance(file, EpochKey) or file in offline.epochs or name.kind is layout.FileKind.SEALED:
-            continue
-        if name.kind is layout.FileKind.FAILED:
+    for file, kind, below in others:
+        if kind is layout.FileKind.FAILED:
             report = EpochReport(below, "failed", file.partition, file.epoch, _size(offline, offline.root / below))
             _shuffle(shuffles, file.shuffle).epochs.append(report)
         else:
@@ -210,14 +219,14 @@ def _epochs(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None
             _shuffle(shuffles, key.shuffle).epochs.append(report)
 
 
-def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> None:
+def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport], found: dict[DataKey, str]) -> None:
     """Add every sealed file of REDUCE partitions that is on the disk or in the index."""
-    found = {key: below for below, name, key in offline.reduce_files() if name.kind is layout.FileKind.SEALED}
-    for key in sorted({*found, *offline.data_files}, key=sealed_path):
+    recorded = {key for key in offline.sealed if not isinstance(key, MapFileKey)}
+    for key in sorted(recorded | found.keys(), key=sealed_path):
         kind = "partition" if isinstance(key, EpochKey) else "pack"
         size = _size(offline, offline.root / found[key]) if key in found else 0
         problem = "" if key in found else "the index has it, the disk does not"
-        report = DataFileReport(sealed_path(key), kind, size, key in offline.data_files, problem)
+        report = DataFileReport(sealed_path(key), kind, size, key in offline.sealed, problem)
         _shuffle(shuffles, key.shuffle).data_files.append(report)
 
     for key, (size, _) in sorted(offline.away.items(), key=lambda item: str(item[0])):
@@ -229,7 +238,7 @@ def _data_files(offline: Offline, shuffles: dict[ShuffleKey, ShuffleReport]) -> 
 
 def _is_away(offline: Offline, key: DataKey) -> bool:
     """Whether the file is on the DFS, and not here: killed in the middle of a move it may be in both places."""
-    return key in offline.away and key not in offline.data_files
+    return key in offline.away and key not in offline.sealed
 
 
 def _path(offline: Offline, key: DataKey) -> str:
@@ -252,10 +261,10 @@ def _blank(key: MapFileKey, path: str, state: str, size: int) -> FileReport:
     return FileReport(path, state, key.map, key.attempt, key.epoch, size)
 
 
-def _missing(key: MapFileKey, record: FileRecord) -> FileReport:
+def _missing(key: MapFileKey, epoch: EpochRecord) -> FileReport:
     report = _blank(key, layout.sealed_path(key), "damaged", 0)
     report.problem = "the index has it, the disk does not"
-    _fill(report, record, regions=False)
+    _fill(report, epoch, regions=False)
     return report
 
 
@@ -266,20 +275,19 @@ def _file(offline: Offline, below: str, name: layout.FileName, key: MapFileKey, 
         report.ack, report.incarnation = name.note.ack.name, name.note.incarnation
     if name.kind is not layout.FileKind.SEALED:
         return report
-    report.indexed = key in offline.indexed
+    report.indexed = key in offline.maps
     try:
-        _fill(report, offline.record(key, path), regions)
+        _fill(report, offline.map_epoch(key, path), regions)
     except (CorruptError, OSError) as error:
         report.state, report.problem = "damaged", str(error)
     return report
 
 
-def _fill(report: FileReport, record: FileRecord, regions: bool) -> None:
-    head = record.head
-    report.size_bytes, report.batches = head.totals.size_bytes, head.totals.batches
-    report.crc_sum, report.partitions = head.totals.crc_sum, head.partitions
-    report.ack, report.incarnation = head.ack.name, head.incarnation
-    for chunk in record.decoded() if regions else ():
+def _fill(report: FileReport, epoch: EpochRecord, regions: bool) -> None:
+    report.size_bytes, report.batches = epoch.size_bytes, epoch.batches
+    report.crc_sum, report.partitions = epoch.crc_sum, epoch.partitions
+    report.ack, report.incarnation = epoch.ack.name, epoch.incarnation
+    for chunk in epoch.decoded() if regions else ():
         if not report.regions or report.regions[-1].region != chunk.region:
             broadcast = bool(chunk.flags & RegionFlag.BROADCAST)
             region = RegionReport(chunk.region, chunk.region_offset, chunk.region_length, broadcast, [])

@@ -14,6 +14,7 @@ from holdfast.common.dfs.names import stored_name, worker_folder
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.ids import MapFileKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
+from holdfast.common.statuses import Status
 from holdfast.common.system.links import sentence
 from holdfast.common.system.locks import HeldError
 from holdfast.worker.storage import layout, names
@@ -23,10 +24,12 @@ from holdfast.worker.storage.env.interfaces import Env, Handle, Kind
 from holdfast.worker.storage.env.system import system
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.footers import read_footer
-from holdfast.worker.storage.index.index import Index, Reader
-from holdfast.worker.storage.index.records import FileRecord, check_record, encode_key, split_chunks
-from holdfast.worker.storage.index.reduce_records import EpochRecord
-from holdfast.worker.storage.layout import DataKey, EpochKey, FileName, sealed_name
+from holdfast.worker.storage.index.index import Index
+from holdfast.worker.storage.index.records import EpochRecord
+from holdfast.worker.storage.layout import DataKey, EpochKey, FileKey, FileName, sealed_name
+
+#: Epochs that lie in a file, with their records.
+Epochs = list[tuple[MapFileKey | EpochKey, EpochRecord]]
 
 
 @dataclass(slots=True)
@@ -41,11 +44,12 @@ class Offline:
     #: (path, sentence) of what is wrong with identity, starts or index
     problems: list[tuple[str, str]] = field(default_factory=list)
     report: IndexReport | None = None
-    #: of every sealed file, from the index if it is sound
-    indexed: dict[MapFileKey, FileRecord] = field(default_factory=dict)
-    #: the same of REDUCE partitions: every recorded epoch, and the length of every sealed file
+    #: from the index if it is sound: the length of every sealed file, every epoch of maps and of REDUCE partitions, and
+    #: those that lie in each file
+    sealed: dict[FileKey, int] = field(default_factory=dict)
+    maps: dict[MapFileKey, EpochRecord] = field(default_factory=dict)
     epochs: dict[EpochKey, EpochRecord] = field(default_factory=dict)
-    data_files: dict[DataKey, int] = field(default_factory=dict)
+    contents: dict[FileKey, Epochs] = field(default_factory=dict)
     #: files on the DFS whose epochs are recorded here: length and token
     away: dict[DataKey, tuple[int, bytes]] = field(default_factory=dict)
     #: which DFS that is
@@ -58,22 +62,8 @@ class Offline:
         """The boot of the last start: files are judged as if the machine had not been started anew since."""
         return self.starts.boot_id if self.starts else b""
 
-    def files(self) -> Iterator[tuple[str, FileName, MapFileKey] | tuple[str, None, None]]:
-        """Yield (path below the directory, parsed name, its key) of everything below data/ that is no REDUCE file; None
-        for what has no name of ours."""
-        for below, name in self._parsed():
-            if name is None:
-                yield below, None, None
-            elif isinstance(name.key, MapFileKey):
-                yield below, name, name.key
-
-    def reduce_files(self) -> Iterator[tuple[str, FileName, DataKey]]:
-        """Yield (path below the directory, parsed name, its key) of every file of REDUCE partitions."""
-        for below, name in self._parsed():
-            if name is not None and not isinstance(name.key, MapFileKey):
-                yield below, name, name.key
-
-    def _parsed(self) -> Iterator[tuple[str, FileName | None]]:
+    def files(self) -> Iterator[tuple[str, FileName | None]]:
+        """Yield (path below the directory, parsed name) of everything below data/; None for no name of ours."""
         for below in self._all():
             try:
                 yield below, layout.parse_path(below)
@@ -103,9 +93,9 @@ class Offline:
         folder = worker_folder(self.identity.cluster_id, key.shuffle, self.identity.worker_uid)
         return stored_name(folder, sealed_name(key), self.away[key][1])
 
-    def record(self, key: MapFileKey, path: Path) -> FileRecord:
-        """What is known of a sealed file: the index's word, else the footer's. Raises CorruptError or OSError."""
-        return self.indexed.get(key) or read_footer(self.env.files, path, key)
+    def map_epoch(self, key: MapFileKey, path: Path) -> EpochRecord:
+        """What is known of a sealed map file: the index's word, else the footer's. Raises CorruptError or OSError."""
+        return self.maps.get(key) or read_footer(self.env.files, path, key).epoch
 
 
 def open_offline(path: str, env: Env | None = None) -> Offline:
@@ -156,7 +146,7 @@ def _read_index(offline: Offline) -> None:
         _read_records(offline)
     except (CorruptError, OSError) as error:
         offline.report = None
-        offline.indexed, offline.epochs, offline.data_files = {}, {}, {}
+        offline.sealed, offline.maps, offline.epochs, offline.contents = {}, {}, {}, {}
         offline.away, offline.logs = {}, {}
         offline.problems.append((names.INDEX_DATA, str(error)))
 
@@ -172,9 +162,11 @@ def _read_records(offline: Offline) -> None:
     index = Index.read_only(offline.env, offline.root / names.INDEX)
     try:
         with index.reading() as reader:
-            for key, _ in reader.files():
-                offline.indexed[key] = full_record(reader, key)
-            offline.data_files.update(reader.data_files())
+            offline.sealed.update(reader.files())
+            for key in offline.sealed:
+                if isinstance(key, MapFileKey):
+                    offline.maps[key] = reader.map_epoch(key)
+                    offline.contents[key] = [(key, offline.maps[key])]
             offline.away.update((key, (size, token)) for key, size, token in reader.away_files())
             offline.logs.update(reader.logs())
             if offline.away and offline.identity is None:
@@ -183,17 +175,7 @@ def _read_records(offline: Offline) -> None:
                 record = reader.epoch(epoch)
                 if record is not None:
                     offline.epochs[epoch] = record
+                    if record.status == Status.OK:
+                        offline.contents.setdefault(record.place(epoch), []).append((epoch, record))
     finally:
         index.close()
-
-
-def full_record(reader: Reader, key: MapFileKey) -> FileRecord:
-    """Everything the index says of a file that it has; raises CorruptError if that does not fit together."""
-    encoded = encode_key(key)
-    found = reader.file(encoded)
-    if found is None:
-        raise LmdbDamagedError(f"the index lists {key} but does not find it")
-    chunks = b"".join(reader.chunks(encoded)) if found.chunks is None else found.chunks
-    record = FileRecord(key, found.head, split_chunks(chunks, found.head.chunks))
-    check_record(record)
-    return record

@@ -1,33 +1,37 @@
 """What `holdfast verify DIR` does: read every byte of a storage directory that something refers to, and check it.
 
 Read-only, for a directory that no worker uses. Two severities: DAMAGE is in bytes that something refers to, and names
-file, region, partition and offset; HARMLESS is in bytes that nothing refers to. Free and slack bytes of LMDB have no
+file, region, partition and offset; HARMLESS is in bytes that nothing refers to. Every batch of every sealed file is
+checked against its CRC and the record of its epoch; unsealed epochs and the push log the way recovery reads them, so
+that what it would call damage is DAMAGE here, and what it would cut is HARMLESS. Free and slack bytes of LMDB have no
 checksum, so a change there cannot be seen; they are named as what they are, and no answer depends on them. Files on the
-DFS are checked if the store is known, and else counted as not looked at.
+DFS are checked if the store is known, and else counted as not looked at; a store that does not answer ends the check
+with its error: it says nothing of the files.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
+from pathlib import Path
 
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.store import DfsStore
-from holdfast.common.errors import CorruptError, HoldfastError
+from holdfast.common.errors import ConfigError, CorruptError, DfsError
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.engine.scan import Seeds, scan_run
-from holdfast.worker.storage.index.footers import read_footer
-from holdfast.worker.storage.index.records import FileRecord, encode_footer
-from holdfast.worker.storage.layout import DataKey
+from holdfast.worker.storage.env.interfaces import Handle
+from holdfast.worker.storage.index.footers import read_footer, read_stored_footer
+from holdfast.worker.storage.layout import EpochKey, FileKey, FileKind, FileName, sealed_path
+from holdfast.worker.storage.log.log_recovery import scan_log
 from holdfast.worker.storage.offline.findings import Finding, Severity, VerifyReport
-from holdfast.worker.storage.offline.offline import Offline, open_offline
-from holdfast.worker.storage.offline.verify_away import open_away, verify_away
-from holdfast.worker.storage.offline.verify_reduce import verify_reduce
+from holdfast.worker.storage.offline.offline import Epochs, Offline, open_offline
+from holdfast.worker.storage.offline.verify_epochs import check_epoch
+from holdfast.worker.storage.recovery.reduce_recovery import Left, find_left, recover
 
 __all__ = ["Finding", "Severity", "VerifyReport", "verify_directory"]
 
 Progress = Callable[[int, int], None]
-_CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 def verify_directory(path: str, progress: Progress | None = None, config: Config | None = None) -> VerifyReport:
@@ -38,7 +42,7 @@ def verify_directory(path: str, progress: Progress | None = None, config: Config
     or DFS; OSError if it cannot be read at all, DfsError if the DFS cannot.
     """
     offline = open_offline(path)
-    store = open_away(offline, config) if config is not None else None
+    store = _open_away(offline, config) if config is not None else None
     try:
         verifier = _Verifier(offline, VerifyReport(path), store)
         verifier.run(progress)
@@ -48,43 +52,62 @@ def verify_directory(path: str, progress: Progress | None = None, config: Config
     return verifier.report
 
 
+def _open_away(offline: Offline, config: Config) -> DfsStore | None:
+    """The store with the files of a directory, by the configuration of its worker; None if the index knows of none.
+
+    Raises ConfigError if that is another one, DfsError if it cannot be used.
+    """
+    if not offline.away:
+        return None
+    assert offline.identity is not None, "an index that was read carries the identity"
+    cluster = offline.identity.cluster_id
+    if config.cluster.id != cluster:
+        raise ConfigError(f"{offline.root} is of the cluster {cluster}, --config is of {config.cluster.id}")
+    if not config.dfs.url:
+        raise ConfigError(f"{len(offline.away)} files are on {offline.dfs_url}, and --config has no [dfs] url")
+    store = DfsStore(config.dfs, cluster)
+    try:
+        if offline.dfs_url and offline.dfs_url != store.shown:
+            raise ConfigError(f"{offline.root} has files on {offline.dfs_url}, [dfs] url of --config is {store.shown}")
+        if why := store.look():
+            raise DfsError(why)
+    except (ConfigError, DfsError):
+        store.close()
+        raise
+    return store
+
+
 class _Verifier:
     def __init__(self, offline: Offline, report: VerifyReport, store: DfsStore | None) -> None:
         self._offline = offline
         self._files = offline.env.files
         self._store = store
+        self._unsealed: dict[EpochKey, Path] = {}
         self.report = report
-
-    def _find(self, severity: Severity, path: str, message: str, **where: int | None) -> None:
-        self.report.findings.append(Finding(severity, path, message, **where))
 
     def run(self, progress: Progress | None) -> None:
         for path, message in self._offline.problems:
-            self._find(Severity.DAMAGE, path, message)
+            self.report.add(Severity.DAMAGE, path, message)
         self._index()
-        present = list(self._offline.files())
-        reduce_files = [below for below, _, _ in self._offline.reduce_files()]
-        sizes = {below: self._size(below) for below in [*reduce_files, *[below for below, _, _ in present]]}
-        self.report.files = len(sizes)
+        present = [(below, name, self._size(below)) for below, name in self._offline.files()]
+        self.report.files = len(present)
         away = {key: size if self._store is not None else 0 for key, (size, _) in self._offline.away.items()}
-        total, done = sum(sizes.values()) + sum(away.values()), 0
+        total, done = sum([size for _, _, size in present]) + sum(away.values()), 0
 
-        def step(which: str | DataKey) -> None:
+        def step(size: int) -> None:
             nonlocal done
-            done += sizes.get(which, 0) if isinstance(which, str) else away[which]
+            done += size
             if progress is not None:
                 progress(done, total)
 
-        verify_reduce(self._offline, self.report, step)
-        for below, name, key in present:
-            self._file(below, name, key, sizes[below])
-            step(below)
-        on_disk = {below for below, _, _ in present}
-        for indexed in self._offline.indexed:
-            below = layout.sealed_path(indexed)
-            if below not in on_disk:
-                self._find(Severity.DAMAGE, below, f"{indexed} is in the index, but the file is gone")
-        verify_away(self._offline, self.report, self._store, step)
+        for below, name, size in present:
+            self._file(below, name, size)
+            step(size)
+        here = {name.key for _, name, _ in present if name is not None and name.kind is FileKind.SEALED}
+        for key in sorted(self._offline.sealed.keys() - here, key=str):
+            self.report.add(Severity.DAMAGE, sealed_path(key), f"{key} is in the index, but the file is gone")
+        self._log()
+        self._away(lambda key: step(away[key]))
 
     def _size(self, below: str) -> int:
         return self._files.stat(self._offline.root / below, follow=False).size
@@ -95,76 +118,118 @@ class _Verifier:
             return
         starts = self._offline.starts
         if starts is not None and report.starts and report.starts != starts.encode():
-            self._find(Severity.HARMLESS, names.STARTS, "the index names another start: the last one was cut short")
+            said = "the index names another start: the last one was cut short"
+            self.report.add(Severity.HARMLESS, names.STARTS, said)
         if report.pages.free_pages or report.pages.slack_bytes:
-            self._find(
-                Severity.HARMLESS,
-                names.INDEX_DATA,
-                f"{report.pages.free_pages} free pages and {report.pages.slack_bytes} slack bytes: unused",
-            )
+            said = f"{report.pages.free_pages} free pages and {report.pages.slack_bytes} slack bytes: unused"
+            self.report.add(Severity.HARMLESS, names.INDEX_DATA, said)
 
-    def _file(self, below: str, name: layout.FileName | None, key: MapFileKey | None, size: int) -> None:
-        if name is None or key is None:
-            self._find(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
-        elif name.kind is layout.FileKind.OPEN:
-            self._find(Severity.HARMLESS, below, f"unsealed, {size} bytes: never read, deleted later")
-        elif name.kind is layout.FileKind.FAILED:
-            self._find(Severity.HARMLESS, below, "a copy that is given up")
-        else:
-            self._sealed(key, below, size)
+    # files
 
-    def _sealed(self, key: MapFileKey, below: str, size: int) -> None:
+    def _file(self, below: str, name: FileName | None, size: int) -> None:
+        if name is None:
+            self.report.add(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
+        elif name.kind is FileKind.FAILED:
+            self.report.add(Severity.HARMLESS, below, "a copy that is given up")
+        elif name.kind is FileKind.SEALED:
+            self._sealed(name.key, below, size)
+        elif isinstance(name.key, MapFileKey):
+            self.report.add(Severity.HARMLESS, below, f"unsealed, {size} bytes: never read, deleted later")
+        elif isinstance(name.key, EpochKey) and name.key not in self._offline.epochs:
+            self._unsealed[name.key] = self._offline.root / below
+
+    def _sealed(self, key: FileKey, below: str, size: int) -> None:
         self.report.sealed_files += 1
-        path = self._offline.root / below
-        indexed = self._offline.indexed.get(key)
-        end = indexed.head.file_bytes if indexed is not None else size
-        record = indexed
+        path, known = self._offline.root / below, self._offline.contents.get(key, [])
+        end = self._offline.sealed.get(key, size)
+        epochs = known
         try:
-            footer = read_footer(self._files, path, key, end)
-            if indexed is not None and encode_footer(footer) != encode_footer(indexed):
-                self._find(Severity.DAMAGE, below, "index and footer contradict each other")
-            record = indexed or footer
+            epochs = list(read_footer(self._files, path, key, end).epochs)
+            if known and set(known) != set(epochs):
+                self.report.add(Severity.DAMAGE, below, "index and footer contradict each other")
+                epochs = known
         except (CorruptError, OSError) as error:
-            where = indexed.head.totals.size_bytes if indexed is not None else None
-            self._find(Severity.DAMAGE, below, f"footer: {error}", offset=where)
-        if indexed is None and self._offline.report is not None:
-            self._find(Severity.HARMLESS, below, "not in the index: taken in at the next start")
-        if record is None:
-            return
+            where = max([one.offset + one.size_bytes for _, one in known], default=None)
+            self.report.add(Severity.DAMAGE, below, f"footer: {error}", offset=where)
+        if key not in self._offline.sealed and self._offline.report is not None:
+            self.report.add(Severity.HARMLESS, below, "not in the index: taken in at the next start")
         if size > end:
-            self._find(
-                Severity.HARMLESS, below, f"{size - end} bytes behind the end: nothing refers to them", offset=end
-            )
-        self._data(below, record)
+            said = f"{size - end} bytes behind the end: nothing refers to them"
+            self.report.add(Severity.HARMLESS, below, said, offset=end)
+        handle = self._files.open(path)
+        for name, epoch in epochs:
+            check_epoch(self.report, below, name, epoch, partial(self._read, handle))
 
-    def _data(self, below: str, record: FileRecord) -> None:
-        """Check every batch of a file against the entries of its record."""
-        handle = self._files.open(self._offline.root / below)
-        seeds, due = Seeds(record.key.shuffle), dict[int, int]()
-        batches = crc_sum = 0
-        whole = True
-        for chunk in record.decoded():
-            for entry in chunk.entries():
-                offset = chunk.region_offset + entry.offset
-                data = memoryview(self._files.read(handle, entry.length, offset))
-                where = {"region": chunk.region, "partition": entry.partition}
-                number = due.get(entry.partition, 0)
-                due[entry.partition] = number + entry.batches
-                try:
-                    seed = seeds.of(entry.partition)
-                    if len(data) < entry.length:
-                        raise CorruptError(f"cut: {len(data)} of {entry.length} bytes are there")
-                    found = scan_run(data, 0, entry.length, seed, record.key.map, record.key.attempt, number)
-                    if found.batches != entry.batches:
-                        raise CorruptError(f"{found.batches} batches where the record has {entry.batches}")
-                except HoldfastError as error:
-                    whole = False
-                    self._find(Severity.DAMAGE, below, f"offsets from {offset}: {error}", offset=offset, **where)
-                    continue
-                batches += found.batches
-                crc_sum += found.crc_sum
-        totals = record.head.totals
-        if whole and (batches, crc_sum & _CRC_SUM_MASK) != (totals.batches, totals.crc_sum):
-            self._find(Severity.DAMAGE, below, "the batches do not add up to the totals of the file")
-        self.report.batches += batches
-        self.report.size_bytes += totals.size_bytes
+    def _read(self, handle: Handle, offset: int, length: int) -> bytes:
+        return self._files.read(handle, length, offset)
+
+    # what is unsealed
+
+    def _log(self) -> None:
+        offline, report = self._offline, self.report
+        segments = scan_log(self._files, offline.root, offline.boot_id, offline.logs)
+        report.log_segments = sum(1 for segment in segments if segment.number)
+        for segment in segments:
+            below = str(segment.path.relative_to(offline.root))
+            for bad in segment.bad:
+                report.add(Severity.DAMAGE, below, bad.why, offset=bad.offset)
+            if segment.head is not None:
+                said = f"{len(segment.records)} records of the push log: taken in by the next seals"
+                report.add(Severity.HARMLESS, below, said)
+        for key, left in sorted(find_left(self._files, segments, self._unsealed).items()):
+            if key not in offline.epochs:
+                self._left(key, left)
+
+    def _left(self, key: EpochKey, left: Left) -> None:
+        report, root = self.report, self._offline.root
+        path = left.path or (left.pieces[0][0] if left.pieces else root / names.LOG)
+        below = str(path.relative_to(root))
+        try:
+            if left.damage:
+                raise CorruptError(left.damage)
+            found = recover(self._files, left, next(iter(left.boots), b""))
+        except CorruptError as error:
+            report.add(Severity.DAMAGE, below, f"unsealed epoch {key.epoch}: {error}", partition=key.partition)
+            return
+        report.batches += len(found.sizes) + len(found.extra)
+        if left.path is not None and self._files.stat(left.path).size > found.file_bytes:
+            said = "the end was cut short while it was written: never acknowledged"
+            report.add(Severity.HARMLESS, below, said, partition=key.partition, offset=found.file_bytes)
+
+    # the DFS
+
+    def _away(self, step: Callable[[layout.DataKey], None]) -> None:
+        """Count the files on the DFS, and check them if there is a store; `step` hears of each. Raises DfsError."""
+        offline, report = self._offline, self.report
+        report.dfs_url = offline.dfs_url
+        if offline.dfs is not None and offline.dfs.search:
+            said = "files on the DFS that a lost index knew of are looked for by the worker"
+            report.add(Severity.HARMLESS, names.DFS, said)
+        for key in sorted(offline.away, key=str):
+            known = offline.contents.get(key, [])
+            report.dfs_files += 1
+            report.dfs_epochs += len(known)
+            report.dfs_bytes += offline.away[key][0]
+            if self._store is None:
+                report.dfs_unchecked += 1
+            else:
+                self._stored(self._store, key, known)
+            step(key)
+
+    def _stored(self, store: DfsStore, key: layout.DataKey, known: Epochs) -> None:
+        """Check one file on the DFS: its footer against the index, which may have some of its epochs only, and every
+        batch of it."""
+        name, size = self._offline.away_name(key), self._offline.away[key][0]
+        shown, epochs = f"{store.shown}/{name}", known
+        try:
+            epochs = list(read_stored_footer(store, name, key, size).epochs)
+            if not set(known) <= set(epochs):
+                self.report.add(Severity.DAMAGE, shown, "index and footer contradict each other")
+        except FileNotFoundError:
+            said = f"{key} is in the index, but the file is gone from the DFS"
+            self.report.add(Severity.DAMAGE, shown, said)
+            return
+        except CorruptError as error:
+            self.report.add(Severity.DAMAGE, shown, f"footer: {error}")
+        for epoch, record in epochs:
+            check_epoch(self.report, shown, epoch, record, partial(store.read, name))

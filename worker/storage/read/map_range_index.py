@@ -30,7 +30,7 @@ from holdfast.common.system.log import log_event
 from holdfast.worker.storage.engine.owner import Owner
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env, Files, Handle, ThreadEvent
-from holdfast.worker.storage.index.reduce_records import ChunkRow
+from holdfast.worker.storage.index.records import ChunkRow
 from holdfast.worker.storage.read.loans import Loan, leaves_enough
 
 #: Runs that are shorter than this on average are sorted: below it a disk spends more time seeking than reading.

@@ -20,7 +20,8 @@ from holdfast.worker.storage.engine.answers import unreadable
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import Files, Handle
 from holdfast.worker.storage.index.index import Found, Reader
-from holdfast.worker.storage.index.records import Chunk, RegionFlag, encode_key, find_chunk
+from holdfast.worker.storage.index.records import encode_key
+from holdfast.worker.storage.index.region_chunks import Chunk, RegionFlag, find_chunk
 from holdfast.worker.storage.read.handles import OpenFiles
 
 _T = TypeVar("_T")

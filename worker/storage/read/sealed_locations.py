@@ -16,7 +16,7 @@ from holdfast.common.errors import RetryError
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
-from holdfast.worker.storage.index.reduce_records import EpochRecord
+from holdfast.worker.storage.index.records import EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey
 
 #: Rows of all places together; one takes some 240 bytes.

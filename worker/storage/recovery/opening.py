@@ -11,23 +11,23 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.errors import ConfigError, CorruptError
-from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.ids import Incarnation
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCounts
 from holdfast.worker.storage import names
 from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, decode_index
 from holdfast.worker.storage.dfs.away_note import DfsNotes
-from holdfast.worker.storage.engine.directory import StorageDirectory, Tables
+from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
-from holdfast.worker.storage.index.records import decode_shuffle
-from holdfast.worker.storage.index.reduce_records import FILE_HEAD_BYTES
+from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, decode_shuffle
 from holdfast.worker.storage.layout import parse_segment, shuffle_folder
 from holdfast.worker.storage.log.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.read.handles import OpenFiles
+from holdfast.worker.storage.recovery.inventory import Inventory
 from holdfast.worker.storage.recovery.reconcile import Reconciler, put_aside
 from holdfast.worker.storage.recovery.recovery import DirectoryFacts, Opening, Part, decide_opening
 from holdfast.worker.storage.recovery.reduce_recovery import find_left, read_start
@@ -171,13 +171,13 @@ def _remove_empty(files: Files, root: Path, data: DataReport) -> None:
                 files.remove_folder(folder.parent)
 
 
-def _reconcile(found: Examined, files: Files, index: Index) -> Tables:
+def _reconcile(found: Examined, files: Files, index: Index) -> Inventory:
     """Make files and index agree; adds to the notes."""
     _remove_empty(files, found.root, found.data)
     reconciler = Reconciler(found.root, files, index, found.data, found.index)
-    tables = reconciler.run()
+    inventory = reconciler.run()
     found.notes += reconciler.notes
-    return tables
+    return inventory
 
 
 def open_directory(
@@ -210,21 +210,24 @@ def open_directory(
         index.put(META_KEY, identity.encode())
     for place in (root / names.INDEX, root):  # LMDB syncs its file, and not the name of it
         files.sync_folder(place)
-    tables = _reconcile(found, files, index)
+    inventory = _reconcile(found, files, index)
     with index.reading() as reader:
         logs = reader.logs()
     segments = scan_log(files, root, starts.boot_id, logs)
-    _cut_unwritten(files, found.starts, starts, tables.unsealed_epochs.values())
-    left = find_left(files, segments, tables.unsealed_epochs)
+    unsealed = inventory.unsealed_epochs()
+    _cut_unwritten(files, found.starts, starts, unsealed.values())
+    left = find_left(files, segments, unsealed)
     found.notes += [f"{segment.path}: {bad.why}" for segment in segments for bad in segment.bad]
     # A log that lost nobody knows what stays recorded: the next start in this boot knows no better.
     doubtful = {segment.incarnation for segment in segments if segment.unnamed}
     with index.reading() as reader:  # what is sealed has its answer, whatever is still in the log of it
-        left = {key: one for key, one in left.items() if not reader.has_epoch(key)}
-    aside: dict[ShuffleKey, int] = {}
-    for key, path in tables.unsealed_epochs.items():
-        if key not in left:
-            aside[key.shuffle] = aside.get(key.shuffle, 0) + files.held_bytes(path)
+        inventory.left = {key: one for key, one in left.items() if not reader.has_epoch(key)}
+    for key, path in unsealed.items():
+        if key not in inventory.left:
+            inventory.aside[key.shuffle] += files.held_bytes(path)
+    inventory.old_segments = find_segments(files, root)
+    inventory.old_logs = {number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id}
+    inventory.unnamed = any(segment.unnamed for segment in segments)
     capacity, segment_bytes = found.candidate.settings.capacity_bytes, settings.segment_bytes
     if capacity:
         segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, capacity // SEGMENT_SHARE))
@@ -237,14 +240,9 @@ def open_directory(
         env=env,
         index=index,
         threads=threads,
-        tables=tables,
+        found=inventory,
         writers=writers,
         starts=starts,
-        left=left,
-        aside=aside,
-        old_segments=find_segments(files, root),
-        old_logs={number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id},
-        unnamed=any(segment.unnamed for segment in segments),
         segment_bytes=segment_bytes,
         limits=settings.health,
         average_ns=settings.average_ns,

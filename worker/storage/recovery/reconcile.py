@@ -9,18 +9,18 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import DataReport, IndexReport, ShuffleSum
-from holdfast.worker.storage.engine.directory import Tables
 from holdfast.worker.storage.env.interfaces import Files, Kind
-from holdfast.worker.storage.index.footers import read_data_footer, read_footer
-from holdfast.worker.storage.index.index import Index, data_items, file_items
+from holdfast.worker.storage.index.footers import read_footer
+from holdfast.worker.storage.index.index import Index, file_items
 from holdfast.worker.storage.index.records import FileRecord, decode_shuffle, encode_shuffle
-from holdfast.worker.storage.index.reduce_records import DataRecord
 from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.recovery.inventory import Inventory
 from holdfast.worker.storage.recovery.recovery import Decision, Facts, Footer, Length, Name, decide
 
 #: Records that one transaction takes when an index is rebuilt.
@@ -67,7 +67,7 @@ class Reconciler:
         self._index = index
         self._data = data
         self._report = report
-        self._tables = Tables()
+        self._found = Inventory()
         self._adopted: list[Iterable[tuple[bytes, bytes]]] = []
         #: folders with their names, and those above
         self._folders: set[Path] = set()
@@ -75,7 +75,7 @@ class Reconciler:
         #: sentences about what was not as it should be: NOTES_MAX files by name, the others counted
         self.notes: list[str] = []
 
-    def run(self) -> Tables:
+    def run(self) -> Inventory:
         """Carry out what the table decides for every file; return what the directory holds."""
         listed, indexed = self._data.shuffles, self._report.shuffles
         for key in sorted(listed.keys() | indexed.keys()):
@@ -83,16 +83,16 @@ class Reconciler:
             if here.values() != (indexed.get(key) or ShuffleSum()).values():
                 self._shuffle(decode_shuffle(key))
             else:
-                self._tables.sealed[decode_shuffle(key)] = here
+                self._found.sealed[decode_shuffle(key)] = here
         for below in self._data.others:
             self._other(below)
         self._flush()
         with self._index.reading() as reader:
             for file, size, token in reader.away_files():
-                self._tables.away.setdefault(file.shuffle, {})[file] = token
-                self._tables.away_bytes[file.shuffle] += size
+                self._found.away.setdefault(file.shuffle, {})[file] = token
+                self._found.away_bytes[file.shuffle] += size
         self.notes += [f"{self._root}: {count} files of {case}" for case, count in sorted(self._cases.items())]
-        return self._tables
+        return self._found
 
     def _other(self, below: str) -> None:
         path = self._root / below
@@ -106,38 +106,26 @@ class Reconciler:
                 self._files.remove(path)  # the file is where it came from
             else:
                 self._left_alone(path, CorruptError("nothing of this name moves"))
+        elif isinstance(name.key, layout.PackKey):
+            self._left_alone(path, CorruptError("pack files are there whole, or not at all"))
         elif name.kind is layout.FileKind.FAILED:
-            self._add_to(name.key, self._tables.failed, self._tables.failed_epochs)
+            self._found.failed.add(name.key)
         elif self._files.exists(path):
-            self._note_open(name.key, path)
+            self._found.unsealed[name.key] = path
 
     def _left_alone(self, path: Path, error: CorruptError) -> None:
         self._cases["no name of ours, left alone"] += 1
         if len(self.notes) < NOTES_MAX:
             self.notes.append(f"{path}: {error}; it is left alone")
 
-    @staticmethod
-    def _add_to(key: layout.FileKey, maps: set[MapFileKey], epochs: set[EpochKey]) -> None:
-        if isinstance(key, MapFileKey):
-            maps.add(key)
-        elif isinstance(key, EpochKey):
-            epochs.add(key)
-
-    def _note_open(self, key: layout.FileKey, path: Path) -> None:
-        if isinstance(key, MapFileKey):
-            self._tables.leftovers[key] = path
-        elif isinstance(key, EpochKey):
-            self._tables.unsealed_epochs[key] = path
-
     def _shuffle(self, shuffle: ShuffleKey) -> None:
         on_disk = list_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
-        lengths: dict[layout.FileKey, int] = {key: head.file_bytes for key, head in self._index.files(shuffle).items()}
-        lengths.update(self._index.data_files(shuffle).items())
+        lengths = self._index.files(shuffle)
         total = ShuffleSum()
         for key in sorted(on_disk.keys() | lengths.keys(), key=str):
             self._add(total, self._file(key, on_disk.get(key), lengths.get(key)))
         if total.files or encode_shuffle(shuffle) in self._report.shuffles:
-            self._tables.sealed[shuffle] = total
+            self._found.sealed[shuffle] = total
 
     @staticmethod
     def _add(total: ShuffleSum, size: int | None) -> None:
@@ -162,7 +150,7 @@ class Reconciler:
                 assert record is not None, "only a right footer is adopted"
                 self._adopt(record, path.parent)
                 if isinstance(key, EpochKey):
-                    self._tables.unsealed_epochs.pop(key, None)
+                    self._found.unsealed.pop(key, None)
                 return size
             case Decision.CUT_TAIL:
                 assert recorded is not None, "only what is recorded can be too long"
@@ -184,9 +172,9 @@ class Reconciler:
                 pass
         return recorded
 
-    def _adopt(self, record: FileRecord | DataRecord, folder: Path) -> None:
+    def _adopt(self, record: FileRecord[Any, Any], folder: Path) -> None:
         self._folders.update((folder, *folder.relative_to(self._root).parents))
-        self._adopted.append(file_items(record) if isinstance(record, FileRecord) else data_items(record))
+        self._adopted.append(file_items(record))
         if len(self._adopted) >= _REBUILD_FILES:
             self._flush()
 
@@ -209,7 +197,7 @@ _NAMES = {
 
 def gather(
     files: Files, key: layout.FileKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
-) -> tuple[Facts, FileRecord | DataRecord | None]:
+) -> tuple[Facts, FileRecord[Any, Any] | None]:
     """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
     name, indexed = _NAMES[kind], recorded is not None
     length = Length.UNKNOWN
@@ -225,8 +213,6 @@ def gather(
     if (name, indexed, length) not in wanted:
         return Facts(name, indexed, length, Footer.UNREAD), None
     try:
-        if isinstance(key, MapFileKey):
-            return Facts(name, indexed, length, Footer.RIGHT), read_footer(files, path, key, recorded)
-        return Facts(name, indexed, length, Footer.RIGHT), read_data_footer(files, path, key, recorded)
+        return Facts(name, indexed, length, Footer.RIGHT), read_footer(files, path, key, recorded)
     except CorruptError:
         return Facts(name, indexed, length, Footer.WRONG), None

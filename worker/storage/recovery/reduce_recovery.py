@@ -20,15 +20,9 @@ from holdfast.common.formats.reduce_messages import PUSH_ENTRY
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
 from holdfast.worker.storage.engine.scan import Seeds
 from holdfast.worker.storage.env.interfaces import Files
-from holdfast.worker.storage.index.reduce_records import (
-    FILE_HEAD_BYTES,
-    RECORD_BYTES,
-    FileHead,
-    begins_footer,
-    decode_file_head,
-    rows_of,
-)
+from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, FileHead, begins_footer, decode_file_head
 from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.log.log_records import RECORD_BYTES, rows_of
 from holdfast.worker.storage.log.log_recovery import Segment, map_file, pieces
 
 

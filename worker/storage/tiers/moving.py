@@ -29,10 +29,9 @@ from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.owner import Owner
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env, Files, ThreadEvent
-from holdfast.worker.storage.index.footers import read_data_footer
-from holdfast.worker.storage.index.index import Index, data_items
-from holdfast.worker.storage.index.records import encode_shuffle
-from holdfast.worker.storage.index.reduce_records import DataRecord, EpochRecord
+from holdfast.worker.storage.index.footers import read_footer
+from holdfast.worker.storage.index.index import Index, file_items
+from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileRecord, encode_shuffle
 from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.names import MOVING_SUFFIX
@@ -272,7 +271,7 @@ class FileMover:
             if one.source in (move.source, move.target):
                 raise OSError(f"{one.source.root} could not be changed when {one.record.key} had left it")
         path = move.source.root / sealed_path(move.key)
-        record = yield partial(read_data_footer, self._files, path, move.key)
+        record = yield partial(read_footer, self._files, path, move.key)
         move.epochs = tuple([key for key, _ in record.epochs])
         if move.target is None:
             yield from self._store_away(move, path, record)
@@ -341,7 +340,7 @@ def _record_away(move: FileMove, record: DataRecord) -> None:
     if move.home is move.source:
         move.home.index.set_away(record, move.token)
     else:
-        move.home.index.put_items(data_items(record, move.token))
+        move.home.index.put_items(file_items(record, move.token))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -372,7 +371,7 @@ def _copy(env: Env, path: Path, move: FileMove, target: StorageDirectory, record
         target.folders.make(final.parent)
         yield partial(_copy_bytes, files, path, new, move.unwanted)
         if not move.dropped:
-            if (yield partial(read_data_footer, files, new, move.key)) != record:
+            if (yield partial(read_footer, files, new, move.key)) != record:
                 raise CorruptError(f"{new} is not what was copied")
             folders = target.folders.unsynced(final.parent)
             yield partial(_take_in, files, target.index, new, final, folders, record)
@@ -391,7 +390,7 @@ def _take_in(files: Files, index: Index, new: Path, final: Path, folders: Unsync
     files.rename(new, final)
     try:
         sync_folders(files, folders)
-        index.put_items(data_items(record))
+        index.put_items(file_items(record))
     except (OSError, HoldfastError):
         files.remove(final)  # should the record be there in spite of the error, the next start sees the truth
         raise
@@ -416,7 +415,7 @@ def remove(files: Files, source: StorageDirectory, record: DataRecord, *, keep_e
     """Take a file that is elsewhere now out of a directory: index first. Raises OSError."""
     if not keep_epochs:
         # A move to the DFS may have failed before, and be on record in spite of it: the file is elsewhere now.
-        source.index.remove_data(record.key, [key for key, _ in record.epochs], away=True)
+        source.index.remove_file(record.key, [key for key, _ in record.epochs], away=True)
     files.remove(source.root / sealed_path(record.key))
 
 
@@ -451,9 +450,9 @@ def settle(files: Files, directories: Sequence[StorageDirectory]) -> list[str]:
 def _settle_one(files: Files, directory: StorageDirectory, key: DataKey, size: int) -> None:
     """Take a file out of a directory: it is whole elsewhere, or on the DFS by a record that may be here."""
     away_here = key in directory.away_files(key.shuffle)
-    record = DataRecord(key, size, tuple(_epochs_of(directory, key)))
+    record = FileRecord(key, size, tuple(_epochs_of(directory, key)))
     if away_here:
-        directory.index.remove_data(key, [])
+        directory.index.remove_file(key, [])
     remove(files, directory, record, keep_epochs=away_here)
     directory.count_sealed(key.shuffle, [size], gone=True)
 
@@ -461,7 +460,7 @@ def _settle_one(files: Files, directory: StorageDirectory, key: DataKey, size: i
 def _is_whole(files: Files, directory: StorageDirectory, size: int, key: DataKey) -> bool:
     """Whether a file has the length that the index of its directory says, and ends as it should."""
     try:
-        return read_data_footer(files, directory.root / sealed_path(key), key).file_bytes == size
+        return read_footer(files, directory.root / sealed_path(key), key).file_bytes == size
     except (CorruptError, OSError):
         return False
 

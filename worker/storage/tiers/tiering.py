@@ -29,7 +29,7 @@ from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
 from holdfast.worker.core.write.space import Space
 from holdfast.worker.storage.engine.directory import StorageDirectory
-from holdfast.worker.storage.index.reduce_records import DataRecord
+from holdfast.worker.storage.index.records import DataRecord
 from holdfast.worker.storage.layout import DataKey
 from holdfast.worker.storage.tiers.moving import FileMover
 
@@ -117,7 +117,7 @@ class Tiering:
         self._view = StoreView(())
         for number, directory in enumerate(directories if self.follows else ()):
             with directory.index.reading() as reader:
-                for key, size in reader.data_files():
+                for key, size in [one for each in directory.tables.sealed for one in reader.data_files(each)]:
                     self._add(key, number, size)
 
     # what is where

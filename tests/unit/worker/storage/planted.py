@@ -50,7 +50,7 @@ def source_goes_first() -> list[Swap]:
     """The record at the source is removed before there is one at the target."""
 
     def copy(env: Any, path: Any, move: Any, target: Any, record: Any) -> Any:
-        move.source.index.remove_data(record.key, [key for key, _ in record.epochs])
+        move.source.index.remove_file(record.key, [key for key, _ in record.epochs])
         yield from original(env, path, move, target, record)
 
     original = moving_module._copy

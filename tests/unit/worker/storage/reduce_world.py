@@ -16,7 +16,7 @@ from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.env.interfaces import Handle, Name
-from holdfast.worker.storage.index.reduce_records import RECORDS_AT
+from holdfast.worker.storage.log.log_records import RECORDS_AT
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare

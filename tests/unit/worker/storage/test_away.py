@@ -22,7 +22,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.storage.dfs import away_search
 from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.dfs.away_search import AwaySearch
-from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.tiers.moving import FileMove
 from tests.support.changing import files_below
@@ -66,7 +66,7 @@ class DfsWorld(World):
         """A move to the DFS for every sealed file of the first directory."""
         directory = self.store._directories[0]
         with directory.index.reading() as reader:
-            files = sorted(reader.data_files(), key=str)
+            files = sorted(reader.data_files(SHUFFLE), key=str)
         return [self.store.mover.move(key, size, directory, None, directory) for key, size in files]
 
     def move_all(self) -> None:
@@ -182,9 +182,9 @@ def test_an_error_that_nobody_thought_of_costs_one_move(
     def read_once(*args: Any) -> Any:
         if errors:
             raise errors.pop()
-        return read_data_footer(*args)
+        return read_footer(*args)
 
-    monkeypatch.setattr("holdfast.worker.storage.tiers.moving.read_data_footer", read_once)
+    monkeypatch.setattr("holdfast.worker.storage.tiers.moving.read_footer", read_once)
     first, second = world.moves()
     with caplog.at_level(logging.ERROR):
         assert world.store.mover.start(first)

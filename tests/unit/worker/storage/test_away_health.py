@@ -2,7 +2,6 @@
 
 import logging
 import shutil
-import struct
 import threading
 from pathlib import Path
 
@@ -13,12 +12,11 @@ from holdfast.common.config.settings import Duration
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import DfsError
-from holdfast.common.formats.checksum import crc32c
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.dfs.away_health import FAILING, QUIET_SECONDS, UNCHECKED, WELL, DfsHealth
-from holdfast.worker.storage.dfs.away_note import DfsNote, DfsNotes, read_note
+from holdfast.worker.storage.dfs.away_note import DfsNotes
 from tests.support.logged import logged
 from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until
@@ -200,22 +198,6 @@ def test_a_store_whose_marker_has_no_id_is_taken_as_such(tmp_path: Path) -> None
     assert "without an id" in again.look()
     one.close()
     again.close()
-
-
-def test_a_note_of_before_stores_had_ids_takes_the_one_that_it_finds(tmp_path: Path) -> None:
-    """The note says that files may be there; it is kept in the new form from then on, with the id."""
-    folder, directory = tmp_path / "dfs", tmp_path / "one"
-    folder.mkdir()
-    directory.mkdir()
-    body = b"HFDF" + struct.pack("<HBB", 1, 1, 0) + f"file://{folder}".encode()
-    (directory / "dfs").write_bytes(body + crc32c(body).to_bytes(4, "little"))
-    one = noted(folder, directory)
-    assert (one.notes.used, one.notes.to_search) == (True, [directory])
-    assert "is not the store of this cluster" in one.look()
-    assert away(folder).look() == ""
-    assert one.look() == ""
-    assert read_note(env_of().files, directory) == DfsNote(f"file://{folder}", True, True, ids(folder)[0])
-    one.close()
 
 
 def test_a_store_that_was_only_seen_was_not_used(tmp_path: Path) -> None:

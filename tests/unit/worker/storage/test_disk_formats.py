@@ -11,7 +11,7 @@ from holdfast.common.ids import Incarnation
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import VALUE_BYTES_MAX, file_items, protect
-from holdfast.worker.storage.index.records import check_record, decode_footer, encode_footer
+from holdfast.worker.storage.index.records import decode_footer
 from tests.unit.worker.storage import samples
 
 GOLDEN = Path(__file__).parents[3] / "golden"
@@ -36,17 +36,15 @@ def test_small_files_come_back():
 @pytest.mark.parametrize("partitions", [0, 1, 64, 65, 10_000])
 def test_footer_comes_back(partitions):
     """A record is the same after a trip through its footer, and its region records tile the file."""
-    record = samples.record(partitions)
-    check_record(record)
-    footer = encode_footer(record)
-    assert decode_footer(footer, record.head.file_bytes) == record
-    assert record.head.file_bytes == record.head.totals.size_bytes + len(footer)
+    record, footer = samples.map_file(partitions)
+    assert decode_footer(footer, samples.KEY, record.file_bytes) == record
+    assert record.file_bytes == record.epoch.size_bytes + len(footer)
 
 
 @pytest.mark.parametrize("partitions", [0, 1, 64, 10_000])
 def test_index_values_stay_in_their_page(partitions):
     """No value is long enough to get LMDB pages of its own, however many partitions a file has."""
-    for key, value in file_items(samples.record(partitions)):
+    for key, value in file_items(samples.map_file(partitions)[0]):
         assert len(protect(key, value)) <= VALUE_BYTES_MAX
         assert len(key) + VALUE_BYTES_MAX + 8 <= 2_038  # half a page of 4 KiB less its header
 
@@ -62,15 +60,14 @@ def test_any_flip_in_a_small_file_is_seen(encoded):
 
 def test_any_flip_in_a_footer_is_seen():
     """A flipped byte anywhere in a footer is a CorruptError, and so is any cut."""
-    record = samples.record(3)
-    footer = encode_footer(record)
-    size = record.head.file_bytes
+    record, footer = samples.map_file(3)
+    size = record.file_bytes
     for at in range(len(footer)):
         damaged = footer[:at] + bytes([footer[at] ^ 0x01]) + footer[at + 1 :]
         with pytest.raises(CorruptError):
-            decode_footer(damaged, size)
+            decode_footer(damaged, samples.KEY, size)
         with pytest.raises(CorruptError):
-            decode_footer(footer[:at], size)
+            decode_footer(footer[:at], samples.KEY, size)
 
 
 def test_names_come_back():

@@ -14,7 +14,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.index.reduce_records import (
+from holdfast.worker.storage.log.log_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
     RECORDS_AT,

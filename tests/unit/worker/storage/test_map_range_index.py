@@ -15,7 +15,7 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
 from holdfast.worker.storage.engine.owner import Owner
-from holdfast.worker.storage.index.reduce_records import ChunkRow
+from holdfast.worker.storage.index.records import ChunkRow
 from holdfast.worker.storage.read import loans
 from holdfast.worker.storage.read import map_range_index as map_view
 from holdfast.worker.storage.read.loans import Loan, Loans

@@ -11,7 +11,7 @@ import pytest
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.index.footers import read_data_footer
+from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.layout import DataKey, sealed_path
 from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.offline.verify import verify_directory
@@ -40,7 +40,7 @@ def files_in(world: World, number: int) -> list[tuple[DataKey, int]]:
     """The sealed files that a directory's index has, with their lengths."""
     directory = world.store._directories[number]
     with directory.index.reading() as reader:
-        return sorted(reader.data_files(), key=str)
+        return sorted(reader.data_files(SHUFFLE), key=str)
 
 
 def move(world: World, key: DataKey, size: int, source: int = 0, target: int = 1) -> FileMove:
@@ -187,7 +187,7 @@ def test_of_a_file_in_several_directories_a_start_keeps_the_last_that_is_whole(
     for target in (1, 2):
         for key, size in here:  # the worker ends before anything is removed where the files were
             path, directory = tmp_path / "0" / sealed_path(key), world.store._directories[target]
-            record = read_data_footer(world.disk, path, key)
+            record = read_footer(world.disk, path, key)
             one = move(world, key, size, 0, target)
             drive(moving._copy(env_of(world.disk), path, one, directory, record))
     world.store.close()

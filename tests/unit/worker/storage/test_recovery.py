@@ -18,9 +18,9 @@ from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import check_file, check_index
 from holdfast.worker.storage.env.interfaces import FileSystem, Handle, IndexChange, Name
 from holdfast.worker.storage.env.system_files import SystemFiles
-from holdfast.worker.storage.identity import VERSION
 from holdfast.worker.storage.index.index import Index
 from holdfast.worker.storage.index.records import encode_key
+from holdfast.worker.storage.names import FORMAT
 from tests.support.forks import DiedError, forked
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.storage_data import append_all, open_store, read, write
@@ -249,13 +249,17 @@ def test_a_damaged_identity_is_restored_from_the_index(root):
     store.close()
 
 
-def test_a_directory_of_a_later_format_is_refused_untouched(root):
-    """A sound identity of a later format is no damage: the start is refused with both versions, and nothing changes."""
+@pytest.mark.parametrize("version", [FORMAT - 1, FORMAT + 1])
+def test_a_directory_of_another_format_is_refused_untouched(root, version):
+    """A sound identity of another format is no damage: the start is refused with both versions and with what to do, and
+    nothing changes."""
     whole = (root / names.IDENTITY).read_bytes()
-    later = whole[:4] + (VERSION + 1).to_bytes(2, "little") + whole[6:-4]
-    (root / names.IDENTITY).write_bytes(later + crc32c(later).to_bytes(4, "little"))
+    other = whole[:4] + version.to_bytes(2, "little") + whole[6:-4]
+    (root / names.IDENTITY).write_bytes(other + crc32c(other).to_bytes(4, "little"))
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
-    with pytest.raises(ConfigError, match=rf"format {VERSION + 1}.* reads format {VERSION}.*docs/upgrade\.md"):
+    with pytest.raises(
+        ConfigError, match=rf"format {version}.* reads format {FORMAT}.*name an empty directory.*docs/upgrade\.md"
+    ):
         open_store(root)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before
 
@@ -267,7 +271,7 @@ def test_a_record_that_rots_while_serving_is_read_from_the_footer(root):
     directory.index.commit(IndexChange(removes=[b"F" + encode_key(KEY)]))
     long_key = CONTENTS[1].key
     with directory.index._open.reading() as snapshot:
-        found = snapshot.first(b"R" + encode_key(long_key))
+        found = snapshot.first(b"C" + encode_key(long_key))
     assert found is not None
     victim, value = found
     directory.index.commit(IndexChange([(victim, value[:-1] + b"?")]))

@@ -13,7 +13,7 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.index.reduce_records import RECORD_BYTES, RECORD_MAGIC
+from holdfast.worker.storage.log.log_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer, names, shuffle_of

@@ -6,7 +6,7 @@ from holdfast.common.errors import RetryError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Epoch, Incarnation, PartitionId
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.index.reduce_records import ChunkRow, EpochRecord
+from holdfast.worker.storage.index.records import ChunkRow, EpochRecord
 from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.read import sealed_locations as module
 from holdfast.worker.storage.read.sealed_locations import PLACE_ROWS, SealedLocations

@@ -82,7 +82,7 @@ def small_world(root: Path) -> World:
 def sealed_in(world: World, number: int) -> dict[DataKey, int]:
     """The files that the index of a directory has."""
     with world.store._directories[number].index.reading() as reader:
-        return dict(reader.data_files())
+        return dict(reader.data_files(SHUFFLE))
 
 
 def partitions_in(world: World, number: int) -> set[int]:
