@@ -60,10 +60,12 @@ async def shuffles(target: Target, until: Callable[[], bool]) -> Counter[str]:
 async def by_many_applications(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """Take what can be held of a server by four applications of one user, let go of it, and begin again."""
     counts: Counter[str] = Counter()
-    while not until():
+    while True:
         async with AsyncExitStack() as stack:
             for taking, most in _TAKINGS.items():
                 for _ in range(_APPLICATIONS):
+                    if until():
+                        return counts
                     one = await target_of(target.cluster, "many")
                     stack.push_async_callback(end, one)
                     try:
