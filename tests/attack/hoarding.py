@@ -60,16 +60,20 @@ async def shuffles(target: Target, until: Callable[[], bool]) -> Counter[str]:
 async def by_many_applications(target: Target, until: Callable[[], bool]) -> Counter[str]:
     """Take what can be held of a server by four applications of one user, let go of it, and begin again."""
     counts: Counter[str] = Counter()
-    while True:
+    while not until():
         async with AsyncExitStack() as stack:
-            for taking, most in _TAKINGS.items():
-                for _ in range(_APPLICATIONS):
-                    if until():
-                        return counts
-                    one = await target_of(target.cluster, "many")
-                    stack.push_async_callback(end, one)
-                    try:
-                        counts[taking.__name__] += await taking(one, stack, most)
-                    except QuotaExceededError:  # what ended before is not all deleted yet
-                        counts["over the quota"] += 1
+            await _hold(target, stack, until, counts)
     return counts
+
+
+async def _hold(target: Target, stack: AsyncExitStack, until: Callable[[], bool], counts: Counter[str]) -> None:
+    for taking, most in _TAKINGS.items():
+        for _ in range(_APPLICATIONS):
+            if until():
+                return
+            one = await target_of(target.cluster, "many")
+            stack.push_async_callback(end, one)
+            try:
+                counts[taking.__name__] += await taking(one, stack, most)
+            except QuotaExceededError:  # what ended before is not all deleted yet
+                counts["over the quota"] += 1
