@@ -97,7 +97,7 @@ class JsonFormatter(logging.Formatter):
 
 
 #: Of one event so many are written in a window, the first with its traceback.
-SAME_MAX, INFO_SAME_MAX = 10, 100
+SAME_MAX, INFO_SAME_MAX = 10, 60
 #: Of all warnings and errors together.
 ALL_MAX = 600
 WINDOW_SECONDS = 60.0
