@@ -278,7 +278,7 @@ def test_a07_a_map_file_whose_sync_failed_is_never_sealed(tmp_path: Path) -> Non
     pushed = world.store.sync(writer)
     assert failing.entered.wait(30)
     sealed = world.store.seal(content.key, content.totals)
-    syncing: Any = world.store._directories[0]._sealer._syncing
+    syncing: Any = world.store._directories[0]._map_seals._syncing
     behind = lambda: isinstance(syncing, dict) and syncing.get(writer) is not None  # noqa: E731
     wait_until(lambda: waiting.entered.is_set() or behind(), "the seal")
     if waiting.entered.is_set():  # two threads have the file at once: let the rename come before the mark
