@@ -273,7 +273,7 @@ class TiersSection:
         "largest", "What leaves MEMORY first: the largest, since one move then makes the most room."
     )
     annotator: Literal["largest", "lru", "lrfu"] = setting(
-        "lru", "What leaves a disk first: what was read longest ago. What was read completely leaves before all else."
+        "lru", "What leaves a disk first: what was read longest ago."
     )
     lrfu_step: Ratio = setting(Ratio(0.25), "lrfu: 0 counts reads, 1 is close to lru.")
     lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")

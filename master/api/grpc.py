@@ -52,7 +52,10 @@ _OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     # One that says nothing, or calls nothing, makes room for others; a client connects again when it calls.
     ("grpc.server_handshake_timeout_ms", 10_000),
-    ("grpc.max_connection_idle_ms", 300_000),
+    ("grpc.max_connection_idle_ms", 30_000),
+    # Nobody holds one for ever; what is under way, such as a long poll, ends first.
+    ("grpc.max_connection_age_ms", 300_000),
+    ("grpc.max_connection_age_grace_ms", 60_000),
 )
 
 

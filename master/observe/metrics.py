@@ -63,6 +63,7 @@ class _Gauges(Collector):
 
 def gauge(name: str, value: float) -> Metric:
     """A number of this master, with what it means."""
+    assert name in GAUGES, f"say in master/observe/metric_help.py what {name} means"
     return GaugeMetricFamily(f"holdfast_master_{name}", GAUGES[name], value=float(value))
 
 

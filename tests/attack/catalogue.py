@@ -22,6 +22,7 @@ ATTACKS: dict[str, Attack] = {
     "garbage": strangers.garbage,
     "many-applications": hoarding.applications,
     "many-shuffles": hoarding.shuffles,
+    "one-user-many-applications": hoarding.by_many_applications,
     "fill-the-quota": quota.fill,
     "streams-repeated": streams.repeated,
     "streams-plans": streams.plans,

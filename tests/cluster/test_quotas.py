@@ -148,4 +148,4 @@ def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> No
         wait_for_heartbeats(session, 500)
         info = reported_of(session)
         assert info.user == (user or getpass.getuser())
-        assert info.application_files == 2
+        assert info.application_files in (1, 2), "a pack file on each worker that has a partition"

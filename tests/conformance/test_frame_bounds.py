@@ -376,7 +376,7 @@ def test_ranges_of_files_arrive_between_frames_in_order(tmp_path: Path) -> None:
                 await wait_until_async(lambda: len(sink.frames) == 61, "all frames")
             assert [body for _, body in sink.frames[:-1]] == expected
             assert not client.sinks
-            assert it.echo.writable_calls > 0
+            await wait_until_async(lambda: it.echo.writable_calls > 0, "the server to hear that all was sent")
             client.abort()
 
     run(story)

@@ -58,18 +58,16 @@ def seal_answered_before_it_is_done(role: str) -> None:
     """A worker answers a seal at once, and seals half a second later."""
     if role != "worker":
         return
-    from holdfast.common.formats.messages import MapSealed
+    from holdfast.common.formats.messages import MapSeal, MapSealed
     from holdfast.worker.server.services import map_service
 
-    def seal(self: Any, effect: Any) -> None:
-        request = effect.ticket
-        incarnation = self._standing.incarnation
-        request.connection.reply(request.header, MapSealed(totals=effect.totals, incarnation=incarnation).encode())
-        mute = request._replace(connection=_Mute())
-        self._loop.call_later(0.5, original, self, replace(effect, ticket=mute))
+    def seal(self: Any, request: Any, meta: bytes) -> None:
+        totals = MapSeal.decode(meta).totals
+        request.reply(MapSealed(totals=totals, incarnation=self.files.incarnation).encode())
+        self._loop.call_later(0.5, original, self, request._replace(connection=_Mute()), meta)
 
-    original = map_service.MapService._seal
-    map_service.MapService._seal = seal  # type: ignore[method-assign]
+    original = map_service.MapService.seal
+    map_service.MapService.seal = seal  # type: ignore[method-assign]
 
 
 class _Mute:
@@ -79,6 +77,10 @@ class _Mute:
         """Say nothing."""
 
     refuse = reply
+
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        """Whose share it takes of."""
+        return (instance,)
 
 
 def acknowledged_before_the_write(role: str) -> None:

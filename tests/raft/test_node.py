@@ -131,7 +131,7 @@ def test_a_span_of_weeks_is_waited_for(nodes: Nodes) -> None:
 def test_three_nodes_and_a_command_of_the_largest_size(nodes: Nodes, tmp_path: Path, secured: bool) -> None:
     """8 MiB go through whole, also under TLS; one byte more is refused before it is sent; all states end equal."""
     tls = TlsContexts(authority().issue("127.0.0.1").context(tmp_path), authority().credentials().context)
-    running = nodes.three(election_min=2.0, election_max=3.0, leader_fallback=4.0, tls=tls if secured else None)
+    running = nodes.three(election_min=8.0, election_max=10.0, leader_fallback=15.0, tls=tls if secured else None)
     leader = leader_of(running)
     with pytest.raises(CommandTooLarge):
         leader.propose(bytes(MAX_COMMAND_BYTES + 1))

@@ -391,6 +391,8 @@ class Job:
             for key in worker.shuffles():
                 if state.shuffle(key) is None:
                     return f"{worker.name} still has {key}, which was dropped"
+            if half := worker.half_copies():
+                return f"{worker.name} still has {half[0]}, which nobody copies any more"
         return ""
 
     async def watch(self) -> None:

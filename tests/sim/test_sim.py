@@ -6,13 +6,43 @@ from pathlib import Path
 
 import pytest
 
+from tests.sim.bugs import BUGS
 from tests.sim.scenario import run_seed
 from tests.sim.search import TABLE, found_seeds, search, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
 REMEMBERED = Path(__file__).with_name("seeds.txt")
-#: Where the seed that is known shows a mistake no more, so many others are tried (`python -m tests.sim.search`).
-SEEDS_MAX = 300
+#: Within so many seeds a planted mistake is found, the seed that is known before all (`python -m tests.sim.search`).
+SEEDS_MAX = 500
+#: Planted mistakes that no seed shows yet: holes in the simulation. The list may only shrink.
+UNSEEN: frozenset[str] = frozenset(
+    {
+        "damage_of_nobody_knows_what_forgotten",
+        "deletion_does_not_wait_for_moves",
+        "dropped_seal_is_taken_in",
+        "failed_copies_not_marked",
+        "full_disk_forgets_what_a_seal_had",
+        "half_copied_files_stay",
+        "index_folder_not_synced",
+        "left_epochs_forgotten",
+        "log_not_recorded",
+        "log_released_before_the_sync",
+        "log_sync_errors_swallowed",
+        "made_directory_not_synced",
+        "nothing_is_settled",
+        "readers_of_a_moved_file_are_not_told",
+        "removal_overtakes_the_seal",
+        "sealing_begins_beside_a_sync",
+        "segment_goes_on_after_an_error",
+        "spare_used_at_once",
+        "sync_errors_swallowed",
+        "sync_of_what_was_dropped_fails_others",
+        "sync_tried_again",
+        "torn_batch_taken_for_damage",
+        "torn_end_kept",
+        "wiped_directory_vouched_for",
+    }
+)
 
 
 def remembered() -> list[int]:
@@ -36,10 +66,15 @@ def test_the_product_is_safe() -> None:
 
 
 @pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more
-@pytest.mark.parametrize("name", sorted(found_seeds()))
+@pytest.mark.parametrize("name", sorted(BUGS.keys() - UNSEEN))
 def test_planted_mistake_is_found(name: str) -> None:
     """The simulation finds this mistake, by the seed that is known or soon."""
-    assert search(name, range(SEEDS_MAX), found_seeds()[name]) is not None
+    assert search(name, range(SEEDS_MAX), found_seeds().get(name)) is not None
+
+
+def test_holes_of_the_simulation_only_close() -> None:
+    """What no seed shows is a mistake that is planted, and none of those that a seed shows."""
+    assert BUGS.keys() - found_seeds().keys() == UNSEEN
 
 
 def test_the_page_has_every_mistake() -> None:

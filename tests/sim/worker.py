@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,6 +40,7 @@ from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage import names
 from holdfast.worker.storage.identity import Identity
+from holdfast.worker.storage.layout import parse_folder
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store
@@ -289,9 +291,24 @@ class SimWorker:
         self.server.maps.files.check()
         self.server.streams.streams.check()
 
-    def shuffles(self) -> list[ShuffleKey]:
-        """Every shuffle of which anything is here."""
-        return self.store.shuffles() if self.life.alive else []
+    def shuffles(self) -> set[ShuffleKey]:
+        """Every shuffle of which anything is here, by what the worker says and by what lies on its disks."""
+        said = self.store.shuffles() if self.life.alive else []
+        return {*said, *(key for key, _ in self._files())}
+
+    def half_copies(self) -> list[str]:
+        """Files that were being copied."""
+        return [name for _, name in self._files() if name.endswith(names.MOVING_SUFFIX)]
+
+    def _files(self) -> Iterator[tuple[ShuffleKey, str]]:
+        """What lies on the disks, by shuffle."""
+        for path in self.paths:
+            with suppress(OSError):
+                for above, folder in self.disks.folder(f"{path}/{names.DATA}").entries.items():
+                    for name, node in folder.entries.items() if isinstance(folder, Folder) else ():
+                        key = parse_folder(above, name)
+                        if key is not None and isinstance(node, Folder) and path not in self.gone:
+                            yield from ((key, each) for each in node.entries)
 
     # as the frame server does
 

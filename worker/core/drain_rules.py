@@ -69,7 +69,6 @@ class DrainRules:
                 self._end("no other worker takes data, so nothing can be handed on")
 
     def asked(self, now_ns: int, registered: bool) -> None:
-        """Somebody wants this process to end; `registered` says whether it has masters to ask."""
         if self.stay is Stay.DECOMMISSIONING:
             self._end("it was asked twice")
         elif not self.patience_ns or not registered:
@@ -79,7 +78,6 @@ class DrainRules:
             self._become(Stay.DECOMMISSIONING)
 
     def hurried(self) -> None:
-        """Somebody wants this process to end at once."""
         self._end("it was asked to, at once")
 
     def looked(self, now_ns: int, writing: int) -> None:

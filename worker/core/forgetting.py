@@ -54,26 +54,22 @@ def judge(
     masters had answered this worker *before* it asked, every heartbeat among them: a lower one in this answer is of an
     older state for sure.
     """
-    if answer_cluster_id != cluster_id:
-        return ForgetVerdict(
-            (), f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}", stop=True
-        )
-    if answer_state != state:
-        return ForgetVerdict(
-            (),
-            "the masters were restored from a backup since this worker registered, so nothing is deleted until it has "
-            "registered anew",
-            stop=True,
-        )
-    if answer_index < highest_when_asked:
-        return ForgetVerdict(
-            (),
-            f"the masters are at index {answer_index}, this worker has seen {highest_when_asked}: the cluster was "
-            "restored from an older state, so nothing is deleted",
-            stop=True,
-        )
-    known = set(asked)
     problem = ""
+    if answer_cluster_id != cluster_id:
+        problem = f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}"
+    elif answer_state != state:
+        problem = (
+            "the masters were restored from a backup since this worker registered, so nothing is deleted until it has "
+            "registered anew"
+        )
+    elif answer_index < highest_when_asked:
+        problem = (
+            f"the masters are at index {answer_index}, this worker has seen {highest_when_asked}: the cluster was "
+            "restored from an older state, so nothing is deleted"
+        )
+    if problem:
+        return ForgetVerdict((), problem, stop=True)
+    known = set(asked)
     if answer_unheard:
         one = answer_unheard[0]
         problem = (

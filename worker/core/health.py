@@ -73,7 +73,6 @@ class Health:
 
     @property
     def state(self) -> DirectoryHealth:
-        """The worst of what is known."""
         if self._hanging:
             return DirectoryHealth.HANGING
         if self._critical:
@@ -95,7 +94,6 @@ class Health:
             self._critical = self._critical or self.errors(at_ns) >= self.limits.errors_max
 
     def probe_runs(self, now_ns: int, since_ns: int) -> None:
-        """A probe of this device is on its way since then."""
         if now_ns - since_ns >= self.limits.probe_timeout_ns:
             self._hanging = True
             self._bad(now_ns)
@@ -127,12 +125,10 @@ class Health:
         return self.state is DirectoryHealth.SUSPECT and self._good >= self.limits.probes_to_return
 
     def returned(self) -> None:
-        """It takes new data again."""
         assert self.may_return, self.state
         self._isolated, self._good = False, 0
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert self._isolated or not (self._critical or self._hanging or self._good)
         assert 0 <= self._good <= self.limits.probes_to_return
         assert list(self._errors) == sorted(self._errors)
@@ -152,7 +148,6 @@ class WindowMean:
         self._number = self._count = self._sum_ns = self._last_ns = 0
 
     def add(self, now_ns: int, took_ns: int) -> None:
-        """One more, which took so long and ended now."""
         number = now_ns // self._window_ns
         if number != self._number:
             self._turn(number)

@@ -105,8 +105,7 @@ class Ending:
         #: with which the process ends if it is out of time
         self.code = 0
         log_slow = partial(log_event, LogEvent.WORKER_STOP_SLOW)
-        left = partial(self._leave, "a disk or a DFS")
-        self._timers = [threading.Timer(SAY_SECONDS, log_slow), threading.Timer(END_SECONDS_MAX, left)]
+        self._timers = [threading.Timer(SAY_SECONDS, log_slow), threading.Timer(END_SECONDS_MAX, self._leave)]
 
     def begin(self) -> None:
         """It ends from now on; a second call does nothing."""
@@ -116,12 +115,11 @@ class Ending:
                 timer.start()
 
     def over(self) -> None:
-        """It has ended."""
         for timer in self._timers:
             timer.cancel()
 
-    def _leave(self, what: str) -> None:
-        _leave(what, self.code)
+    def _leave(self) -> None:
+        _leave("a disk or a DFS", self.code)
 
 
 class WorkerProcess:

@@ -278,7 +278,7 @@ def test_a40_a_call_that_lasts_is_in_the_log(monkeypatch, caplog):
     gate, calls = threading.Event(), Calls("s3://bucket", threads_max=1)
     for what in ("an answer", "a free thread"):
         with pytest.raises(StoreHangsError):
-            calls.run(gate.wait, 0.01)
+            calls.run(gate.wait, 1.0)  # for a thread to start, too
         assert logged(caplog, LogEvent.DFS_SLOW)[-1] == {"dfs": "s3://bucket", "seconds": 0, "what": what}
     gate.set()
     calls.close()

@@ -223,7 +223,7 @@ def test_a36_a_file_that_cannot_be_removed_ends_no_worker(tmp_path: Path) -> Non
                 await push_all(writer, content, await open_file(writer, content))
             turn_read_only(world)
             await wait_until_async(lambda: len(world.frames.connections) == 1, "the writer to be gone")
-            world.server.maps.tick(time.monotonic_ns() + 2 * ORPHAN_GRACE_NS)
+            world.server.maps.drop(world.server.maps.files.tick(time.monotonic_ns() + 2 * ORPHAN_GRACE_NS))
             assert world.server.maps.files.count == 0
 
     run(story())

@@ -78,7 +78,7 @@ class World:
         self.service = PushService(
             self.store, standing, Counters(), Faults(), EverythingRegistered(), self.seals, PushBounds(64 * MIB)
         )
-        self.service.accept(True)
+        reduce.closed_because = ""
         self.connection = cast("Any", Connection())
         self.pool = BufferPool(64 * MIB)
         self.ask_window()
@@ -231,7 +231,7 @@ def test_a07_what_memory_promised_goes_with_its_shuffle(tmp_path: Path) -> None:
             world.send(writer, [writer.batch(0, b"x")], Ack.MEMORY)
         world.fail(errno.ENOSPC)
         world.send(first, [first.batch(0, b"y")], Ack.MEMORY)
-        world.service.forget(SHUFFLE)
+        world.service.reduce.forget(SHUFFLE)
         world.faults.error_after = 1 << 40
         world.service.tick(0)
         assert world.pool.used_bytes == 0

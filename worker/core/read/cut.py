@@ -19,7 +19,6 @@ class Cutter:
 
     @property
     def done(self) -> bool:
-        """Nothing is left."""
         return self._run == len(self.runs)
 
     def cut(self, size_max: int) -> tuple[int, int, list[tuple[int, int]]]:

@@ -79,16 +79,13 @@ class FetchLeases:
 
     @property
     def crowded(self) -> bool:
-        """Somebody waits."""
         return len(self._waiting) > 0
 
     @property
     def held_bytes(self) -> int:
-        """What those who hold a lease may fetch."""
         return self._shares.total
 
     def take(self, lease: FetchLease) -> bool:
-        """Let a stream in, or have it wait."""
         lease.asked_ns = self.clock()
         if lease not in self._active:
             self._waiting.join(lease, lease.owner)
@@ -96,7 +93,6 @@ class FetchLeases:
         return lease in self._active
 
     def leave(self, lease: FetchLease) -> None:
-        """A stream needs nothing any more, or for now."""
         self._waiting.leave(lease)
         if lease in self._active:
             self._end(lease)
@@ -139,7 +135,6 @@ class FetchLeases:
         return True
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         self._shares.check()
         assert self.held_bytes == sum(map(self._counted, self._active))
         assert self._active.keys().isdisjoint(self._waiting)

@@ -60,16 +60,23 @@ class _Stream:
 
 
 @dataclass(slots=True)
+class _Connection:
+    """One connection that has streams."""
+
+    streams: set[StreamId] = field(default_factory=set)
+    #: what they read
+    rows: int = 0
+    #: those that have credit, in the order of their turns
+    turns: deque[StreamId] = field(default_factory=deque)
+
+
+@dataclass(slots=True)
 class Streams:
     """All streams of this incarnation."""
 
     incarnation: Incarnation
     _streams: dict[StreamId, _Stream] = field(default_factory=dict)
-    _of: dict[ConnectionId, set[StreamId]] = field(default_factory=dict)
-    #: per connection that has streams, what they read
-    _rows: dict[ConnectionId, int] = field(default_factory=dict)
-    #: per connection, the streams that have credit, in the order of their turns
-    _turns: dict[ConnectionId, deque[StreamId]] = field(default_factory=dict)
+    _connections: dict[ConnectionId, _Connection] = field(default_factory=dict)
     _counter: int = 0
     #: streams, and rows of plans, of each owner
     shares: Shares = field(default_factory=lambda: Shares(STREAMS_MAX))
@@ -83,9 +90,7 @@ class Streams:
         forgotten = sorted(self._streams)
         self.incarnation = incarnation
         self._streams.clear()
-        self._of.clear()
-        self._rows.clear()
-        self._turns.clear()
+        self._connections.clear()
         self.shares.clear()
         self.plans.clear()
         self._counter = 0
@@ -98,23 +103,22 @@ class Streams:
         them. Raises RetryError BUSY at a bound, GiveUpError for too much credit."""
         if credit > STREAM_CREDIT_BYTES_MAX:
             raise GiveUpError(_too_much(credit), status=Status.BAD_REQUEST)
-        if len(self._of.get(connection, ())) >= STREAMS_PER_CONNECTION_MAX or not self.shares.fits(owner, 1):
+        mine = self._connections.get(connection, _Connection())
+        if len(mine.streams) >= STREAMS_PER_CONNECTION_MAX or not self.shares.fits(owner, 1):
             reason = (
                 f"{STREAMS_PER_CONNECTION_MAX} streams on a connection, {STREAMS_MAX} in all and a share are allowed"
             )
             raise RetryError(reason, status=Status.BUSY)
-        self._check_rows(connection, rows)
-        if own and not self.plans.take(owner, rows):
-            raise RetryError(_NO_PLANS, status=Status.BUSY)
+        self._take_rows(mine, owner, rows, own=own)
         self.shares.take(owner, 1)
-        self._rows[connection] = self._rows.get(connection, 0) + rows
+        self._connections[connection] = mine
         self._counter += 1
         stream = self.incarnation << 32 | self._counter
         own_rows = rows if own else 0
         self._streams[stream] = _Stream(connection, credit, rows=rows, owner=owner, own_rows=own_rows)
-        self._of.setdefault(connection, set()).add(stream)
+        mine.streams.add(stream)
         if credit:
-            self._turns.setdefault(connection, deque()).append(stream)
+            mine.turns.append(stream)
         return stream
 
     def grow(self, connection: ConnectionId, stream: StreamId, rows: int) -> None:
@@ -122,18 +126,17 @@ class Streams:
         found = self._streams.get(stream)
         if found is None:
             raise UnknownStreamError(f"stream {stream:#x} is open no more; open it again")
-        self._check_rows(connection, rows)
-        if not self.plans.take(found.owner, rows):
-            raise RetryError(_NO_PLANS, status=Status.BUSY)
-        self._rows[connection] += rows
+        self._take_rows(self._connections[connection], found.owner, rows, own=True)
         found.rows += rows
         found.own_rows += rows
 
-    def _check_rows(self, connection: ConnectionId, rows: int) -> None:
-        held = self._rows.get(connection, 0)
-        if held + rows > ROWS_PER_CONNECTION_MAX:
-            reason = f"the streams of this connection read {held} epochs, chunks or parts of files, and {rows} more"
-            raise RetryError(f"{reason} are too many: read or close some of them first", status=Status.BUSY)
+    def _take_rows(self, mine: _Connection, owner: Hashable, rows: int, *, own: bool) -> None:
+        if mine.rows + rows > ROWS_PER_CONNECTION_MAX:
+            held = f"the streams of this connection read {mine.rows} epochs, chunks or parts of files, and {rows} more"
+            raise RetryError(f"{held} are too many: read or close some of them first", status=Status.BUSY)
+        if own and not self.plans.take(owner, rows):
+            raise RetryError(_NO_PLANS, status=Status.BUSY)
+        mine.rows += rows
 
     def credit(self, connection: ConnectionId, stream: StreamId, size: int) -> bool:
         """Add credit; tell whether the stream had none, so that sending has to be started again.
@@ -150,22 +153,22 @@ class Streams:
         found.credit += size
         found.active = True
         if had_none:
-            self._turns.setdefault(connection, deque()).append(stream)
+            self._connections[connection].turns.append(stream)
         return had_none
 
     def turn(self, connection: ConnectionId) -> Turn | None:
         """Return whose turn it is on this connection and what it may send; `sent` or `close` must follow."""
-        turns = self._turns.get(connection)
-        if not turns:
+        mine = self._connections.get(connection)
+        if mine is None or not mine.turns:
             return None
-        stream = turns[0]
+        stream = mine.turns[0]
         return Turn(stream, min(self._streams[stream].credit, READ_FRAME_BYTES))
 
     def sent(self, stream: StreamId, size: int) -> None:
         """The stream whose turn it was has sent `size` body bytes, none where a chunk has nothing that is wanted; it
         queues up again while it has credit."""
         found = self._streams[stream]
-        turns = self._turns[found.connection]
+        turns = self._connections[found.connection].turns
         assert turns[0] == stream, (turns[0], stream)
         assert 0 <= size <= found.credit, (size, found.credit)
         turns.popleft()
@@ -173,15 +176,13 @@ class Streams:
         found.active = True
         if found.credit:
             turns.append(stream)
-        elif not turns:
-            del self._turns[found.connection]
 
     def passed(self, stream: StreamId) -> None:
         """The stream whose turn it was has nothing to send yet: the others of its connection go first."""
         found = self._streams.get(stream)
         if found is not None:
             found.active = True
-            turns = self._turns[found.connection]
+            turns = self._connections[found.connection].turns
             assert turns[0] == stream, "it was its turn"
             turns.rotate(-1)
 
@@ -191,25 +192,21 @@ class Streams:
         if found is None or found.connection != connection:
             return False
         self._leave(stream)
-        self._of[connection].discard(stream)
-        self._rows[connection] -= found.rows
-        assert self._rows[connection] >= 0, "each row is counted once"
-        if not self._of[connection]:
-            del self._of[connection], self._rows[connection]
-        turns = self._turns.get(connection)
-        if found.credit and turns:
-            turns.remove(stream)
-            if not turns:
-                del self._turns[connection]
+        mine = self._connections[connection]
+        mine.streams.discard(stream)
+        mine.rows -= found.rows
+        assert mine.rows >= 0, "each row is counted once"
+        if found.credit:
+            mine.turns.remove(stream)
+        if not mine.streams:
+            del self._connections[connection]
         return True
 
     def lost(self, connection: ConnectionId) -> list[StreamId]:
         """A connection is gone: forget its streams, return them."""
-        forgotten = sorted(self._of.pop(connection, ()))
+        forgotten = sorted(self._connections.pop(connection, _Connection()).streams)
         for stream in forgotten:
             self._leave(stream)
-        self._turns.pop(connection, None)
-        self._rows.pop(connection, None)
         return forgotten
 
     def _leave(self, stream: StreamId) -> None:
@@ -218,8 +215,8 @@ class Streams:
         self.plans.give(found.owner, found.own_rows)
 
     def ready(self, connection: ConnectionId) -> int:
-        """How many streams of a connection have credit."""
-        return len(self._turns.get(connection, ()))
+        mine = self._connections.get(connection)
+        return len(mine.turns) if mine is not None else 0
 
     def tick(self, now_ns: int) -> list[tuple[ConnectionId, StreamId]]:
         """Return the streams that did nothing for IDLE_NS_MAX; the caller closes them."""
@@ -232,15 +229,13 @@ class Streams:
         return late
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert len(self._streams) <= STREAMS_MAX
-        assert sum(map(len, self._of.values())) == len(self._streams)
-        for connection, mine in self._of.items():
-            assert 0 < len(mine) <= STREAMS_PER_CONNECTION_MAX
-            assert self._rows[connection] == sum(self._streams[stream].rows for stream in mine)
-            assert self._rows[connection] <= ROWS_PER_CONNECTION_MAX
-            assert all(self._streams[stream].connection == connection for stream in mine)
-        assert self._rows.keys() == self._of.keys()
+        every = self._connections.values()
+        assert sum(len(mine.streams) for mine in every) == len(self._streams)
+        for connection, mine in self._connections.items():
+            assert 0 < len(mine.streams) <= STREAMS_PER_CONNECTION_MAX
+            assert mine.rows == sum(self._streams[stream].rows for stream in mine.streams) <= ROWS_PER_CONNECTION_MAX
+            assert all(self._streams[stream].connection == connection for stream in mine.streams)
         self.shares.check()
         self.plans.check()
         assert self.shares.total == len(self._streams)
@@ -248,10 +243,9 @@ class Streams:
         for stream, found in self._streams.items():
             assert stream >> 32 == self.incarnation, stream
             assert 0 <= found.credit <= STREAM_CREDIT_BYTES_MAX, found
-            queued = self._turns.get(found.connection, deque()).count(stream)
+            queued = self._connections[found.connection].turns.count(stream)
             assert queued == (1 if found.credit else 0), (stream, queued, found.credit)
-        assert all(turns for turns in self._turns.values())
-        assert sum(map(len, self._turns.values())) == sum(found.credit > 0 for found in self._streams.values())
+        assert sum(len(mine.turns) for mine in every) == sum(found.credit > 0 for found in self._streams.values())
 
 
 def check_rows(rows: int, files: int) -> None:

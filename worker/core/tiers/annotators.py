@@ -1,8 +1,7 @@
 """Keeps sealed files in the order in which they should leave their directory: largest, lru or lrfu.
 
-Rules: a file has a score, larger is hotter; among equal scores the one changed first leaves first. Files that were read
-completely are cold, whatever their score, until somebody reads them again: shuffle data is mostly read once. A move
-keeps the score. Scores are kept so that they compare at any time without being brought up to date:
+Rules: a file has a score, larger is hotter; among equal scores the one changed first leaves first. A move keeps the
+score. Scores are kept so that they compare at any time without being brought up to date:
 
     largest   the size, negative
     lru       a counter that ticks at every commit and access
@@ -17,17 +16,16 @@ from __future__ import annotations
 
 import heapq
 import math
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, field
-from typing import Generic
+from typing import Generic, Literal
 
-from holdfast.worker.core.tiers.view import FileId
+from holdfast.worker.core.tiers.view import FileId, FileView, Heat
 
-LRFU_STEP = 0.25
-LRFU_ATTENUATION = 2.0
-#: The score of what was read completely: below every other.
-COLD = -math.inf
+#: The score of a file after a commit or an access, from the one before, its size and the tick of the clock.
+Measure = Callable[[float, int, int], float]
+#: The score of what nobody has touched: below every other.
+UNTOUCHED = -math.inf
 #: Entries of a heap that are out of date, beyond as many as there are files, before it is made anew.
 STALE_MAX = 64
 #: With more of them than this a look makes the heap anew, which is faster than taking them out one by one.
@@ -56,10 +54,11 @@ class _Shelf(Generic[FileId]):
     files: int = 0
 
 
-class Annotator(ABC, Generic[FileId]):
-    """The order of all files; a kind of annotator adds the score."""
+class Annotator(Generic[FileId]):
+    """The order of all files by one measure."""
 
-    def __init__(self) -> None:
+    def __init__(self, measure: Measure) -> None:
+        self._measure = measure
         self._notes: dict[FileId, _Note] = {}
         self._shelves: dict[int, _Shelf[FileId]] = {}
         self._changes = 0
@@ -70,8 +69,7 @@ class Annotator(ABC, Generic[FileId]):
         """A file was sealed in a directory, or found there at the start."""
         assert file not in self._notes, file
         self.clock += 1
-        note = _Note(directory, size_bytes, COLD, 0)
-        note.score = self._touched(note)
+        note = _Note(directory, size_bytes, self._measure(UNTOUCHED, size_bytes, self.clock), 0)
         self._notes[file] = note
         self._put(file, note)
 
@@ -80,37 +78,18 @@ class Annotator(ABC, Generic[FileId]):
         note = self._notes.get(file)
         if note is not None:
             self.clock += 1
-            self._take_out(note)
-            note.score = self._touched(note)
-            self._put(file, note)
-
-    def cooled(self, file: FileId) -> None:
-        """All of it was read: it leaves before what was not."""
-        note = self._notes.get(file)
-        if note is not None:
-            self._take_out(note)
-            note.score = COLD
-            self._put(file, note)
+            self._change(file, note, note.directory, self._measure(note.score, note.size_bytes, self.clock))
 
     def moved(self, file: FileId, directory: int) -> None:
         """It lies in another directory now; that is no touch."""
         note = self._notes.get(file)
         if note is not None:
-            self._take_out(note)
-            note.directory = directory
-            self._put(file, note)
+            self._change(file, note, directory, note.score)
 
     def removed(self, file: FileId) -> None:
-        """It is gone."""
         note = self._notes.pop(file, None)
         if note is not None:
             self._take_out(note)
-
-    def lost(self, directory: int) -> None:
-        """A directory is gone with its files."""
-        self._shelves.pop(directory, None)
-        for file in [file for file, note in self._notes.items() if note.directory == directory]:
-            del self._notes[file]
 
     def score(self, file: FileId) -> float:
         """How hot it is, in a measure that compares with every other file of this annotator. Raises KeyError."""
@@ -140,9 +119,10 @@ class Annotator(ABC, Generic[FileId]):
     def __len__(self) -> int:
         return len(self._notes)
 
-    @abstractmethod
-    def _touched(self, note: _Note) -> float:
-        """The score after a commit or an access at this tick of the clock."""
+    def _change(self, file: FileId, note: _Note, directory: int, score: float) -> None:
+        self._take_out(note)
+        note.directory, note.score = directory, score
+        self._put(file, note)
 
     def _is_current(self, change: int, file: FileId) -> bool:
         note = self._notes.get(file)
@@ -184,7 +164,6 @@ class Annotator(ABC, Generic[FileId]):
         heapq.heapify(shelf.heap)
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         counts = dict.fromkeys(self._shelves, 0)
         for note in self._notes.values():
             counts[note.directory] += 1
@@ -194,50 +173,83 @@ class Annotator(ABC, Generic[FileId]):
             assert len(shelf.heap) <= 2 * shelf.files + STALE_MAX + 1, (number, shelf)
 
 
-class LargestFirst(Annotator[FileId]):
+def largest(_: float, size_bytes: int, __: int) -> float:
     """The largest file leaves first: one move makes the most room. The default of memory."""
-
-    def _touched(self, note: _Note) -> float:
-        return float(-note.size_bytes)
+    return float(-size_bytes)
 
 
-class Lru(Annotator[FileId]):
+def lru(_: float, __: int, clock: int) -> float:
     """The file that was touched longest ago leaves first. The default of disks."""
-
-    def _touched(self, note: _Note) -> float:
-        return float(self.clock)
+    return float(clock)
 
 
-class Lrfu(Annotator[FileId]):
-    """The file with the least sum of fading touches leaves first.
+def lrfu(step: float, attenuation: float) -> Measure:
+    """The file with the least sum of fading touches leaves first. A step of 0 counts touches (LFU), one of 1 is close
+    to LRU."""
+    fade = step * math.log(attenuation)
 
-    A step of 0 counts touches (LFU), one of 1 is close to LRU. Raises ValueError for a step outside 0 to 1, or an
-    attenuation below 2.
+    def touched(score: float, _: int, clock: int) -> float:
+        # ln(weight + 1) at this tick, and back to the measure that compares at any tick
+        return math.log1p(math.exp(score - fade * clock)) + fade * clock
+
+    return touched
+
+
+def measure_of(name: Literal["largest", "lru", "lrfu"], lrfu_step: float, lrfu_attenuation: float) -> Measure:
+    """By its name in the configuration."""
+    return {"largest": largest, "lru": lru, "lrfu": lrfu(lrfu_step, lrfu_attenuation)}[name]
+
+
+class Orders(Generic[FileId]):
+    """The two orders of a worker's sealed files: one for leaving memory, one for leaving disks.
+
+    Both hear of every file, so that a move between tiers changes nobody's score, and upkeep can compare tiers by the
+    order of disks. `facts` gives what is true of a file now, or None if it is not to be planned with (it is being
+    removed).
     """
 
-    def __init__(self, step: float = LRFU_STEP, attenuation: float = LRFU_ATTENUATION) -> None:
-        super().__init__()
-        if not 0 <= step <= 1:
-            raise ValueError(f"the step of lrfu must be from 0 to 1, not {step}")
-        if not attenuation >= 2 or math.isinf(attenuation):
-            raise ValueError(f"the attenuation of lrfu must be 2 or more, not {attenuation}")
-        self._fade = step * math.log(attenuation)
+    def __init__(
+        self,
+        memory: Measure,
+        disk: Measure,
+        memory_directories: Collection[int],
+        facts: Callable[[FileId], FileView[FileId] | None],
+    ) -> None:
+        self.memory = Annotator[FileId](memory)
+        self.disk = Annotator[FileId](disk)
+        self._both = (self.memory, self.disk)
+        self._memory_directories = frozenset(memory_directories)
+        self._facts = facts
 
-    def _touched(self, note: _Note) -> float:
-        # ln(weight + 1) at this tick, and back to the measure that compares at any tick
-        faded = math.exp(note.score - self._fade * self.clock)
-        return math.log1p(faded) + self._fade * self.clock
+    def committed(self, file: FileId, directory: int, size_bytes: int) -> None:
+        for order in self._both:
+            order.committed(file, directory, size_bytes)
 
+    def accessed(self, file: FileId) -> None:
+        for order in self._both:
+            order.accessed(file)
 
-def make_annotator(
-    name: str, lrfu_step: float = LRFU_STEP, lrfu_attenuation: float = LRFU_ATTENUATION
-) -> Annotator[FileId]:
-    """By its name in the configuration: "largest", "lru" or "lrfu". Raises ValueError."""
-    makers: dict[str, Callable[[], Annotator[FileId]]] = {
-        "largest": LargestFirst,
-        "lru": Lru,
-        "lrfu": lambda: Lrfu(lrfu_step, lrfu_attenuation),
-    }
-    if name not in makers:
-        raise ValueError(f'there is no annotator "{name}"; known are {", ".join(makers)}')
-    return makers[name]()
+    def moved(self, file: FileId, directory: int) -> None:
+        for order in self._both:
+            order.moved(file, directory)
+
+    def removed(self, file: FileId) -> None:
+        for order in self._both:
+            order.removed(file)
+
+    def coldest(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
+        """Files in the order in which they should leave; memory has its own order where it is asked for alone."""
+        in_memory = self._memory_directories.issuperset(directories)
+        return self._views((self.memory if in_memory else self.disk).coldest(directories))
+
+    @property
+    def heat(self) -> Heat[FileId]:
+        """The order of disks for files of all tiers: what upkeep compares tiers by."""
+        return Heat(
+            lambda directories: self._views(self.disk.coldest(directories)),
+            lambda directories: self._views(self.disk.hottest(directories)),
+            self.disk.score,
+        )
+
+    def _views(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:
+        return (view for view in map(self._facts, files) if view is not None)

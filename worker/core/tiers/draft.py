@@ -3,7 +3,7 @@
 Rules: a move takes the room of its target before its source gets any back; a file moves once; what was tried in vain is
 taken back. So the moves that remain can be carried out in their order and no directory is ever over its room.
 
-Called by space.py, watermarks.py, swaps.py and promote.py.
+Called by space.py, watermarks.py, swaps.py and upkeep.py.
 """
 
 from __future__ import annotations
@@ -24,24 +24,19 @@ class Draft(Generic[FileId]):
         self._taken: set[FileId] = set()
 
     def unused_bytes(self, directory: DirectoryView) -> int:
-        """As in DirectoryView, after the moves."""
         return self._unused[directory.number]
 
     def free_bytes(self, directory: DirectoryView) -> int:
-        """As in DirectoryView, after the moves."""
         return max(0, self._unused[directory.number] - directory.reserved_bytes)
 
     def room_bytes(self, directory: DirectoryView, with_reserve: bool) -> int:
-        """As in DirectoryView, after the moves."""
         return self.unused_bytes(directory) if with_reserve else self.free_bytes(directory)
 
     @property
     def moved_bytes(self) -> int:
-        """The sum of all moves."""
         return sum(move.size_bytes for move in self.moves)
 
     def may_move(self, file: FileView[FileId]) -> bool:
-        """Whether the file is evictable and not in the plan yet."""
         return file.is_evictable and file.file not in self._taken
 
     def roomiest(
@@ -68,7 +63,6 @@ class Draft(Generic[FileId]):
         self._unused[file.directory] += file.size_bytes
 
     def back_to(self, count: int) -> None:
-        """Take back all moves but the first `count`."""
         while len(self.moves) > count:
             move = self.moves.pop()
             self._taken.discard(move.file)

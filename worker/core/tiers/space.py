@@ -3,7 +3,7 @@
 Rules: a plan is made whole before anything is done, and there is none if it cannot succeed (ADR 0017, A5). Room in one
 piece is made in one directory, the one for which the fewest bytes move, so no space is freed in vain elsewhere. Files
 go coldest first, to the nearest slower tier that has room; if no slower tier has any, room is made there first, the
-same way. A reserve is never used. What is pinned, locked or marked stays.
+same way. A reserve is never used. What is locked or marked stays.
 
 Source: freeSpace of Alluxio, which deletes instead. Called by storage/tiers/tiering.py; some steps by watermarks.py.
 """

@@ -5,39 +5,26 @@ the reserve; the first is the one that has room now. Where a swap finds none, th
 files move down, coldest first, until every tier has its reserve unused, then between directories of a tier. The last
 tier has nothing below it and keeps its files. Only what is evictable moves.
 
-Source: the align and swap-restore tasks of Alluxio. Pure. Called by upkeep.py and its edge.
+Source: the align and swap-restore tasks of Alluxio. Pure. Called by upkeep.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from dataclasses import dataclass
 from itertools import islice
-from typing import Generic
+from typing import Generic, NamedTuple
 
 from holdfast.worker.core.tiers.draft import Draft
 from holdfast.worker.core.tiers.space import LOOKS_MAX
 from holdfast.worker.core.tiers.view import FileId, FileView, Heat, Order, Pair, StoreView, Tier, TierMove
 
-RANGE = 100
 
-
-@dataclass(frozen=True, slots=True)
-class Alignment(Generic[FileId]):
-    """Swaps, two moves each, to be done in this order."""
-
-    moves: tuple[TierMove[FileId], ...] = ()
-    #: a swap found no room, not even in the reserve: restore it before the next one
-    out_of_room: bool = False
-
-
-@dataclass(frozen=True, slots=True)
-class Restoration(Generic[FileId]):
-    """Moves to be done in this order."""
+class Swaps(NamedTuple, Generic[FileId]):
+    """Moves to be done in this order; of swaps always two."""
 
     moves: tuple[TierMove[FileId], ...]
-    #: whether every directory has its reserve unused after them
-    is_whole: bool
+    #: a swap found no room, not even in the reserve, so that this has to be restored; of a restoration: it is not whole
+    lacks_room: bool
 
 
 def evictable(files: Order[FileId], tier: Tier, count: int, busy: Collection[int] = ()) -> list[FileView[FileId]]:
@@ -53,9 +40,7 @@ def is_aligned(pair: Pair, heat: Heat[FileId]) -> bool:
     return not cold or not hot or heat.score(cold[0].file) >= heat.score(hot[0].file)
 
 
-def align(
-    view: StoreView, pair: Pair, heat: Heat[FileId], pairs_max: int = RANGE, busy: Collection[int] = ()
-) -> Alignment[FileId]:
+def align(view: StoreView, pair: Pair, heat: Heat[FileId], pairs_max: int, busy: Collection[int] = ()) -> Swaps[FileId]:
     """Swap the k-th coldest above with the k-th hottest below, while the one above is colder.
 
     Files in directories that are busy are left out.
@@ -69,8 +54,8 @@ def align(
         if not (cold.may_lie_in(view.by_number[hot.directory]) and hot.may_lie_in(view.by_number[cold.directory])):
             continue
         if not (_swap(draft, cold, hot) or _swap(draft, hot, cold)):
-            return Alignment(tuple(draft.moves), out_of_room=True)
-    return Alignment(tuple(draft.moves))
+            return Swaps(tuple(draft.moves), lacks_room=True)
+    return Swaps(tuple(draft.moves), lacks_room=False)
 
 
 def _swap(draft: Draft[FileId], first: FileView[FileId], second: FileView[FileId]) -> bool:
@@ -85,15 +70,15 @@ def _swap(draft: Draft[FileId], first: FileView[FileId], second: FileView[FileId
     return True
 
 
-def restore(view: StoreView, coldest: Order[FileId]) -> Restoration[FileId]:
+def restore(view: StoreView, coldest: Order[FileId]) -> Swaps[FileId]:
     """Give every directory its reserve back, as far as that can be."""
     draft = Draft[FileId](view)
     for position in reversed(range(len(view.tiers) - 1)):
         _push_down(draft, view.tiers[position], view.tiers[position + 1], _overflow(view, position), coldest)
     for tier in view.tiers:
         _rebalance(draft, tier, coldest)
-    whole = all(draft.unused_bytes(one) >= one.reserved_bytes for one in view.directories)
-    return Restoration(tuple(draft.moves), whole)
+    lacks = any(draft.unused_bytes(one) < one.reserved_bytes for one in view.directories)
+    return Swaps(tuple(draft.moves), lacks)
 
 
 def _overflow(view: StoreView, position: int) -> int:

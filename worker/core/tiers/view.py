@@ -42,12 +42,10 @@ class DirectoryView:
 
     @property
     def used_bytes(self) -> int:
-        """What is taken."""
         return self.capacity_bytes - self.unused_bytes
 
     @property
     def is_bounded(self) -> bool:
-        """Whether it can become full."""
         return self.capacity_bytes < UNLIMITED
 
 
@@ -55,26 +53,13 @@ class DirectoryView:
 class DirectorySet:
     """A set of directories; a part that is None stands for any."""
 
-    tier: int | None = None
     directory: int | None = None
     #: kinds of storage
     media: frozenset[str] | None = None
 
     def holds(self, directory: DirectoryView) -> bool:
-        """Whether the directory lies here."""
-        return (
-            self.tier in (None, directory.tier)
-            and self.directory in (None, directory.number)
-            and (self.media is None or directory.medium in self.media)
-        )
-
-    def __str__(self) -> str:
-        parts = [
-            "any directory" if self.directory is None else f"directory {self.directory}",
-            "" if self.tier is None else f"of tier {self.tier}",
-            "" if self.media is None else f"on {', '.join(sorted(self.media)) or 'nothing'}",
-        ]
-        return " ".join(part for part in parts if part)
+        named = self.directory in (None, directory.number)
+        return named and (self.media is None or directory.medium in self.media)
 
 
 #: Directories of one tier.
@@ -105,28 +90,22 @@ class StoreView:
 
     @property
     def pairs(self) -> tuple[Pair, ...]:
-        """Adjacent tiers, the fastest pair first."""
         return tuple(map(Pair, self.tiers, self.tiers[1:]))
 
     @cached_property
     def by_number(self) -> dict[int, DirectoryView]:
-        """Every directory by its number."""
         return {directory.number: directory for directory in self.directories}
 
     def within(self, location: DirectorySet) -> Iterator[DirectoryView]:
-        """Directories of a location, faster tiers first."""
         return (directory for tier in self.tiers for directory in tier if location.holds(directory))
 
     def below(self, tier: int) -> Iterator[Tier]:
-        """The tiers that are slower than `tier`, nearest first."""
         return (directories for directories in self.tiers if directories[0].tier > tier)
 
     def with_unused(self, unused_bytes: dict[int, int]) -> StoreView:
-        """The same store with other sums, by number."""
         return StoreView(tuple(replace(one, unused_bytes=unused_bytes[one.number]) for one in self.directories))
 
     def check(self) -> None:
-        """An AssertionError is a bug of who made it."""
         assert len(self.by_number) == len(self.directories), self
         for one in self.directories:
             assert one.unused_bytes <= one.capacity_bytes, one
@@ -140,8 +119,6 @@ class FileView(Generic[FileId]):
     file: FileId
     directory: int
     size_bytes: int
-    #: has to stay: a commit or a sort runs, or its application asked for it
-    pinned: bool = False
     #: somebody has it open and would notice
     locked: bool = False
     #: already on its way
@@ -151,8 +128,7 @@ class FileView(Generic[FileId]):
 
     @property
     def is_evictable(self) -> bool:
-        """Whether it may be moved now."""
-        return not (self.pinned or self.locked or self.marked)
+        return not (self.locked or self.marked)
 
     def may_lie_in(self, directory: DirectoryView) -> bool:
         """Whether the directory is of a kind that it may be on."""

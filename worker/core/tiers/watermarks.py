@@ -42,7 +42,6 @@ class Overfull:
     number: int | None = None
 
     def within(self, view: StoreView) -> Tier:
-        """The directories that are to make room."""
         return tuple([one for one in view.tiers[self.position] if self.number in (None, one.number)])
 
 

@@ -94,11 +94,9 @@ class Credits:
 
     @property
     def waiting(self) -> int:
-        """How many stand in line."""
         return len(self._line)
 
     def window(self, connection: ConnectionId) -> int:
-        """What this connection may have unanswered."""
         found = self._windows.get(connection)
         return found.size if found is not None else 0
 
@@ -234,7 +232,6 @@ class Credits:
         return max(window.wanted, window.unanswered) - window.held
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert self.held_bytes == sum(window.held for window in self._windows.values()) <= self.budget_bytes
         assert self._stands_bytes == sum(window.standing for window in self._windows.values())
         assert self._stands_bytes <= (self.standing_bytes or 0)

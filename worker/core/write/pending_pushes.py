@@ -59,7 +59,6 @@ class PendingPush:
 
     @property
     def taken(self) -> bool:
-        """Anything of it is to be written."""
         return self.decision.whole or any(state is not None for state in self.decision.states)
 
 
@@ -227,7 +226,6 @@ class PendingPushes:
         return answered
 
     def _late(self, now_ns: int, seconds: float) -> list[PendingPush]:
-        """Those that have waited for so long."""
         return list(takewhile(lambda push: now_ns - push.since_ns >= seconds * 1e9, self._pushes.values()))
 
     # Answers.
@@ -275,7 +273,6 @@ class PendingPushes:
         push.failures.setdefault(index, status)
 
     def _close(self, state: EpochState, status: Status) -> None:
-        """An epoch takes nothing more: its copy failed, or there is no room."""
         if status is Status.FAILED_COPY:
             self._reduce.broke(state)
         else:

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from holdfast.common.errors import NoRoomError, RetryError
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import Push
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.common.limits import GIB, KIB
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
+from holdfast.worker.core.bounded import remember
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
 from holdfast.worker.core.write.seen_batches import Attempts, BatchSequence, PushDecision
 
@@ -42,6 +43,8 @@ _REFUSED = {
     Life.FAILED: Status.FAILED_COPY,
     Life.GONE: Status.SEALED,
 }
+#: Lives in which an epoch accepts.
+_OPEN = (Life.OPEN, Life.SOFT)
 
 
 class SplitLimits(NamedTuple):
@@ -64,13 +67,6 @@ class OpenShuffle:
     epochs: dict[int, EpochState] = field(default_factory=dict)
     #: epochs that never accept again: sealed, or of an earlier incarnation
     closed: set[int] = field(default_factory=set)
-
-
-class Refusal(NamedTuple):
-    """A status that stands for every batch of the frame, and words for people."""
-
-    status: Status
-    reason: str
 
 
 def epoch_key(partition: int, epoch: int) -> int:
@@ -114,7 +110,6 @@ class Reduce:
         return not self.knows(push.shuffle) and push.incarnation == self.incarnation and not self.closed_because
 
     def forgot(self, shuffle: ShuffleKey) -> bool:
-        """Whether the masters have said that they do not know it."""
         return shuffle in self._forgotten
 
     def introduce(self, push: Push, final: bool, closed: Iterable[tuple[int, int]]) -> None:
@@ -123,26 +118,28 @@ class Reduce:
         key = push.shuffle
         if final:
             self._drop_sealed_first(key)
-            _remember(self._committed, key)
+            remember(self._committed, key, None, PAST_MAX)
         elif push.incarnation == self.incarnation and not self.closed_because:
             earlier = self._drop_sealed_first(key)
             self.shuffles[key] = OpenShuffle(key, push.owner, closed={epoch_key(*one) for one in closed} | earlier)
 
-    def refuse(self, push: Push) -> Refusal | None:
+    def refuse(self, push: Push) -> HoldfastError | None:
         """The questions about the frame, in their order."""
         key = push.shuffle
         shuffle = self.shuffles.get(key)
         if self.closed_because:
-            return Refusal(Status.UNAVAILABLE, self.closed_because)
+            return error_for(Status.UNAVAILABLE, self.closed_because)
         if shuffle is None and key in self._forgotten:  # what is known was not forgotten
-            return Refusal(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
+            return error_for(Status.APPLICATION_GONE, f"the masters have forgotten {key}")
         if key in self._committed:
-            return Refusal(Status.COMMITTED, f"{key} is committed")
+            return error_for(Status.COMMITTED, f"{key} is committed")
         if push.incarnation != self.incarnation:
-            return Refusal(Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}")
+            return error_for(
+                Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {push.incarnation}"
+            )
         assert shuffle is not None, f"{key} was introduced"
         if shuffle.ack is not None and push.ack != shuffle.ack:
-            return Refusal(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
+            return error_for(Status.CONFLICT, f"{key} is pushed at level {shuffle.ack.name}, not {push.ack.name}")
         return None
 
     def decide(self, push: Push) -> PushDecision:
@@ -242,7 +239,7 @@ class Reduce:
     def _look_at(self, state: EpochState) -> None:
         """An epoch has reached its mark: split it if it is due, and set the next mark."""
         soft, hard = self.limits
-        if state.size_bytes >= hard and state.life in (Life.OPEN, Life.SOFT):
+        if state.size_bytes >= hard and state.life in _OPEN:
             state.become(Life.HARD)
         elif state.size_bytes >= soft and state.life is Life.OPEN:
             state.become(Life.SOFT)
@@ -278,8 +275,7 @@ class Reduce:
             state.owed = False
 
     def split(self, state: EpochState) -> None:
-        """There is no room for more of this epoch; what it has stays."""
-        if state.life in (Life.OPEN, Life.SOFT):
+        if state.life in _OPEN:
             state.become(Life.HARD)
 
     # Seals.
@@ -308,7 +304,7 @@ class Reduce:
         if past:
             self._drop_sealed_first(shuffle)  # nothing of it is taken any more
         if final and shuffle not in self._forgotten:
-            _remember(self._committed, shuffle)
+            remember(self._committed, shuffle, None, PAST_MAX)
             self.attempts.drop([shuffle])
             if found is not None and not found.epochs:
                 del self.shuffles[shuffle]
@@ -355,7 +351,7 @@ class Reduce:
 
     def forget(self, shuffle: ShuffleKey) -> list[EpochState]:
         """The masters do not know it any more; return the epochs whose copies are to be dropped."""
-        _remember(self._forgotten, shuffle)
+        remember(self._forgotten, shuffle, None, PAST_MAX)
         self._committed.pop(shuffle, None)
         self._drop_sealed_first(shuffle)
         found = self.shuffles.pop(shuffle, None)
@@ -373,7 +369,7 @@ class Reduce:
         """This worker has a new incarnation: nothing is added to what an earlier one opened."""
         assert incarnation > self.incarnation, f"{incarnation} comes behind {self.incarnation}"
         self.incarnation = incarnation
-        for state in self._open_states():
+        for state in self._states(*_OPEN):
             state.become(Life.HARD)
 
     def set_has_room(self, has_room: list[bool]) -> None:
@@ -381,23 +377,18 @@ class Reduce:
         if has_room == self.has_room:
             return
         self.has_room = has_room
-        for state in self._open_states():
+        for state in self._states(*_OPEN):
             if not has_room[state.directory]:
                 state.become(Life.HARD)
 
     def split_largest(self, directory: int, size_bytes: int) -> int:
         """Split the largest open epochs of a directory for good, until what is split and not yet sealed there holds
         `size_bytes`, so that it can be sealed and moved. Returns how many were split."""
-        here = [
-            state
-            for shuffle in self.shuffles.values()
-            for state in shuffle.epochs.values()
-            if state.directory == directory and state.size_bytes
-        ]
-        missing = size_bytes - sum(state.size_bytes for state in here if state.life in (Life.HARD, Life.SEALING))
+        waiting = [state for state in self._states(Life.HARD, Life.SEALING) if state.directory == directory]
+        missing = size_bytes - sum(state.size_bytes for state in waiting)
+        growing = [state for state in self._states(*_OPEN) if state.directory == directory and state.size_bytes]
         count = 0
-        still_open = [state for state in here if state.life in (Life.OPEN, Life.SOFT)]
-        for state in sorted(still_open, key=lambda state: state.size_bytes, reverse=True):
+        for state in sorted(growing, key=lambda state: state.size_bytes, reverse=True):
             if missing <= 0:
                 break
             state.become(Life.HARD)
@@ -405,32 +396,22 @@ class Reduce:
             count += 1
         return count
 
-    def split_in(self, directory: int) -> list[EpochState]:
-        """Return the epochs of a directory that accept nothing more, and that nobody has sealed yet."""
-        return [
-            state
-            for shuffle in self.shuffles.values()
-            for state in shuffle.epochs.values()
-            if state.directory == directory and state.life is Life.HARD
-        ]
+    def split_states(self, directory: int | None = None) -> list[EpochState]:
+        """Return the epochs, of a directory or of all, that accept nothing more and that nobody has sealed yet."""
+        return [state for state in self._states(Life.HARD) if directory in (None, state.directory)]
 
     def drain(self, yes: bool) -> None:
         """Take no new epochs and split those that are open, or go back to normal."""
         self.draining = yes
-        for state in self._open_states() if yes else ():
+        for state in self._states(*_OPEN) if yes else ():
             state.become(Life.HARD)
-
-    def split_anywhere(self) -> list[EpochState]:
-        """Return all epochs that accept nothing more, and that nobody has sealed yet."""
-        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
-        return [state for state in every if state.life is Life.HARD]
 
     def split_memory(self) -> list[EpochState]:
         """Split what is acknowledged from memory; return all of it that nobody has sealed yet."""
-        for state in self._open_states():
+        for state in self._states(*_OPEN):
             if state.ack is Ack.MEMORY:
                 state.become(Life.HARD)
-        return [state for state in self.split_anywhere() if state.ack is Ack.MEMORY]
+        return [state for state in self._states(Life.HARD) if state.ack is Ack.MEMORY]
 
     @property
     def full(self) -> bool:
@@ -439,20 +420,13 @@ class Reduce:
 
     @property
     def writing(self) -> int:
-        """Epochs that are not sealed, and may be."""
-        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
-        return sum(state.life is not Life.FAILED for state in every)
+        return self.shares.total - len(self._states(Life.FAILED))
 
-    def _open_states(self) -> list[EpochState]:
-        return [
-            state
-            for shuffle in self.shuffles.values()
-            for state in shuffle.epochs.values()
-            if state.life in (Life.OPEN, Life.SOFT)
-        ]
+    def _states(self, *lives: Life) -> list[EpochState]:
+        every = (state for shuffle in self.shuffles.values() for state in shuffle.epochs.values())
+        return [state for state in every if state.life in lives]
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert max(len(self._committed), len(self._forgotten)) <= PAST_MAX
         assert not self.shuffles.keys() & self._forgotten.keys()
         assert not self.shuffles.keys() & self._sealed_first.keys()
@@ -468,10 +442,3 @@ class Reduce:
                 assert state.life not in (Life.SEALED, Life.GONE), state
                 assert state.size_bytes < state.mark or state.life is not Life.OPEN, state
         self.attempts.check()
-
-
-def _remember(past: dict[ShuffleKey, None], shuffle: ShuffleKey) -> None:
-    past.pop(shuffle, None)
-    past[shuffle] = None
-    if len(past) > PAST_MAX:
-        del past[next(iter(past))]

@@ -17,6 +17,7 @@ from holdfast.common.errors import HoldfastError, RetryError, error_for
 from holdfast.common.ids import ShuffleKey, WorkerId
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
+from holdfast.worker.core.bounded import remember
 
 #: Shuffles remembered as registered; one takes some 250 bytes. What is forgotten is asked about again.
 SHUFFLES_MAX = 65_536
@@ -63,7 +64,6 @@ class RegisteredShuffles:
     # What is known.
 
     def knows(self, shuffle: ShuffleKey) -> bool:
-        """Whether the masters have it, as far as this worker was told."""
         return shuffle in self._shuffles
 
     def address_of(self, worker: WorkerId) -> str:
@@ -74,27 +74,18 @@ class RegisteredShuffles:
         """These are registered; returns who waited for that, to be called with None."""
         go_on: list[Then] = []
         for shuffle in shuffles:
-            self._shuffles.pop(shuffle, None)
-            self._shuffles[shuffle] = None
-            if len(self._shuffles) > SHUFFLES_MAX:
-                del self._shuffles[next(iter(self._shuffles))]
+            remember(self._shuffles, shuffle, None, SHUFFLES_MAX)
             go_on += self._take(shuffle)
         return go_on
 
     def learn_address(self, worker: WorkerId, address: str) -> None:
-        """The worker is there now."""
-        self._addresses.pop(worker, None)
-        self._addresses[worker] = address
-        if len(self._addresses) > WORKERS_MAX:
-            del self._addresses[next(iter(self._addresses))]
+        remember(self._addresses, worker, address, WORKERS_MAX)
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters have dropped it."""
         self._shuffles.pop(shuffle, None)
 
     @property
     def shuffles(self) -> int:
-        """Shuffles that are remembered."""
         return len(self._shuffles)
 
     # What is asked.
@@ -151,7 +142,6 @@ class RegisteredShuffles:
         return late
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         everyone = [one for waiting in self._asked.values() for one in waiting]
         self._shares.check()
         assert len(everyone) == self.waiting == sum(self._of.values())

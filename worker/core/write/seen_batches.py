@@ -39,11 +39,9 @@ class BatchSequence:
         self.holes: set[int] = set()
 
     def seen(self, number: int) -> bool:
-        """Whether this number was taken."""
         return self.base <= number < self.next and number not in self.holes
 
     def take(self, number: int) -> None:
-        """Note an unseen number as seen."""
         assert not self.seen(number), f"batch {number} is taken once"
         if number >= self.next:
             if number - self.next + len(self.holes) <= HOLES_MAX:
@@ -114,7 +112,6 @@ class Attempts:
             assert self.sequences >= 0, "each sequence is counted once"
 
     def drop(self, shuffles: Iterable[ShuffleKey]) -> None:
-        """Forget every attempt of these shuffles."""
         gone = set(shuffles)
         for key in [key for key in self._attempts if key[0] in gone]:
             self.sequences -= len(self._attempts.pop(key).sequences)
@@ -124,7 +121,6 @@ class Attempts:
         return len(self._attempts)
 
     def check(self) -> None:
-        """Re-derive everything redundant; an AssertionError is a bug."""
         assert self.sequences == sum(len(attempt.sequences) for attempt in self._attempts.values())
         assert self.sequences <= SEQUENCES_MAX or len(self._attempts) == 1
         assert len(self._attempts) <= ATTEMPTS_MAX

@@ -1,6 +1,7 @@
-"""How much REDUCE partitions may grow in one directory, which limit says no, and when to look again.
+"""How much REDUCE partitions may grow in one directory, which limit says no, and when to look again; what directories
+of one device share.
 
-Pure; called by storage/store.py and services/push_service.py.
+Pure; called by storage/store.py, storage/disks/directory_states.py and services/push_service.py.
 """
 
 from __future__ import annotations
@@ -35,12 +36,10 @@ class Space(NamedTuple):
 
     @property
     def capacity(self) -> int:
-        """What may be used in all."""
         return min(self.limit or self.size, self.size)
 
     @property
     def kept_free(self) -> int:
-        """What stays free."""
         return min(self.reserve, int(self.share * self.capacity))
 
     @property
@@ -72,3 +71,19 @@ class Space(NamedTuple):
 def look_after_bytes(free_bytes: Sequence[int]) -> int:
     """Return how many bytes may come before the room in these directories is looked at again."""
     return max(min(filter(None, free_bytes), default=0) // ROOM_SHARE, LOOK_BYTES_MIN)
+
+
+def divide(free_bytes: int, limits: Sequence[int]) -> list[int]:
+    """Share `free_bytes` among directories that may take up to `limits` each (negative: nothing); in their order.
+
+    Whoever may take little leaves the rest to the others, so that all of it is used and none of it is promised twice
+    (max-min fairness, Bertsekas and Gallager, Data Networks, section 6.5). The shares add up to all of it, or to all
+    limits if that is less.
+    """
+    shares = [0] * len(limits)
+    left = max(0, free_bytes)
+    turns = sorted((max(0, limit), number) for number, limit in enumerate(limits))
+    for done, (limit, number) in enumerate(turns):
+        shares[number] = min(limit, left // (len(turns) - done))
+        left -= shares[number]
+    return shares

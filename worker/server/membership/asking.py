@@ -19,7 +19,7 @@ from holdfast.common.ids import ShuffleKey, WorkerId
 from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.write.registered import ANSWER_NS, RegisteredShuffles, Then
-from holdfast.worker.server.parts import in_parts
+from holdfast.worker.server.services.refusal import in_parts
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
@@ -38,7 +38,6 @@ class Asking:
     # Who needs an answer.
 
     def knows(self, shuffle: ShuffleKey) -> bool:
-        """Whether the masters are known to have a shuffle."""
         return self.registered.knows(shuffle)
 
     def ask(self, shuffle: ShuffleKey, connection: int, owner: Hashable, then: Then) -> None:
@@ -81,11 +80,9 @@ class Asking:
         self.learn([shuffle])
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters have dropped it."""
         self.registered.forget(shuffle)
 
     def tick(self, now_ns: int) -> None:
-        """Once a second."""
         in_parts(*(partial(then, reason) for then, reason in self.registered.tick(now_ns)))
 
     async def step(self, client: ControlClient) -> float:

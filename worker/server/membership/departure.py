@@ -43,16 +43,13 @@ class Departure:
 
     @property
     def decommissioning(self) -> bool:
-        """Whether this worker waits for its end."""
         return self._core.stay is Stay.DECOMMISSIONING
 
     @property
     def draining(self) -> bool:
-        """Whether this worker takes nothing new."""
         return self._core.drains
 
     def asked(self) -> None:
-        """SIGTERM."""
         self._core.asked(time.monotonic_ns(), self._standing.registered)
         if self.decommissioning:
             log_event(LogEvent.WORKER_LEAVING, worker=self._standing.name)

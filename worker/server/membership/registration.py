@@ -13,6 +13,7 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
+from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -158,7 +159,6 @@ class Registration:
         )
 
     def _applications(self) -> list[pb.ApplicationHeld]:
-        """Who holds how much here."""
         return [
             pb.ApplicationHeld(
                 instance=each.instance,
@@ -173,25 +173,8 @@ class Registration:
         ]
 
     def _directories(self) -> list[pb.Directory]:
-        return [
-            pb.Directory(
-                id=found.id,
-                path=str(found.path),
-                tier=found.tier,
-                capacity_bytes=found.capacity_bytes,
-                used_bytes=found.used_bytes,
-                free_bytes=found.free_bytes,
-                healthy=found.healthy,
-                problem=found.problem,
-                full=full,
-                device=found.device,
-                state=found.state,
-                errors=found.errors,
-                flush_us=found.flush_us,
-                fetch_us=found.fetch_us,
-            )
-            for found, full in zip(self._store.directories(), self._server.pushes.full(), strict=True)
-        ]
+        states = zip(self._store.directories(), self._server.pushes.full(), strict=True)
+        return [pb.Directory(**asdict(found), full=full) for found, full in states]
 
     def _dfs(self) -> pb.Dfs | None:
         found = self._store.dfs()

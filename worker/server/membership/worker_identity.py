@@ -110,7 +110,6 @@ class KeptIdentity:
 
     @classmethod
     def of(cls, standing: WorkerIdentity, change: int = 0) -> KeptIdentity:
-        """What there is to keep."""
         return cls(standing.worker, standing.raft_index, standing.state, standing.incarnation, change)
 
     def encode(self) -> bytes:

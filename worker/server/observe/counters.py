@@ -59,13 +59,11 @@ class Counters:
     batch_causes: dict[int, int] = field(default_factory=dict)
 
     def refused(self, status: int) -> None:
-        """Count a request that is answered with an error status."""
         self.refusals += 1
         status = status if status in _NAMES else int(Status.INTERNAL)
         self.request_causes[status] = self.request_causes.get(status, 0) + 1
 
     def batches_refused(self, statuses: Iterable[int]) -> None:
-        """Count batches whose status is not OK."""
         for status in statuses:
             self.push_batches_refused += 1
             status = status if status in _NAMES else int(Status.INTERNAL)
@@ -77,7 +75,6 @@ class Counters:
         return {name: {_NAMES[status]: count for status, count in found.items()} for name, found in causes.items()}
 
     def as_dict(self) -> dict[str, int]:
-        """Every counter by name."""
         return {name: getattr(self, name) for name in COUNTER_HELP}
 
 

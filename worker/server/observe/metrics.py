@@ -28,11 +28,9 @@ class Exposition(Collector):
         ProcessCollector(registry=self._registry)
 
     def text(self) -> bytes:
-        """The whole exposition."""
         return generate_latest(self._registry)
 
     def collect(self) -> Iterator[Metric]:
-        """Yield every metric (called by the registry)."""
         status = self._status
         build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
         build.add_metric([status.addresses.version], 1)
@@ -45,6 +43,7 @@ class Exposition(Collector):
         for name, value in status.totals().items():
             yield CounterMetricFamily(_PREFIX + name, COUNTERS[name], value=value)
         for name, value in status.gauges().items():
+            assert name in GAUGES, f"say in worker/server/observe/metric_help.py what {name} means"
             yield GaugeMetricFamily(_PREFIX + name, GAUGES[name], value=value)
         for name, causes in status.counters.causes().items():
             counted = CounterMetricFamily(_PREFIX + name, CAUSES[name], labels=["status"])

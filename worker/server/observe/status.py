@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import time
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.ids import NO_WORKER
@@ -56,11 +56,9 @@ class WorkerStatus:
         return problems
 
     def healthy(self) -> bool:
-        """At least one directory can be written."""
         return any(found.healthy for found in self.store.directories())
 
     def gauges(self) -> dict[str, int]:
-        """What goes up and down, by name."""
         return {
             "memory_bytes": resident_bytes(),
             "body_bytes": self.pool.used_bytes,
@@ -112,7 +110,6 @@ class WorkerStatus:
         return {"dfs_failing": int(bool(dfs.problem)), "dfs_bytes": dfs.bytes, "dfs_files": dfs.files}
 
     def totals(self) -> dict[str, int]:
-        """What only grows, by name."""
         return {
             **self.counters.as_dict(),
             "bytes_in": self.frames.bytes_in,
@@ -132,7 +129,6 @@ class WorkerStatus:
         }
 
     def as_dict(self) -> dict[str, Any]:
-        """The answer of /status."""
         standing, dfs = self.standing, self.store.dfs()
         return {
             "name": standing.name,
@@ -149,22 +145,7 @@ class WorkerStatus:
             "problems": self.problems(),
             "faults": self.faults.active(),
             "directories": [
-                {
-                    "id": found.id.hex(),
-                    "path": str(found.path),
-                    "tier": found.tier,
-                    "capacity_bytes": found.capacity_bytes,
-                    "used_bytes": found.used_bytes,
-                    "free_bytes": found.free_bytes,
-                    "healthy": found.healthy,
-                    "problem": found.problem,
-                    "device": found.device,
-                    "state": found.state,
-                    "errors": found.errors,
-                    "flush_us": found.flush_us,
-                    "fetch_us": found.fetch_us,
-                    "full": full,
-                }
+                {**asdict(found), "id": found.id.hex(), "full": full}
                 for found, full in zip(self.store.directories(), self.data.pushes.full(), strict=True)
             ],
             "dfs": dfs._asdict() if dfs is not None else None,

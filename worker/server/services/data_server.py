@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from functools import partial
-from typing import assert_never
+from typing import NamedTuple, assert_never
 
 from holdfast.common.errors import ForbiddenError, ProtocolError, RetryError, TokenExpiredError
 from holdfast.common.formats.frame import FrameHeader, FrameType
@@ -20,15 +20,22 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.access import check_frame, check_hello, check_role
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.services.map_service import MapService, Request
 from holdfast.worker.server.services.push_service import PushService
-from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.services.refusal import in_parts, refusal
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 
 #: The part of all connections that is for workers and masters.
 SERVERS_SHARE = 8
+
+
+class _Greeted(NamedTuple):
+    """A connection that said who it is; with security, also by a token."""
+
+    connection: ServerConnection
+    role: Role
+    caller: Bearer | None
 
 
 class DataServer:
@@ -55,12 +62,8 @@ class DataServer:
         self.pushes = pushes
         self.seals = seals
         self.asking = asking
-        #: connections of workers and masters, by number; all others are clients
-        self._roles: dict[int, Role] = {}
         #: every connection that greeted
-        self._connections: dict[int, ServerConnection] = {}
-        #: with security: whose each of them is
-        self._callers: dict[int, Bearer] = {}
+        self._greeted: dict[int, _Greeted] = {}
         #: connections of clients, by user and application; the rest is for workers and masters
         self._clients = Shares(connections_max - connections_max // SERVERS_SHARE)
         self._ending = False
@@ -77,11 +80,7 @@ class DataServer:
                 "this worker has no connections left for this user or application; try later", status=Status.BUSY
             )
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
-        self._connections[connection.number] = connection
-        if caller is not None:
-            self._callers[connection.number] = caller
-        if hello.role is not Role.CLIENT:
-            self._roles[connection.number] = hello.role
+        self._greeted[connection.number] = _Greeted(connection, hello.role, caller)
         standing = self._standing
         return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
 
@@ -97,7 +96,7 @@ class DataServer:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""
         self._check(connection, header, meta)
         if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-            role = self._roles.get(connection.number, Role.CLIENT)
+            role = self._greeted[connection.number].role
             if (role is Role.WORKER) != (header.type is FrameType.REPLICATE):
                 raise ProtocolError(f"a {role.name} does not send {header.type.name}")
             return self.pushes.admit(connection, header, role)
@@ -119,15 +118,16 @@ class DataServer:
     def _hand_on(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         if body is None:  # else it was admitted
             self._check(connection, header, meta)
-        if header.type == FrameType.MAP_PUSH:
-            self.maps.push(Request(connection, header), meta, body)
-            return
-        if header.type in (FrameType.PUSH, FrameType.REPLICATE):
-            if body is None:
-                raise ProtocolError(f"{header.type.name} has a body")
-            self.pushes.push(connection, header, meta, body)
-            return
+        role = self._greeted[connection.number].role
+        if header.type in (FrameType.SEAL, FrameType.REGISTERED) and role is not Role.MASTER:
+            raise ProtocolError(f"only a master sends {header.type.name}")
         match header.type:
+            case FrameType.MAP_PUSH:
+                self.maps.push(Request(connection, header), meta, body)
+            case FrameType.PUSH | FrameType.REPLICATE:
+                if body is None:
+                    raise ProtocolError(f"{header.type.name} has a body")
+                self.pushes.push(connection, header, meta, body)
             case FrameType.STREAM_CREDIT:
                 self.streams.credit(connection, header, meta)
             case FrameType.STREAM_OPEN:
@@ -141,16 +141,12 @@ class DataServer:
             case FrameType.MAP_ABORT:
                 self.maps.abort(Request(connection, header), meta)
             case FrameType.PUSH_CREDIT:
-                self.pushes.credit(connection, header, meta, self._roles.get(connection.number, Role.CLIENT))
+                self.pushes.credit(connection, header, meta, role)
             case FrameType.CHUNKS_OPEN:
                 self.streams.open_chunks(connection, header, meta)
             case FrameType.SEAL:
-                if self._roles.get(connection.number) is not Role.MASTER:
-                    raise ProtocolError("only a master sends SEAL")
                 self.seals.seal(connection, header, meta)
             case FrameType.REGISTERED:
-                if self._roles.get(connection.number) is not Role.MASTER:
-                    raise ProtocolError("only a master sends REGISTERED")
                 registered = Registered.decode(meta)
                 self.asking.placed(registered.shuffle, registered.workers)
                 connection.reply(header)
@@ -158,51 +154,48 @@ class DataServer:
                 connection.reply(header)
             case FrameType.STREAM_DATA | FrameType.CHUNKS_DATA | FrameType.HELLO | FrameType.CLOSING:
                 raise ProtocolError(f"{header.type.name} is not a request")
-            case FrameType.PUSH | FrameType.REPLICATE | FrameType.MAP_PUSH:
-                raise AssertionError("those with a body were handed on")
             case _:
                 assert_never(header.type)
 
     def _check(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
-        if self._security is not None:
-            check_frame(self._callers[connection.number], header.type, meta)
+        caller = self._greeted[connection.number].caller
+        if caller is not None:
+            check_frame(caller, header.type, meta)
 
     def writable(self, connection: ServerConnection) -> None:
         """What was queued is nearly sent: go on with the streams."""
         self.streams.pump(connection)
 
     def hurried(self) -> bool:
-        """Whether somebody waits for a window to push in."""
         return self.pushes.waiting
 
     def lost(self, connection: ServerConnection) -> None:
         """The connection is gone. What one service meets there keeps no other from it."""
-        self._connections.pop(connection.number, None)
-        self._callers.pop(connection.number, None)
-        if self._roles.pop(connection.number, Role.CLIENT) is Role.CLIENT:
+        greeted = self._greeted.pop(connection.number)
+        if greeted.role is Role.CLIENT:
             self._clients.give(connection.owner, 1)
         in_parts(
-            partial(self.maps.lost, connection),
+            partial(self.maps.files.lost, connection.number, time.monotonic_ns()),
             partial(self.pushes.lost, connection),
             partial(self.streams.lost, connection),
         )
 
     def tick(self) -> None:
-        """Once a second."""
         now_ns = time.monotonic_ns()
-        parts = self.maps, self.streams, self.pushes, self.asking
-        in_parts(*(partial(each.tick, now_ns) for each in parts))
-        now_s = time.time() if self._callers else 0.0
-        for number, caller in list(self._callers.items()):
-            if now_s >= caller.expires_s:
+        in_parts(
+            lambda: self.maps.drop(self.maps.files.tick(now_ns)),
+            *(partial(each.tick, now_ns) for each in (self.streams, self.pushes, self.asking)),
+        )
+        for connection, _, caller in list(self._greeted.values()) if self._security is not None else ():
+            if caller is not None and time.time() >= caller.expires_s:
                 ended = TokenExpiredError("the token of this connection has ended: show a newer one")
-                self._connections[number].close_because(ended)
+                connection.close_because(ended)
 
     def accept(self, yes: bool, reason: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
         if not self._ending:
-            self.maps.accept(yes, reason)
-            self.pushes.accept(yes, reason)
+            closed = "" if yes else reason or "this worker takes nothing new"
+            self.maps.files.closed_because = self.pushes.reduce.closed_because = closed
 
     def end(self, reason: str) -> None:
         """Take nothing new any more, and seal what a later start would not find."""
@@ -211,8 +204,7 @@ class DataServer:
         self.pushes.end()
 
     def drain(self, yes: bool) -> None:
-        """Serve, but take nothing new, or take it again."""
-        self.maps.drain(yes)
+        self.maps.files.drain(yes)
         self.pushes.drain(yes)
 
     @property
@@ -221,28 +213,25 @@ class DataServer:
         return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + self.seals.running
 
     def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
-        self.maps.begin(incarnation)
-        self.pushes.begin(incarnation)
+        self.maps.drop(self.maps.files.begin(incarnation))
+        self.pushes.reduce.begin(incarnation)
         self.streams.begin(incarnation)
 
     def renumber(self) -> None:
         """This worker has another number than HELLO told: close every connection, so that who kept one asks anew."""
         registered = RetryError(f"this worker has another number now: it is worker {self._standing.worker}")
-        for connection in list(self._connections.values()):
+        for connection, _, _ in list(self._greeted.values()):
             connection.close_because(registered)
 
     def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle any more: take nothing for it."""
         self.asking.forget(shuffle)
-        self.maps.forget(shuffle)
-        self.pushes.forget(shuffle)
+        self.maps.drop(self.maps.files.forget(shuffle))
+        self.pushes.reduce.forget(shuffle)
 
     def sealed_only(self) -> list[ShuffleKey]:
         """Shuffles of which only seals came: nothing of them is on disk."""
         return self.pushes.reduce.sealed_only()
 
     async def wait_for_seals(self) -> None:
-        """Return when no seal is on its way to the disk."""
         await self.maps.wait_for_seals()
         await self.seals.wait()

@@ -45,7 +45,6 @@ class Faults:
 
     @classmethod
     def of(cls, section: FaultsSection) -> Faults:
-        """Read the settings; none unless they are enabled."""
         if not section.enabled:
             return cls()
         return cls(
@@ -59,7 +58,6 @@ class Faults:
         )
 
     def active(self) -> list[str]:
-        """What is switched on, for people."""
         return [*self._of_disks(), *self.others]
 
     def _of_disks(self) -> list[str]:
@@ -124,22 +122,18 @@ class FaultyFiles(SystemFiles):
         self._faults = faults
 
     def create(self, path: Name) -> Handle:
-        """Create, or fail."""
         self._faults.strike(1)
         return super().create(path)
 
     def write(self, handle: Handle, data: Data, offset: int) -> None:
-        """Write, or fail."""
         self._faults.strike(len(data))
         super().write(handle, data, offset)
 
     def write_parts(self, handle: Handle, parts: Sequence[Data], size: int, offset: int) -> None:
-        """Write, or fail."""
         self._faults.strike(size)
         super().write_parts(handle, parts, size, offset)
 
     def sync(self, handle: Handle) -> None:
-        """Sync late, or fail."""
         time.sleep(self._faults.delay_seconds)
         if self._faults.error != errno.ENOSPC:
             self._faults.strike(1)
@@ -154,22 +148,18 @@ class FaultyFiles(SystemFiles):
         super().sync_folder(path)
 
     def make_folder(self, path: Name) -> bool:
-        """Make a folder, or fail."""
         self._faults.change()
         return super().make_folder(path)
 
     def rename(self, source: Name, target: Name) -> None:
-        """Rename, or fail."""
         self._faults.change()
         super().rename(source, target)
 
     def remove(self, path: Name) -> None:
-        """Remove, or fail."""
         self._faults.change()
         super().remove(path)
 
     def truncate(self, path: Name, size: int) -> None:
-        """Truncate, or fail."""
         self._faults.change()
         super().truncate(path, size)
 
@@ -178,11 +168,9 @@ class FaultyFiles(SystemFiles):
         SystemFiles().replace(path, data)
 
     def overwrite(self, path: Path, data: bytes) -> None:
-        """The same."""
         SystemFiles().overwrite(path, data)
 
     def file_system(self, path: Name) -> FileSystem:
-        """What is there, or what the settings leave of it."""
         return FileSystem(*self._faults.capacity_and_free(*super().file_system(path)))
 
 

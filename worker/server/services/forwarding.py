@@ -17,12 +17,14 @@ import asyncio
 import time
 from collections import deque
 from collections.abc import Sequence
+from dataclasses import replace
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
+from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
@@ -63,7 +65,6 @@ class _Peer:
 
     @property
     def idle(self) -> bool:
-        """Nobody waits for it."""
         return not self.unanswered and not self._line
 
     async def wait_for_window(self, size: int) -> None:
@@ -128,7 +129,6 @@ class _Peer:
         self._go_on()
 
     def fail(self, error: BaseException) -> None:
-        """End the waits of all in line."""
         while self._line:
             _, waiter = self._line.popleft()
             if not waiter.done():
@@ -242,7 +242,6 @@ class Forwarder:
         return peer
 
     def _drop(self, address: str) -> None:
-        """Give a peer up for a while."""
         now = time.monotonic()
         self._unreachable = {one: until for one, until in self._unreachable.items() if until > now}
         self._unreachable[address] = now + UNREACHABLE_SECONDS
@@ -252,7 +251,6 @@ class Forwarder:
             peer.fail(RetryError(f"{address} did not answer"))
 
     def close(self) -> None:
-        """Drop every connection."""
         for peer in self._peers.values():
             peer.client.abort()
         self._peers.clear()
@@ -273,14 +271,8 @@ def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[byt
         size = sum(map(len, parts))
         if len(parts) > 64:
             parts = [memoryview(b"".join(parts))]
-    message = Push(
-        shuffle=push.shuffle,
-        incarnation=push.replica.incarnation,
-        ack=push.ack,
-        map=push.map,
-        attempt=push.attempt,
-        body_crc=body_crc,
-        of_user=push.of_user,
-        entries=entries,
+    incarnation = push.replica.incarnation
+    message = replace(
+        push, incarnation=incarnation, raft_index=RaftIndex(0), replica=None, body_crc=body_crc, entries=entries
     )
     return message.encode(), parts, size

@@ -21,7 +21,7 @@ from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Role
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
-from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
@@ -37,10 +37,9 @@ from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.parts import in_parts
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, PEERS_MAX, Forwarder
-from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.services.refusal import in_parts, refusal
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.rounds import Missing
 from holdfast.worker.storage.layout import EpochKey
@@ -124,7 +123,6 @@ class PushService:
 
     @property
     def waiting(self) -> bool:
-        """Somebody waits for a window."""
         return self.credits.waiting > 0 or self.replica_credits.waiting > 0
 
     def _credits_of(self, role: Role) -> Credits:
@@ -180,7 +178,6 @@ class PushService:
         self._grant(account.answered(connection.number, size, time.monotonic_ns()))
 
     def _push_or_refuse(self, came: Came, reason: HoldfastError | None) -> None:
-        """The masters have said whether they have the shuffle of this push, or did not in time."""
         if reason is not None or came.connection.closed:
             self._turn_away(came, reason)
             return
@@ -233,8 +230,7 @@ class PushService:
         if not self.reduce.knows(request.shuffle):
             final, closed = self._store.reduce.past(request.shuffle)
             self.reduce.introduce(request, final, closed)
-        refusal = self.reduce.refuse(request)
-        return None if refusal is None else error_for(refusal.status, refusal.reason)
+        return self.reduce.refuse(request)
 
     def _take(self, push: PendingPush, came: Came) -> None:
         """Write what was taken, then answer, at once or when everything it waits for is there."""
@@ -332,7 +328,6 @@ class PushService:
         return ", ".join(str(found[number].path) for number in sorted(directories))
 
     def _forward(self, push: PendingPush, chosen: list[int], body: memoryview) -> None:
-        """Repeat what was taken to the replica."""
         task = awaited(self.forwarder.forward(push.decision.push, chosen, body))
         self._counters.forwards += 1
         task.add_done_callback(partial(self._guarded, push, self._forwarded, chosen))
@@ -373,7 +368,6 @@ class PushService:
     # What happens around them.
 
     def lost(self, connection: ServerConnection) -> None:
-        """A connection is gone."""
         self._asked.pop(connection.number, None)
         account, size = self._receiving.pop(connection.number, (None, 0))
         if account is not None:
@@ -382,7 +376,6 @@ class PushService:
             self._grant(account.lost(connection.number, time.monotonic_ns()))
 
     def tick(self, now_ns: int) -> None:
-        """Once a second."""
         looks = self._look_at_space, self._write_owed, self._seal_drained, self._store.reduce.tick
         in_parts(partial(self._look_at_late, now_ns), partial(self._tick_credits, now_ns), *looks)
 
@@ -394,14 +387,14 @@ class PushService:
 
     def _seal_drained(self) -> None:
         if self.reduce.draining:  # those that could not be sealed before, too
-            self._seals.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_states())
 
     def _look_at_space(self) -> None:
         """Move what should move, and split what is on disks that are full or not well."""
         spaces = self._store.look(DISK_RESERVE_SHARE, self._disk_reserve)
         for directory, size in self._store.tiering.step(time.monotonic()):
             self._counters.epochs_split_for_room += self.reduce.split_largest(directory, size)
-            self._seals.seal_split(self.reduce.split_in(directory))
+            self._seals.seal_split(self.reduce.split_states(directory))
         free_bytes = [space.room_bytes if space is not None else 0 for space in spaces]
         self._until_look = look_after_bytes(free_bytes)
         self.reduce.set_has_room([free > 0 for free in free_bytes])
@@ -420,18 +413,6 @@ class PushService:
             files = sum(map(self._store.reduce.has_file, states))
             yield key, UsageTotals(sum(state.size_bytes for state in states), files)
 
-    def forget(self, shuffle: ShuffleKey) -> None:
-        """The masters do not know a shuffle: take nothing more for it. Storage removes what is there."""
-        self.reduce.forget(shuffle)
-
-    def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation."""
-        self.reduce.begin(incarnation)
-
-    def accept(self, yes: bool, reason: str = "") -> None:
-        """Take pushes, or refuse them."""
-        self.reduce.closed_because = "" if yes else reason or "this worker does not accept pushes"
-
     @property
     def owed_bytes(self) -> int:
         """What was acknowledged from memory and waits for room on a disk."""
@@ -447,7 +428,7 @@ class PushService:
         """Split everything open, seal it and take no new epochs, or go back to normal."""
         self.reduce.drain(yes)
         if yes:
-            self._seals.seal_split(self.reduce.split_anywhere())
+            self._seals.seal_split(self.reduce.split_states())
 
 
 def check_sizes(request: Push, size: int) -> None:

@@ -7,6 +7,7 @@ mistakes of ours, which are logged with their trace and answered as INTERNAL. Ca
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
 
 from holdfast.common.errors import HoldfastError, RerouteError
@@ -31,3 +32,13 @@ def refusal_of(done: asyncio.Future[Any]) -> HoldfastError | None:
         return HoldfastError("this worker is ending")
     error = done.exception()
     return None if error is None else refusal(error)
+
+
+def in_parts(*parts: Callable[[], object]) -> None:
+    """Do what is done beside requests, such as every second: a part that fails is logged, and keeps no other from
+    being done."""
+    for part in parts:
+        try:
+            part()
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the others are to be done
+            log_event(LogEvent.TICK_INTERNAL_ERROR, trace=error)

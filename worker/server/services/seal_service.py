@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from typing import Any
 
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameHeader
@@ -47,15 +48,17 @@ class SealService:
 
     @property
     def running(self) -> int:
-        """Seals that are not answered yet."""
         return len(self._tasks)
 
     def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
         request = Seal.decode(meta)
-        task = background(
+        self._start(
             self._answer(connection, header, request), lambda error: self._broke(connection, header, request, error)
         )
+
+    def _start(self, seal: Coroutine[Any, Any, None], failed: Callable[[BaseException], None] | None = None) -> None:
+        task = background(seal, failed)
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
@@ -69,9 +72,7 @@ class SealService:
         for shuffle, epochs in shuffles.items():
             for first in range(0, len(epochs), SEAL_EPOCHS_MAX):
                 some = epochs[first : first + SEAL_EPOCHS_MAX]
-                task = background(self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)))
-                self._tasks.add(task)
-                task.add_done_callback(self._tasks.discard)
+                self._start(self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)))
 
     async def _unasked(self, request: Seal) -> None:
         try:
@@ -86,7 +87,6 @@ class SealService:
         connection.refuse(header, RetryError(f"{request.shuffle}: the seal ended unexpectedly: {error!r}"))
 
     async def wait(self) -> None:
-        """Return when no seal is on its way."""
         while self._tasks:
             await asyncio.wait(self._tasks)
 
@@ -134,16 +134,13 @@ class SealService:
         answers = []
         errors: list[BaseException] = []
         for (key, one), state in zip(promised, states, strict=True):
-            if isinstance(one, SealedEpoch):
+            if isinstance(one, SealedEpoch):  # perhaps by a seal whose asker did not wait for the end
                 answers.append(one)
-                if state is not None:
-                    self.reduce.sealed(state)  # by a seal whose asker did not wait for the end
-                continue
-            error = outcomes[id(one)].exception()
-            if error is not None:
+            elif (error := outcomes[id(one)].exception()) is not None:
                 errors.append(error)
                 continue
-            answers.append(outcomes[id(one)].result()[key])
+            else:
+                answers.append(outcomes[id(one)].result()[key])
             if state is not None:
                 self.reduce.sealed(state)
         if errors:

@@ -65,45 +65,30 @@ class StreamService:
         """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
         request = StreamOpen.decode(meta)
         plan = self._store.plan(request.shuffle, request.begin, request.end, ())
-        rows, owner = FILE_ROWS * len(request.files), connection.owner_of(request.shuffle.instance)
-        try:  # the room for its plan is taken before anything is planned: others plan at the same time
-            check_rows(rows, len(request.files))
-            stream = self.streams.open(connection.number, 0, rows, owner=owner, own=True)
-        except HoldfastError as error:
-            self._refuse(connection, header, error)
-            return
-        self._plan_on(connection, header, request, plan, stream, 0)
+        self._open_on(connection, header, self._open_files(connection, header, request, plan))
 
-    def _plan_on(
-        self,
-        connection: ServerConnection,
-        header: FrameHeader,
-        request: StreamOpen,
-        plan: Plan,
-        stream: int,
-        first: int,
-    ) -> None:
-        """Add some more files to a plan; when all are in it the stream begins. Meanwhile nothing is read."""
-        if connection.closed:
-            return
-        past = first + PLAN_FILES
+    def _open_files(
+        self, connection: ServerConnection, header: FrameHeader, request: StreamOpen, plan: Plan
+    ) -> Iterator[float]:
+        """Plan all files, begin the stream; yields seconds for which others go first."""
+        number, files = connection.number, request.files
+        rows = FILE_ROWS * len(files)
+        check_rows(rows, len(files))
+        # The room for its plan is taken before anything is planned: others plan at the same time.
+        owner = connection.owner_of(request.shuffle.instance)
+        stream = self.streams.open(number, 0, rows, owner=owner, own=True)
         try:
-            before = plan.rows
-            self._store.extend(plan, request.files[first:past])
-            files = min(past, len(request.files)) - first
-            self.streams.grow(connection.number, stream, plan.rows - before - FILE_ROWS * files)
-            if past < len(request.files):
-                connection.hold()
-                self._loop.call_soon(self._plan_on, connection, header, request, plan, stream, past)
-                return
+            for first in range(0, len(files), PLAN_FILES):
+                if first:
+                    yield 0.0
+                some, before = files[first : first + PLAN_FILES], plan.rows
+                self._store.extend(plan, some)
+                self.streams.grow(number, stream, plan.rows - before - FILE_ROWS * len(some))
             source = MapSource(header, iter(plan.pieces()))
-            self.streams.credit(connection.number, stream, request.credit_bytes)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
-            self.streams.close(connection.number, stream)
-            connection.unhold()
-            self._refuse(connection, header, self._refusal(error))
-            return
-        connection.unhold()
+            self.streams.credit(number, stream, request.credit_bytes)
+        except Exception:
+            self.streams.close(number, stream)
+            raise
         self._begin(connection, stream, source, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
 
     def open_chunks(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
@@ -158,7 +143,7 @@ class StreamService:
                 yield 0.0
         source = ChunkSource(header, search)
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a lease may wait for credit.
-        while not source.distant and not source.look():
+        while not search.distant and not source.look():
             yield 0.0
         stream = self.streams.open(connection.number, request.credit_bytes, rows + len(locations), owner=owner)
         chunks = [len(location.record.chunks) for location in locations]
@@ -190,13 +175,11 @@ class StreamService:
         self._forget(connection, StreamCredit.decode(meta).stream)
 
     def lost(self, connection: ServerConnection) -> None:
-        """A connection is gone, and its streams with it."""
         for stream in self.streams.lost(connection.number):
             self._drop(stream)
         self._scheduled.discard(connection)
 
     def begin(self, incarnation: Incarnation) -> None:
-        """This worker has a new incarnation: readers will hear UNKNOWN_STREAM and open again."""
         for stream in self.streams.begin(incarnation):
             self._drop(stream)
 
@@ -222,7 +205,6 @@ class StreamService:
             self._pump_later(connection, 0.0)
 
     def _pump(self, connection: ServerConnection) -> None:
-        """One turn of the connection."""
         size = frames = passed = 0
         pause = math.inf
         while frames < TURN_FRAMES and size < TURN_BYTES and not connection.crowded and not connection.closed:
@@ -308,7 +290,6 @@ class StreamService:
         connection.send_range(source.type, request_id, sending.meta, file_range)
 
     def _send_end(self, connection: ServerConnection, stream: int, source: FrameSource) -> None:
-        """End a stream that has nothing to send."""
         connection.send(source.type, source.header.request_id, source.end(stream), response=True)
         self.streams.close(connection.number, stream)
 
@@ -324,7 +305,6 @@ class StreamService:
             self._drop(stream)
 
     def _drop(self, stream: int) -> None:
-        """Let go of what a stream holds."""
         source = self._frame_sources.pop(stream, None)
         if source is not None:
             source.close()

@@ -13,7 +13,7 @@ import weakref
 from array import array
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from concurrent.futures import CancelledError
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError
 from holdfast.common.formats.frame import FrameHeader, FrameType
@@ -63,33 +63,6 @@ class Sending(NamedTuple):
     size: int
     #: how long reads from where it lies take
     fetches: Times | None
-
-
-class FrameSource(Protocol):
-    """Where the frames of a stream come from. `take` raises what storage raises."""
-
-    #: of the request that opened the stream, whose id all data frames carry
-    header: FrameHeader
-    #: of the data frames
-    type: FrameType
-
-    @property
-    def done(self) -> bool:
-        """Nothing more comes."""
-
-    @property
-    def pause(self) -> float:
-        """Seconds until it makes sense to ask again after `take` gave None."""
-
-    def take(self, stream: int, allowance: int) -> Sending | None:
-        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn, or, if it is `done`
-        now, nothing was to be sent. Not if it was `done` before."""
-
-    def end(self, stream: int) -> bytes:
-        """The meta section of the only frame of an empty stream."""
-
-    def close(self) -> None:
-        """It is not read any more."""
 
 
 class MapSource:
@@ -178,7 +151,6 @@ class Distant:
 
     @property
     def begun(self) -> bool:
-        """It was fetched, or is on its way."""
         return self._fetched is not None
 
     def let_go(self) -> None:
@@ -241,7 +213,6 @@ class ChunkSearch:
 
     @property
     def distant(self) -> bool:
-        """Whether some of it is on the DFS."""
         return any(location.away for location in self._locations)
 
     def size(self, file: int) -> int:
@@ -253,11 +224,9 @@ class ChunkSearch:
 
     @property
     def fetching(self) -> bool:
-        """What comes next is on its way."""
         return self._searched is not None and self._searched.begun
 
     def let_go(self) -> None:
-        """Keep nothing of what was fetched."""
         if self._searched is not None:
             self._searched.let_go()
 
@@ -328,7 +297,6 @@ class ChunkSearch:
         ]
 
     def _is_whole(self, row: ChunkRow) -> bool:
-        """Whether all of a chunk is wanted."""
         return self._begin <= row.map_min and row.map_max < self._end
 
     def _open(
@@ -370,15 +338,11 @@ class ChunkSource:
 
     @property
     def pause(self) -> float:
+        """Seconds until it makes sense to ask again after `take` gave None."""
         if not self._waits:
             return 0.0
         fetching = self._search.fetching or (self._chunk is not None and _begun(self._chunk))
         return DISTANT_SECONDS if fetching else LEASE_SECONDS
-
-    @property
-    def distant(self) -> bool:
-        """Whether some of it is on the DFS, so that what comes is not known before there is room for it."""
-        return self._search.distant
 
     def __init__(self, header: FrameHeader, search: ChunkSearch) -> None:
         self.header = header
@@ -447,6 +411,8 @@ class ChunkSource:
     close = let_go
 
     def take(self, stream: int, allowance: int) -> Sending | None:
+        """The next frame, of at most `allowance` body bytes; None: not yet, ask in another turn, or, if it is `done`
+        now, nothing was to be sent. Not if it was `done` before. Raises what storage raises."""
         self._waits = False
         sending, now_ns = self._take(stream, allowance), time.monotonic_ns()
         if sending is None and self._waits and now_ns - self._taken_ns >= ALIVE_SECONDS * 1e9:
@@ -506,8 +472,13 @@ class ChunkSource:
             self.let_go()
 
     def end(self, stream: int) -> bytes:
+        """The meta section of the only frame of an empty stream."""
         self.let_go()
         return ChunksData(stream=stream, sequence=0, file=0, chunk=0, flags=ChunkFlag.END).encode()
+
+
+#: Where the frames of a stream come from.
+FrameSource: TypeAlias = MapSource | ChunkSource
 
 
 def _begun(chunk: _Chunk) -> bool:

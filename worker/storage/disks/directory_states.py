@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.worker.core.budget import divide
 from holdfast.worker.core.health import DirectoryHealth
-from holdfast.worker.core.write.space import Space
+from holdfast.worker.core.write.space import Space, divide
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import Env
 

@@ -20,15 +20,10 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.worker.core.tiers.allocators import Allocator, make_allocator
-from holdfast.worker.core.tiers.annotators import make_annotator
-from holdfast.worker.core.tiers.backoff import make_backoff
-from holdfast.worker.core.tiers.orders import Orders
-from holdfast.worker.core.tiers.promote import promote
-from holdfast.worker.core.tiers.reviewers import make_reviewer
+from holdfast.worker.core.tiers.allocators import Allocator, accept_all, probabilistic
+from holdfast.worker.core.tiers.annotators import Orders, measure_of
 from holdfast.worker.core.tiers.space import moves_for
-from holdfast.worker.core.tiers.swaps import align, restore
-from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
+from holdfast.worker.core.tiers.upkeep import Backoff, Wishes, upkeep
 from holdfast.worker.core.tiers.view import UNLIMITED, DirectorySet, DirectoryView, FileView, StoreView, Tier
 from holdfast.worker.core.tiers.view import TierMove as PlannedMove
 from holdfast.worker.core.tiers.watermarks import Marks, demotion, hurried, overfull
@@ -95,18 +90,24 @@ class Tiering:
         self._has_memory = MEMORY in everything
         #: there is another place where sealed files may go
         self.follows = dfs or len(set(self._tiers)) > 1
-        reviewer = make_reviewer(settings.reviewer, draw, int(settings.reviewer_hard), int(settings.reviewer_soft))
-        self._allocator: Allocator = make_allocator(settings.allocator, reviewer)
+        review = settings.reviewer == "probabilistic"
+        hard, soft = int(settings.reviewer_hard), int(settings.reviewer_soft)
+        self._allocator = Allocator(settings.allocator, probabilistic(draw, hard, soft) if review else accept_all)
         memory = [number for number, one in enumerate(directories) if one.tier == MEMORY]
         self._orders = Orders[DataKey](
-            make_annotator(settings.memory_annotator, settings.lrfu_step, settings.lrfu_attenuation),
-            make_annotator(settings.annotator, settings.lrfu_step, settings.lrfu_attenuation),
+            measure_of(settings.memory_annotator, settings.lrfu_step, settings.lrfu_attenuation),
+            measure_of(settings.annotator, settings.lrfu_step, settings.lrfu_attenuation),
             memory,
             self._facts,
         )
         self._marks = Marks(settings.high_watermark, settings.low_watermark)
-        self._wishes = Wishes(align=settings.align, promote=settings.promote, quota=settings.promote_quota)
-        self._backoff = make_backoff(settings.backoff, settings.cooldown.ns)
+        self._wishes = Wishes(
+            align=settings.align,
+            promote=settings.promote,
+            quota=float(settings.promote_quota),
+            files_max=settings.range,
+        )
+        self._backoff = Backoff(settings.backoff == "any", settings.cooldown.ns)
         #: a swap found no room: the reserve is given back before the next one
         self._restore_first = False
         #: since the last look it was tried to make room for who found none
@@ -143,9 +144,7 @@ class Tiering:
         file = self._file(key) if self.follows else None
         if file is not None:
             self._orders.accessed(key)
-            now_ns = int(self._now * 1e9)  # to a look, which is often enough
-            self._backoff.opened(file.directory, now_ns)
-            self._backoff.closed(file.directory, now_ns)
+            self._backoff.used(file.directory, int(self._now * 1e9))  # to a look, which is often enough
 
     def forget(self, shuffle: ShuffleKey) -> None:
         """A shuffle is deleted."""
@@ -249,20 +248,12 @@ class Tiering:
         now_ns = int(self._now * 1e9)
         if not (self._wishes.align or self._wishes.promote) or self._backoff.pauses_all(now_ns):
             return ()
-        view, orders, busy = self._view, self._orders, self._backoff.busy(now_ns)
-        task = pick(view, self._wishes, self._restore_first, orders.heat)
-        if task is None:
-            return ()
-        if task.kind is UpkeepKind.RESTORE:
-            restoration = restore(view, orders.coldest)
-            self._restore_first = not restoration.is_whole and bool(restoration.moves)
-            return restoration.moves
-        if task.kind is UpkeepKind.ALIGN:
-            alignment = align(view, task.pair, orders.heat, self._settings.range, busy)
-            self._restore_first = alignment.out_of_room
-            return alignment.moves
-        hottest, quota = orders.heat.hottest, float(self._wishes.quota)
-        return promote(view, task.pair, hottest, quota, self._settings.range, busy)
+        orders, busy = self._orders, self._backoff.busy(now_ns)
+        found = upkeep(
+            self._view, self._wishes, orders.coldest, orders.heat, restore_first=self._restore_first, busy=busy
+        )
+        self._restore_first = found.lacks_room
+        return found.moves
 
     def _usable(self) -> StoreView:
         """The directories without what is kept for seals and indexes, and the DFS. What is used of one may be more than

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from holdfast.worker.core.budget import divide
 from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, HealthLimits, Outcome, WindowMean
+from holdfast.worker.core.write.space import divide
 
 S = 1_000_000_000
 LIMITS = HealthLimits(probe_timeout_ns=30 * S, errors_max=3, error_window_ns=60 * S, probes_to_return=3)

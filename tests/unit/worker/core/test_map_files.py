@@ -1,13 +1,14 @@
-"""The life of MAP files: events in, effects out."""
+"""The life of MAP files: who may do what to a file, and what is dropped."""
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from holdfast.client.core.write import route
+from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.layouts import MapAssignment
-from holdfast.common.formats.messages import Ack, FileTotals, MapOpen
+from holdfast.common.formats.messages import Ack, MapOpen
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -21,41 +22,15 @@ from holdfast.common.ids import (
     WorkerId,
 )
 from holdfast.common.statuses import MEANINGS, Status
-from holdfast.worker.core.write import map_files, refused_maps
-from holdfast.worker.core.write.map_files import (
-    LEGAL,
-    ORPHAN_GRACE_NS,
-    AbortAsked,
-    Accepting,
-    Began,
-    Broke,
-    ConnectionLost,
-    Create,
-    Done,
-    Drop,
-    Effect,
-    Event,
-    FileLife,
-    MapFiles,
-    NotCreated,
-    OpenAsked,
-    PushAsked,
-    Refuse,
-    SealAsked,
-    SealEnded,
-    SealFile,
-    SetDraining,
-    ShuffleForgotten,
-    Tick,
-    WriteBody,
-)
+from holdfast.worker.core.write import map_files
+from holdfast.worker.core.write.epochs import Life
+from holdfast.worker.core.write.map_files import ORPHAN_GRACE_NS, MapFiles, OpenMapFile
 
 SHUFFLE = ShuffleKey(Instance(bytes(16)), ShuffleId(1), Generation(0))
 #: of another application
 STRANGER = ShuffleKey(Instance(bytes(15) + b"s"), ShuffleId(1), Generation(0))
 OTHER = ShuffleKey(Instance(bytes(16)), ShuffleId(2), Generation(0))
 MINE = Incarnation(7)
-TOTALS = FileTotals(regions=1, batches=2, size_bytes=100, crc_sum=5)
 
 
 def key(map_id: int = 0, attempt: int = 0, epoch: int = 0, shuffle: ShuffleKey = SHUFFLE) -> MapFileKey:
@@ -63,221 +38,265 @@ def key(map_id: int = 0, attempt: int = 0, epoch: int = 0, shuffle: ShuffleKey =
     return MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
 
 
-def opening(file: MapFileKey, connection: int = 1, incarnation: int = MINE, partitions: int = 10) -> OpenAsked:
-    """MAP_OPEN; the ticket tells which request it was."""
-    request = MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions)
-    share = (file.shuffle.instance,)
-    return OpenAsked(connection, f"open {file.map}.{file.epoch} on {connection}", request, share)
+class Files(MapFiles):
+    """A registered worker's files, whose invariants hold after each request."""
+
+    def __init__(self, most: int = map_files.OPEN_FILES_MAX) -> None:
+        super().__init__(MINE, "", most=most)
+
+    def asked(
+        self, file: MapFileKey, connection: int = 1, incarnation: int = MINE, partitions: int = 10
+    ) -> OpenMapFile:
+        """MAP_OPEN."""
+        try:
+            request = MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions)
+            return self.open(connection, request, (file.shuffle.instance,))
+        finally:
+            self.check()
+
+    def refused(self, *given: object, **named: object) -> Status | None:
+        """The status with which a MAP_OPEN is refused."""
+        return refusal(self.asked, *given, **named)
+
+
+def refusal(request: Callable[..., object], *given: object, **named: object) -> Status | None:
+    """The status with which a request is refused; None if it is not."""
+    try:
+        request(*given, **named)
+    except HoldfastError as error:
+        return error.status
+    return None
 
 
 @pytest.fixture
-def files():
-    """A registered worker's files; checked when the test is over."""
-    made = MapFiles(MINE, Accepting(True))
+def files() -> Iterator[Files]:
+    """Checked when the test is over."""
+    made = Files()
     yield made
     made.check()
 
 
-def steps(files: MapFiles, *events: Event) -> list[Effect]:
-    """All effects of the events; invariants hold after each."""
-    effects = []
-    for event in events:
-        effects += files.step(event)
-        files.check()
-    return effects
-
-
-def refusals(effects: Sequence[Effect]) -> list[Status]:
-    """The statuses of effects that are all refusals."""
-    assert all(isinstance(effect, Refuse) for effect in effects), effects
-    return [effect.status for effect in effects if isinstance(effect, Refuse)]
-
-
-def test_a_file_is_opened_filled_sealed_and_then_left_to_storage(files: MapFiles) -> None:
-    """The usual life: Create, WriteBody, SealFile, and no record is left once the seal ended."""
-    assert steps(files, opening(key())) == [Create("open 0.0 on 1", key(), 1, 10, Ack.WRITTEN)]
-    assert steps(files, PushAsked(1, "p", 1)) == [WriteBody("p", key(), Ack.WRITTEN)]
-    assert steps(files, SealAsked("s", key(), TOTALS)) == [SealFile("s", key(), TOTALS)]
-    assert files.life(key()) == FileLife.SEALING
-    assert steps(files, SealEnded(key(), sealed=True)) == []
-    assert (files.life(key()), files.count, files.seals) == (FileLife.NONE, 0, 0)
+def test_a_file_is_opened_filled_sealed_and_then_left_to_storage(files: Files) -> None:
+    """The usual life; no record is left once the seal ended."""
+    file = files.asked(key())
+    assert (file.key, file.handle, file.ack) == (key(), 1, Ack.WRITTEN)
+    assert files.pushed(1, 1) is file
+    files.seal(key())
+    assert files.life(key()) is Life.SEALING
+    files.seal_ended(key(), sealed=True)
+    assert (files.life(key()), files.count, files.seals) == (None, 0, 0)
 
 
 def test_nothing_is_opened_before_the_masters_accepted_the_worker() -> None:
     """A worker that is not registered answers UNAVAILABLE, and opens once it is."""
-    files = MapFiles(MINE)
-    assert refusals(steps(files, opening(key()))) == [Status.UNAVAILABLE]
-    assert isinstance(steps(files, Accepting(True), opening(key()))[0], Create)
+    files = Files()
+    files.closed_because = MapFiles(MINE).closed_because
+    assert files.refused(key()) is Status.UNAVAILABLE
+    files.closed_because = ""
+    files.asked(key())
 
 
-def test_refusals_come_in_the_documented_order(files: MapFiles) -> None:
+def test_refusals_come_in_the_documented_order(files: Files) -> None:
     """Of several reasons the first in the fixed order is told: accepting, shuffle, incarnation, request, life."""
-    bad = opening(key(), incarnation=3, partitions=0)
-    assert refusals(steps(files, bad)) == [Status.STALE_INCARNATION]
-    assert refusals(steps(files, ShuffleForgotten(SHUFFLE), bad)) == [Status.UNKNOWN_SHUFFLE]
-    assert refusals(steps(files, Accepting(False, "ending"), bad)) == [Status.UNAVAILABLE]
-    assert refusals(steps(files, Accepting(True), opening(key(shuffle=OTHER), partitions=0))) == [Status.BAD_REQUEST]
+    assert files.refused(key(), incarnation=3, partitions=0) is Status.STALE_INCARNATION
+    files.forget(SHUFFLE)
+    assert files.refused(key(), incarnation=3, partitions=0) is Status.UNKNOWN_SHUFFLE
+    files.closed_because = "ending"
+    assert files.refused(key(), incarnation=3, partitions=0) is Status.UNAVAILABLE
+    files.closed_because = ""
+    assert files.refused(key(shuffle=OTHER), partitions=0) is Status.BAD_REQUEST
 
 
-def test_incarnation_zero_means_any(files: MapFiles) -> None:
+def test_incarnation_zero_means_any(files: Files) -> None:
     """A client that has not learnt the incarnation may open."""
-    assert isinstance(steps(files, opening(key(), incarnation=0))[0], Create)
+    files.asked(key(), incarnation=0)
 
 
-def test_a_handle_belongs_to_its_connection(files: MapFiles) -> None:
+def test_a_handle_belongs_to_its_connection(files: Files) -> None:
     """Another connection cannot push with somebody's handle."""
-    steps(files, opening(key()))
-    assert refusals(steps(files, PushAsked(2, "p", 1))) == [Status.UNKNOWN_FILE]
+    files.asked(key())
+    assert refusal(files.pushed, 2, 1) is Status.UNKNOWN_FILE
 
 
-def test_opening_again_takes_the_file_over(files: MapFiles) -> None:
+def test_opening_again_takes_the_file_over(files: Files) -> None:
     """A writer that reconnected begins anew under a new handle; the old handle is worth nothing."""
-    steps(files, opening(key(), connection=1))
-    assert steps(files, opening(key(), connection=2)) == [Create("open 0.0 on 2", key(), 2, 10, Ack.WRITTEN)]
-    assert refusals(steps(files, PushAsked(1, "p", 1))) == [Status.UNKNOWN_FILE]
-    assert isinstance(steps(files, PushAsked(2, "p", 2))[0], WriteBody)
+    files.asked(key(), connection=1)
+    assert files.asked(key(), connection=2).handle == 2
+    assert refusal(files.pushed, 1, 1) is Status.UNKNOWN_FILE
+    assert files.pushed(2, 2).key == key()
 
 
-def test_a_file_that_is_being_sealed_takes_nothing_more(files: MapFiles) -> None:
+def test_a_file_that_is_being_sealed_takes_nothing_more(files: Files) -> None:
     """While a seal runs, pushes get SEALED and an open gets BUSY; asking for the seal again is fine."""
-    steps(files, opening(key()), SealAsked("s", key(), TOTALS))
-    assert refusals(steps(files, PushAsked(1, "p", 1))) == [Status.SEALED]
-    assert refusals(steps(files, opening(key(), connection=2))) == [Status.BUSY]
-    assert steps(files, SealAsked("again", key(), TOTALS)) == [SealFile("again", key(), TOTALS)]
-    steps(files, SealEnded(key(), sealed=True), SealEnded(key(), sealed=True))
+    files.asked(key())
+    files.seal(key())
+    assert refusal(files.pushed, 1, 1) is Status.SEALED
+    assert files.refused(key(), connection=2) is Status.BUSY
+    files.seal(key())
+    files.seal_ended(key(), sealed=True)
+    files.seal_ended(key(), sealed=True)
     assert files.seals == 0
 
 
-def test_a_seal_without_a_record_is_for_storage_to_answer(files: MapFiles) -> None:
+def test_a_seal_without_a_record_is_for_storage_to_answer(files: Files) -> None:
     """Answers are repeated after a restart, when no record exists any more."""
-    assert steps(files, SealAsked("s", key(), TOTALS)) == [SealFile("s", key(), TOTALS)]
-    steps(files, SealEnded(key(), sealed=False))
+    files.seal(key())
+    files.seal_ended(key(), sealed=False)
 
 
-def test_what_storage_would_not_create_leaves_no_record(files: MapFiles) -> None:
-    """After a refused Create the next open is for storage to judge again."""
-    steps(files, opening(key()), NotCreated(key()))
+def test_what_storage_would_not_create_leaves_no_record(files: Files) -> None:
+    """After a refused file the next open is for storage to judge again."""
+    files.not_created(files.asked(key()))
     assert files.count == 0
-    assert isinstance(steps(files, opening(key()))[0], Create)
+    files.asked(key())
 
 
-def test_a_failed_write_poisons_the_copy(files: MapFiles) -> None:
+def test_a_failed_write_poisons_the_copy(files: Files) -> None:
     """After a disk failure pushes, seals and opens of that copy are refused; another epoch opens."""
-    steps(files, opening(key()), Broke(key(), Status.DISK_FAILED))
-    asked = steps(files, PushAsked(1, "p", 1), SealAsked("s", key(), TOTALS), opening(key()))
-    assert refusals(asked) == [Status.FAILED_COPY] * 3
-    assert isinstance(steps(files, opening(key(epoch=1)))[0], Create)
+    files.asked(key())
+    files.broke(key(), Status.DISK_FAILED)
+    assert refusal(files.pushed, 1, 1) is Status.FAILED_COPY
+    assert refusal(files.seal, key()) is Status.FAILED_COPY
+    assert files.refused(key()) is Status.FAILED_COPY
+    files.asked(key(epoch=1))
 
 
 @pytest.mark.parametrize("status", [Status.BAD_ORDER, Status.CORRUPT])
-def test_the_writers_own_fault_lets_it_begin_anew(files: MapFiles, status: Status) -> None:
+def test_the_writers_own_fault_lets_it_begin_anew(files: Files, status: Status) -> None:
     """A frame out of order or with a bad checksum drops the file; later frames of it find no file; opening works."""
-    steps(files, opening(key()), Broke(key(), status))
-    assert refusals(steps(files, PushAsked(1, "p", 1))) == [Status.UNKNOWN_FILE]
-    assert isinstance(steps(files, opening(key()))[0], Create)
+    files.asked(key())
+    files.broke(key(), status)
+    assert refusal(files.pushed, 1, 1) is Status.UNKNOWN_FILE
+    files.asked(key())
 
 
-def test_a_seal_that_failed_leaves_no_half_life(files: MapFiles) -> None:
+def test_a_seal_that_failed_leaves_no_half_life(files: Files) -> None:
     """Wrong totals drop the file (CORRUPT); a failed sync keeps it FAILED as long as its owner is there."""
-    steps(files, opening(key(1)), SealAsked("s", key(1), TOTALS))
-    steps(files, Broke(key(1), Status.CORRUPT), SealEnded(key(1), sealed=False))
-    assert files.life(key(1)) == FileLife.NONE
-    steps(files, opening(key(2)), SealAsked("s", key(2), TOTALS))
-    steps(files, Broke(key(2), Status.FAILED_COPY), SealEnded(key(2), sealed=False))
-    assert files.life(key(2)) == FileLife.FAILED
-    steps(files, ConnectionLost(1, 0))
-    assert files.life(key(2)) == FileLife.NONE
+    files.asked(key(1))
+    files.seal(key(1))
+    files.broke(key(1), Status.CORRUPT)
+    files.seal_ended(key(1), sealed=False)
+    assert files.life(key(1)) is None
+    files.asked(key(2))
+    files.seal(key(2))
+    files.broke(key(2), Status.FAILED_COPY)
+    files.seal_ended(key(2), sealed=False)
+    assert files.life(key(2)) is Life.FAILED
+    files.lost(1, 0)
+    assert files.life(key(2)) is None
 
 
-def test_an_orphan_may_be_sealed_within_its_grace_and_is_dropped_after(files: MapFiles) -> None:
+def test_a_copy_that_fails_after_its_owner_has_gone_leaves_no_record(files: Files) -> None:
+    """Storage remembers it; nobody has a handle to be told by."""
+    files.asked(key())
+    files.seal(key())
+    files.lost(1, 0)
+    files.broke(key(), Status.DISK_FAILED)
+    files.seal_ended(key(), sealed=False)
+    assert (files.count, files.seals) == (0, 0)
+
+
+def test_an_orphan_may_be_sealed_within_its_grace_and_is_dropped_after(files: Files) -> None:
     """A connection's death alone drops nothing: its writer may come back and seal by key."""
-    steps(files, opening(key(1)), opening(key(2)), ConnectionLost(1, now_ns=100))
-    assert steps(files, Tick(100 + ORPHAN_GRACE_NS - 1)) == []
-    assert steps(files, SealAsked("s", key(1), TOTALS)) == [SealFile("s", key(1), TOTALS)]
-    assert steps(files, Tick(100 + ORPHAN_GRACE_NS)) == [Drop(key(2))]
-    steps(files, SealEnded(key(1), sealed=True))
+    files.asked(key(1))
+    files.asked(key(2))
+    files.lost(1, now_ns=100)
+    assert files.tick(100 + ORPHAN_GRACE_NS - 1) == []
+    files.seal(key(1))
+    assert files.tick(100 + ORPHAN_GRACE_NS) == [key(2)]
+    files.seal_ended(key(1), sealed=True)
     assert files.count == 0
 
 
-def test_abort_drops_an_open_file_and_is_always_answered(files: MapFiles) -> None:
-    """MAP_ABORT of an open file drops it, of an unknown one or one being sealed only answers."""
-    steps(files, opening(key(1)), opening(key(2)), SealAsked("s", key(2), TOTALS))
-    assert steps(files, AbortAsked("a", key(1))) == [Drop(key(1)), Done("a")]
-    assert steps(files, AbortAsked("a", key(1))) == [Done("a")]
-    assert steps(files, AbortAsked("a", key(2))) == [Done("a")]
+def test_abort_drops_an_open_file(files: Files) -> None:
+    """MAP_ABORT drops an open file, and neither an unknown one nor one that is being sealed."""
+    files.asked(key(1))
+    files.asked(key(2))
+    files.seal(key(2))
+    assert files.abort(key(1)) == [key(1)]
+    assert files.abort(key(1)) == files.abort(key(2)) == []
 
 
-def test_a_forgotten_shuffle_loses_its_open_files_and_gets_no_new_ones(files: MapFiles) -> None:
+def test_a_forgotten_shuffle_loses_its_open_files_and_gets_no_new_ones(files: Files) -> None:
     """Only files of that shuffle go; a late writer hears UNKNOWN_SHUFFLE."""
-    steps(files, opening(key(1)), opening(key(2, shuffle=OTHER)))
-    assert steps(files, ShuffleForgotten(SHUFFLE)) == [Drop(key(1))]
-    assert refusals(steps(files, opening(key(1)))) == [Status.UNKNOWN_SHUFFLE]
-    assert files.life(key(2, shuffle=OTHER)) == FileLife.OPEN
+    files.asked(key(1))
+    files.asked(key(2, shuffle=OTHER))
+    assert files.forget(SHUFFLE) == [key(1)]
+    assert files.refused(key(1)) is Status.UNKNOWN_SHUFFLE
+    assert files.life(key(2, shuffle=OTHER)) is Life.OPEN
 
 
-def test_a_new_incarnation_appends_to_nothing_old(files: MapFiles) -> None:
-    """Began drops every open file, and opens must name the new incarnation."""
-    steps(files, opening(key(1)), opening(key(2)), SealAsked("s", key(2), TOTALS))
-    assert steps(files, Began(Incarnation(8))) == [Drop(key(1))]
-    assert refusals(steps(files, opening(key(3), incarnation=MINE))) == [Status.STALE_INCARNATION]
-    assert isinstance(steps(files, opening(key(3), incarnation=8))[0], Create)
+def test_a_new_incarnation_appends_to_nothing_old(files: Files) -> None:
+    """A new incarnation drops every open file, and opens must name it."""
+    files.asked(key(1))
+    files.asked(key(2))
+    files.seal(key(2))
+    assert files.begin(Incarnation(8)) == [key(1)]
+    assert files.refused(key(3), incarnation=MINE) is Status.STALE_INCARNATION
+    files.asked(key(3), incarnation=8)
 
 
 def test_files_and_handles_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bounds an open is BUSY; an old file opened again needs no new place."""
     monkeypatch.setattr(map_files, "HANDLES_MAX", 2)
-    files = MapFiles(MINE, Accepting(True), most=4)
-    steps(files, opening(key(1)), opening(key(2)))
-    assert refusals(steps(files, opening(key(3)))) == [Status.BUSY]
-    another = opening(key(3, shuffle=STRANGER), connection=2)
-    steps(files, another)
-    assert refusals(steps(files, opening(key(4), connection=3))) == [Status.BUSY]
-    assert isinstance(steps(files, another)[0], Create)
+    files = Files(most=4)
+    files.asked(key(1))
+    files.asked(key(2))
+    assert files.refused(key(3)) is Status.BUSY
+    files.asked(key(3, shuffle=STRANGER), connection=2)
+    assert files.refused(key(4), connection=3) is Status.BUSY
+    files.asked(key(3, shuffle=STRANGER), connection=2)
 
 
 def test_one_application_leaves_files_to_others() -> None:
     """Whoever writes most of what this worker can is BUSY, and another application is not."""
-    files = MapFiles(MINE, Accepting(True), most=10)
-    steps(files, *(opening(key(number)) for number in range(8)))
-    assert refusals(steps(files, opening(key(8)))) == [Status.BUSY]
-    assert isinstance(steps(files, opening(key(8, shuffle=STRANGER)))[0], Create)
+    files = Files(most=10)
+    for number in range(8):
+        files.asked(key(number))
+    assert files.refused(key(8)) is Status.BUSY
+    files.asked(key(8, shuffle=STRANGER))
 
 
 def test_seals_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past the bound a seal is BUSY, until one ended; a user who has many of them leaves some to others."""
     monkeypatch.setattr(map_files, "SEALS_MAX", 5)
-    files, mine, theirs = MapFiles(MINE, Accepting(True)), (b"me",), (b"them",)
-    steps(files, *(SealAsked("s", key(number), TOTALS, mine) for number in range(3)))
-    steps(files, SealAsked("s", key(3), TOTALS, theirs))
-    assert refusals(steps(files, SealAsked("t", key(4), TOTALS, mine))) == [Status.BUSY]
-    assert isinstance(steps(files, SealAsked("u", key(5), TOTALS))[0], SealFile)
-    assert refusals(steps(files, SealAsked("u", key(6), TOTALS))) == [Status.BUSY]
-    ended = [SealEnded(key(number), False, mine) for number in range(2)]
-    assert isinstance(steps(files, *ended, SealAsked("t", key(4), TOTALS, mine))[0], SealFile)
+    files, mine, theirs = Files(), (b"me",), (b"them",)
+    for number in range(3):
+        files.seal(key(number), mine)
+    files.seal(key(3), theirs)
+    assert refusal(files.seal, key(4), mine) is Status.BUSY
+    files.seal(key(5))
+    assert refusal(files.seal, key(6)) is Status.BUSY
+    for number in range(2):
+        files.seal_ended(key(number), mine, sealed=False)
+    files.seal(key(4), mine)
     files.check()
 
 
-def test_what_is_forgotten_is_bounded(monkeypatch: pytest.MonkeyPatch, files: MapFiles) -> None:
+def test_what_is_forgotten_is_bounded(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
     """The oldest forgotten shuffle is remembered no more."""
     monkeypatch.setattr(map_files, "FORGOTTEN_MAX", 1)
-    steps(files, ShuffleForgotten(SHUFFLE), ShuffleForgotten(OTHER))
-    assert isinstance(steps(files, opening(key(1)))[0], Create)
-    assert refusals(steps(files, opening(key(1, shuffle=OTHER)))) == [Status.UNKNOWN_SHUFFLE]
+    files.forget(SHUFFLE)
+    files.forget(OTHER)
+    files.asked(key(1))
+    assert files.refused(key(1, shuffle=OTHER)) is Status.UNKNOWN_SHUFFLE
 
 
-def test_row_36_a_draining_worker_ends_what_it_began_and_sends_new_maps_on(files: MapFiles) -> None:
+def test_row_36_a_draining_worker_ends_what_it_began_and_sends_new_maps_on(files: Files) -> None:
     """A file that is being written goes on, also when its writer opens it again; a new one hears HARD_SPLIT, by which
     its writer goes to the next worker; afterwards all is as before."""
-    steps(files, opening(key(1)), SetDraining(True))
-    assert steps(files, PushAsked(1, "p", 1)) == [WriteBody("p", key(1), Ack.WRITTEN)]
-    assert isinstance(steps(files, opening(key(1)))[0], Create)
-    assert isinstance(steps(files, SealAsked("s", key(1), TOTALS))[0], SealFile)
+    files.asked(key(1))
+    files.drain(True)
+    assert files.pushed(1, 1).key == key(1)
+    files.asked(key(1))
+    files.seal(key(1))
     assert files.writing == 1
-    assert refusals(steps(files, opening(key(2)))) == [Status.HARD_SPLIT]
+    assert files.refused(key(2)) is Status.HARD_SPLIT
     assert MEANINGS[Status.HARD_SPLIT].moves_map
-    steps(files, SealEnded(key(1), sealed=True))
+    files.seal_ended(key(1), sealed=True)
     assert files.writing == 0
-    assert isinstance(steps(files, SetDraining(False), opening(key(2)))[0], Create)
+    files.drain(False)
+    files.asked(key(2))
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
@@ -289,14 +308,14 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
     if copies > workers:
         return
     assignment = MapAssignment(tuple(WorkerId(number) for number in range(workers)), copies)
-    ring = [MapFiles(MINE, Accepting(True)) for _ in range(workers)]
+    ring = [Files() for _ in range(workers)]
     for number in range(workers):
-        steps(ring[number], SetDraining(not others or number == 0))
+        ring[number].drain(not others or number == 0)
     for map_id in range(workers):
         for epoch in range(workers + copies + 1):
             places = route.locations(assignment, MapId(map_id), Epoch(epoch))
-            answers = [steps(ring[place], opening(key(map_id, epoch=epoch)))[0] for place in places]
-            if all(isinstance(answer, Create) for answer in answers):
+            answers = [ring[place].refused(key(map_id, epoch=epoch)) for place in places]
+            if not any(answers):
                 break
         else:
             raise AssertionError(f"map {map_id} found no place")
@@ -304,58 +323,50 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
         assert not (enough and 0 in places), (map_id, places)
 
 
-def test_attempts_that_were_turned_away_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_attempts_that_were_refused_maps_are_bounded(monkeypatch: pytest.MonkeyPatch, files: Files) -> None:
     """The oldest is forgotten and turned away once more; nothing is remembered when the drain is over."""
-    monkeypatch.setattr(refused_maps, "ATTEMPTS_MAX", 2)
-    turned = refused_maps.RefusedMaps()
-    assert not any(turned.is_back(key(map_id)) for map_id in range(3))
-    assert len(turned) == 2
-    assert turned.is_back(key(2, epoch=2))
-    assert not turned.is_back(key(0, epoch=2))
-    turned.forget()
-    assert not turned.is_back(key(2, epoch=2))
-
-
-def test_the_table_of_lives_is_closed() -> None:
-    """Every state has a row, and the ends have no way out."""
-    assert set(LEGAL) == set(FileLife)
-    assert LEGAL[FileLife.SEALED] == LEGAL[FileLife.GONE] == ()
+    monkeypatch.setattr(map_files, "REFUSED_MAPS_MAX", 2)
+    files.drain(True)
+    assert [files.refused(key(map_id)) for map_id in range(3)] == [Status.HARD_SPLIT] * 3
+    assert files.refused(key(2, epoch=2)) is None
+    assert files.refused(key(0, epoch=2)) is Status.HARD_SPLIT
+    files.drain(False)
+    files.drain(True)
+    assert files.refused(key(2, epoch=3)) is Status.HARD_SPLIT
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_random_stories_keep_the_invariants(seed: int) -> None:
-    """In whatever order: invariants hold, a WriteBody names an open file, a sealed file is never dropped."""
+    """In whatever order: invariants hold, a push finds an open file only, a sealed file is never dropped."""
     chance = random.Random(seed)
-    files = MapFiles(MINE, Accepting(True))
+    files = Files()
     running: list[MapFileKey] = []
     sealed: set[MapFileKey] = set()
     for now in range(400):
         file = key(chance.randrange(4), epoch=chance.randrange(2))
-        connection = chance.randrange(3)
-        choices: list[Event] = [
-            opening(file, connection),
-            PushAsked(connection, "p", chance.randrange(1, 40)),
-            SealAsked("s", file, TOTALS),
-            AbortAsked("a", file),
-            ConnectionLost(connection, now * 10**9),
-            Tick(now * 10**9),
-        ]
-        event = chance.choice(choices)
+        connection, what = chance.randrange(3), chance.randrange(6)
+        dropped: list[MapFileKey] = []
         if running and chance.random() < 0.3:
             ending = running.pop(0)
             good = chance.random() < 0.7
             if not good:
-                files.step(Broke(ending, chance.choice([Status.CORRUPT, Status.FAILED_COPY])))
-            elif files.life(ending) == FileLife.SEALING:
+                files.broke(ending, chance.choice([Status.CORRUPT, Status.FAILED_COPY]))
+            elif files.life(ending) is Life.SEALING:
                 sealed.add(ending)
-            event = SealEnded(ending, good)
-        if isinstance(event, OpenAsked) and file in sealed:
-            continue  # storage would refuse it
-        for effect in files.step(event):
-            if isinstance(effect, WriteBody):
-                assert files.life(effect.file) == FileLife.OPEN
-            if isinstance(effect, SealFile):
-                running.append(effect.file)
-            if isinstance(effect, Drop):
-                assert effect.file not in sealed
+            files.seal_ended(ending, sealed=good)
+        elif what == 0 and file not in sealed:  # storage would refuse that
+            files.refused(file, connection)
+        elif what == 1:
+            handle = chance.randrange(1, 40)
+            if refusal(files.pushed, connection, handle) is None:
+                assert files.pushed(connection, handle).life is Life.OPEN
+        elif what == 2 and refusal(files.seal, file) is None:
+            running.append(file)
+        elif what == 3:
+            dropped = files.abort(file)
+        elif what == 4:
+            files.lost(connection, now * 10**9)
+        elif what == 5:
+            dropped = files.tick(now * 10**9)
+        assert not sealed.intersection(dropped)
         files.check()

@@ -22,6 +22,11 @@ def directory(number: int, tier: int, capacity: int, unused: int | None = None, 
     )
 
 
+def in_tier(tier: int) -> DirectorySet:
+    """The directories of one tier."""
+    return DirectorySet(media=frozenset((MEDIA[tier],)))
+
+
 def dfs(number: int) -> DirectoryView:
     """A distributed file system."""
     return directory(number, 3, UNLIMITED)
@@ -39,15 +44,12 @@ def file(
     where: int,
     size: int,
     *,
-    pinned: bool = False,
     locked: bool = False,
     marked: bool = False,
     media: frozenset[str] | None = None,
 ) -> FileView[str]:
     """A file, by default evictable and at home anywhere."""
-    return FileView(
-        file=name, directory=where, size_bytes=size, pinned=pinned, locked=locked, marked=marked, media=media
-    )
+    return FileView(file=name, directory=where, size_bytes=size, locked=locked, marked=marked, media=media)
 
 
 def in_order(files: Iterable[FileView[str]]) -> Callable[[Collection[int]], Iterator[FileView[str]]]:
@@ -101,9 +103,9 @@ def filled_stores(draw: st.DrawFn, with_dfs: bool | None = None) -> tuple[StoreV
             for size in draw(st.lists(st.integers(0, 40), max_size=6)):
                 if size <= left:
                     left -= size
-                    flag = draw(st.sampled_from(["", "", "", "pinned", "locked", "marked"]))
+                    flag = draw(st.sampled_from(["", "", "", "locked", "marked"]))
                     media = draw(st.sampled_from([None, None, frozenset(("SSD", "HDD", "DFS"))]))
-                    name, state = f"f{len(files)}", {one: one == flag for one in ("pinned", "locked", "marked")}
+                    name, state = f"f{len(files)}", {one: one == flag for one in ("locked", "marked")}
                     files.append(file(name, number, size, media=media, **state))
             reserved = draw(st.integers(0, capacity // 3))
             directories.append(directory(number, tier, capacity, left, reserved))

@@ -5,7 +5,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from holdfast.worker.core.tiers import space
-from holdfast.worker.core.tiers.allocators import MaxFree
+from holdfast.worker.core.tiers.allocators import Allocator
 from holdfast.worker.core.tiers.space import moves_for, plan_space
 from holdfast.worker.core.tiers.view import DirectorySet, FileView, StoreView
 from tests.unit.worker.core.tiers.build import (
@@ -15,12 +15,13 @@ from tests.unit.worker.core.tiers.build import (
     file,
     filled_stores,
     in_order,
+    in_tier,
     replay,
     steps,
     store,
 )
 
-TOP = DirectorySet(tier=0)
+TOP = in_tier(0)
 
 
 def planned(
@@ -38,7 +39,7 @@ def test_what_fits_already_moves_nothing() -> None:
     """Both conditions hold: the plan is empty, as is one for zero bytes, wherever."""
     view = store(directory(0, 0, 100, 50), directory(1, 1, 100))
     assert planned(view, TOP, 50, 50, file("a", 0, 50)) == []
-    assert planned(view, DirectorySet(tier=5), 0, 0) == []
+    assert planned(view, DirectorySet(media=frozenset()), 0, 0) == []
 
 
 def test_the_coldest_leave_first_and_no_more_than_needed() -> None:
@@ -49,12 +50,12 @@ def test_the_coldest_leave_first_and_no_more_than_needed() -> None:
     assert planned(view, TOP, 41, 41, *files) == [("a", 0, 1), ("b", 0, 1)]
 
 
-@pytest.mark.parametrize("flag", ["pinned", "locked", "marked"])
-def test_what_is_pinned_locked_or_marked_stays(flag: str) -> None:
+@pytest.mark.parametrize("flag", ["locked", "marked"])
+def test_what_is_locked_or_marked_stays(flag: str) -> None:
     """The next in order goes instead; if nothing is left, there is no plan rather than a removal."""
     view = store(directory(0, 0, 60, 0), directory(1, 1, 100))
     kept, other = (
-        file("a", 0, 30, pinned=flag == "pinned", locked=flag == "locked", marked=flag == "marked"),
+        file("a", 0, 30, locked=flag == "locked", marked=flag == "marked"),
         file("b", 0, 30),
     )
     assert planned(view, TOP, 30, 30, kept, other) == [("b", 0, 1)]
@@ -90,7 +91,7 @@ def test_a_file_goes_to_the_nearest_tier_with_room() -> None:
     )
     files = (file("a", 0, 30), file("b", 0, 30), file("c", 0, 30))
     assert planned(view, TOP, 90, 90, *files) == [("a", 0, 1), ("b", 0, 3), ("c", 0, 2)]
-    assert planned(view, DirectorySet(tier=2), 60, 60, file("x", 3, 10)) == [("x", 3, 4)]
+    assert planned(view, in_tier(2), 60, 60, file("x", 3, 10)) == [("x", 3, 4)]
 
 
 def test_room_is_made_below_first_if_no_tier_has_any() -> None:
@@ -123,7 +124,7 @@ def test_what_was_tried_in_vain_below_is_taken_back() -> None:
 def test_nothing_moves_out_of_the_last_tier() -> None:
     """Nothing is deleted: without a tier below there is no plan."""
     view = store(directory(0, 0, 10), directory(1, 1, 10, 0))
-    assert planned(view, DirectorySet(tier=1), 10, 10, file("a", 1, 10)) is None
+    assert planned(view, in_tier(1), 10, 10, file("a", 1, 10)) is None
 
 
 def test_a_reserve_is_neither_room_for_the_request_nor_for_what_moves() -> None:
@@ -154,7 +155,7 @@ def test_the_total_is_reached_from_the_slow_end_and_counts_what_leaves() -> None
 def test_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     """Past LOOKS_MAX files there is no plan, so no plan holds the loop thread for long."""
     view = store(directory(0, 0, 30, 0), dfs(1))
-    pinned = [file(f"p{number}", 0, 0, pinned=True) for number in range(9)]
+    pinned = [file(f"p{number}", 0, 0, locked=True) for number in range(9)]
     assert planned(view, TOP, 30, 30, *pinned, file("a", 0, 30)) == [("a", 0, 1)]
     monkeypatch.setattr(space, "LOOKS_MAX", 9)
     assert planned(view, TOP, 30, 30, *pinned, file("a", 0, 30)) is None
@@ -162,7 +163,7 @@ def test_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
 
 locations = st.one_of(
     st.just(ANYWHERE),
-    st.builds(DirectorySet, tier=st.integers(0, 2)),
+    st.builds(in_tier, st.integers(0, 2)),
     st.builds(DirectorySet, directory=st.integers(0, 4)),
     st.builds(DirectorySet, media=st.sets(st.sampled_from(["MEMORY", "SSD", "HDD"])).map(frozenset)),
 )
@@ -199,7 +200,7 @@ def test_with_a_tier_without_bound_there_is_a_plan_if_any_could_be(
 ) -> None:
     """A request for one local tier succeeds exactly if some directory would have room without its evictable files."""
     view, files = filled
-    location = DirectorySet(tier=tier)
+    location = in_tier(tier)
     possible = any(
         one.unused_bytes
         - one.reserved_bytes
@@ -224,7 +225,7 @@ def made(view: StoreView, size: int, ahead: int, *files: FileView[str]) -> list[
 def test_a_file_that_fits_does_not_fail_for_what_is_to_be_freed_ahead() -> None:
     """A5: free ahead where it can be done, else without; and nothing where the file fits as it is."""
     view = store(directory(0, 0, 100, 10), dfs(1))
-    files = (file("a", 0, 40), file("b", 0, 50, pinned=True))
+    files = (file("a", 0, 40), file("b", 0, 50, locked=True))
     assert made(view, 11, 39, *files) == [("a", 0, 1)]
     assert made(view, 20, 1_000, *files) == [("a", 0, 1)]
     assert made(view, 10, 40, *files) == []
@@ -249,7 +250,7 @@ def test_writes_at_many_times_the_local_capacity_never_fail() -> None:
         for move in moves:
             unused[move.target] -= move.size_bytes
             unused[move.source] += move.size_bytes
-        chosen = MaxFree().allocate(view.with_unused(unused), 10, LOCAL)
+        chosen = Allocator("maxfree").allocate(view.with_unused(unused), 10, LOCAL)
         assert chosen is not None, f"there is no room for file {number}"
         unused[chosen.number] -= 10
         view, files = view.with_unused(unused), [*files, file(f"n{number}", chosen.number, 10)]

@@ -4,10 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.worker.core.tiers.backoff import Backoff, make_backoff
-from holdfast.worker.core.tiers.promote import is_below_quota, promote
 from holdfast.worker.core.tiers.swaps import align, is_aligned, restore
-from holdfast.worker.core.tiers.upkeep import UpkeepKind, Wishes, pick
+from holdfast.worker.core.tiers.upkeep import Backoff, Wishes, is_below_quota, promote, upkeep
 from holdfast.worker.core.tiers.view import FileView, Heat, Order, StoreView
 from holdfast.worker.core.tiers.watermarks import Marks, Overfull, demotion, hurried, keep_unused, overfull
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
@@ -174,7 +172,7 @@ def aligned_by(view: StoreView, *files: FileView[str], pairs: int = 100, busy: t
     """Align the first two tiers; the moves are replayed and checked."""
     found = align(view, view.pairs[0], by_heat(*files), pairs, busy)
     replay(view, files, found.moves, with_reserve=True)
-    return steps(found.moves), found.out_of_room
+    return steps(found.moves), found.lacks_room
 
 
 def test_tiers_are_aligned_if_nothing_above_is_colder_than_something_below() -> None:
@@ -188,7 +186,7 @@ def test_tiers_are_aligned_if_nothing_above_is_colder_than_something_below() -> 
     assert not aligned(file("2a", 0, 1), file("3b", 1, 1), file("9", 0, 1))
     assert aligned(file("2a", 0, 1))
     assert aligned(file("2a", 1, 1))
-    assert aligned(file("2a", 0, 1), file("3b", 1, 1, pinned=True))
+    assert aligned(file("2a", 0, 1), file("3b", 1, 1, locked=True))
 
 
 def test_the_kth_coldest_above_and_the_kth_hottest_below_change_places() -> None:
@@ -269,7 +267,7 @@ def test_restoring_pushes_the_overflow_down_and_stops_there() -> None:
     found = restore(view, coldest(*files))
     replay(view, files, found.moves, with_reserve=True)
     assert steps(found.moves) == [("1b", 1, 2), ("2b", 1, 2), ("1a", 0, 1), ("2a", 0, 1)]
-    assert found.is_whole
+    assert not found.lacks_room
 
 
 def test_restoring_balances_the_directories_of_a_tier() -> None:
@@ -279,14 +277,14 @@ def test_restoring_balances_the_directories_of_a_tier() -> None:
     found = restore(view, coldest(*files))
     replay(view, files, found.moves, with_reserve=True)
     assert steps(found.moves) == [("1", 0, 1)]
-    assert found.is_whole
+    assert not found.lacks_room
 
 
 def test_restoring_deletes_nothing_in_the_last_tier() -> None:
     """It says that the reserve is not whole instead."""
     view = store(directory(0, 0, 100), directory(1, 1, 100, 5, reserved=10))
     found = restore(view, coldest(file("1", 1, 50)))
-    assert (found.moves, found.is_whole) == ((), False)
+    assert found == ((), True)
 
 
 @settings(max_examples=300)
@@ -302,30 +300,34 @@ def test_no_restoration_breaks_a_bound(filled: tuple[StoreView, tuple[FileView[s
     for one in files:
         unused[one.directory] += one.size_bytes
         unused[places[one.file]] -= one.size_bytes
-    assert found.is_whole == all(unused[one.number] >= one.reserved_bytes for one in view.directories)
+    assert found.lacks_room != all(unused[one.number] >= one.reserved_bytes for one in view.directories)
 
 
 # promotion
+
+
+def wishes(*, align: bool = False, promote: bool = True, quota: float = 0.9, files_max: int = 100) -> Wishes:
+    return Wishes(align=align, promote=promote, quota=quota, files_max=files_max)
 
 
 def test_the_hottest_go_up_until_the_quota() -> None:
     """Looked at before each move, so the last one passes it: 85, 95, and no more."""
     view = store(directory(0, 0, 100, 25), directory(1, 1, 100, 50))
     files = [file(f"{number}", 1, 10) for number in range(1, 6)]
-    moves = promote(view, view.pairs[0], hottest(*files))
+    moves = promote(view, view.pairs[0], hottest(*files), wishes())
     replay(view, files, moves)
     assert steps(moves) == [("5", 1, 0), ("4", 1, 0)]
-    assert steps(promote(view, view.pairs[0], hottest(*files), files_max=1)) == [("5", 1, 0)]
-    assert promote(view, view.pairs[0], hottest(*files), quota=0.75) == ()
+    assert steps(promote(view, view.pairs[0], hottest(*files), wishes(files_max=1))) == [("5", 1, 0)]
+    assert promote(view, view.pairs[0], hottest(*files), wishes(quota=0.75)) == ()
 
 
 def test_promotion_leaves_out_what_does_not_fit_and_who_is_busy() -> None:
     """It never passes the room of a directory, nor uses its reserve."""
     view = store(directory(0, 0, 100, 40, reserved=20), directory(1, 0, 100, 40), directory(2, 1, 100))
     files = (file("9", 2, 50), file("8", 2, 20), file("7", 2, 40, locked=True), file("6", 2, 5))
-    assert steps(promote(view, view.pairs[0], hottest(*files))) == [("8", 2, 1), ("6", 2, 0)]
-    assert steps(promote(view, view.pairs[0], hottest(*files), busy=(1,))) == [("8", 2, 0)]
-    assert promote(view, view.pairs[0], hottest(*files), busy=(2,)) == ()
+    assert steps(promote(view, view.pairs[0], hottest(*files), wishes())) == [("8", 2, 1), ("6", 2, 0)]
+    assert steps(promote(view, view.pairs[0], hottest(*files), wishes(), busy=(1,))) == [("8", 2, 0)]
+    assert promote(view, view.pairs[0], hottest(*files), wishes(), busy=(2,)) == ()
 
 
 @settings(max_examples=300)
@@ -334,7 +336,7 @@ def test_no_promotion_breaks_a_bound(filled: tuple[StoreView, tuple[FileView[str
     """Any store: moves replay without the reserve, and go up by one tier."""
     view, files = filled
     for pair in view.pairs:
-        moves = promote(view, pair, in_order(files), quota)
+        moves = promote(view, pair, in_order(files), wishes(quota=quota))
         replay(view, files, moves)
         assert {move.target for move in moves} <= {one.number for one in pair.above}
         assert {move.source for move in moves} <= {one.number for one in pair.below}
@@ -344,72 +346,68 @@ def test_no_promotion_breaks_a_bound(filled: tuple[StoreView, tuple[FileView[str
 
 
 def test_any_pauses_everything_through_the_cooldown() -> None:
-    """While a stream is open, and until ten seconds after the last one began or ended."""
-    backoff = make_backoff("any")
+    """Until ten seconds after somebody used any directory."""
+    backoff = Backoff(any_stops_all=True, cooldown_ns=10 * SECOND_NS)
     assert not backoff.pauses_all(0)
-    backoff.opened(3, 0)
-    assert backoff.pauses_all(100 * SECOND_NS)
-    backoff.closed(3, 100 * SECOND_NS)
+    backoff.used(3, 100 * SECOND_NS)
     assert backoff.pauses_all(110 * SECOND_NS - 1)
     assert not backoff.pauses_all(110 * SECOND_NS)
 
 
 def test_directory_leaves_only_busy_directories_alone() -> None:
     """It pauses nothing, and names those with traffic."""
-    backoff = make_backoff("directory", 5 * SECOND_NS)
-    backoff.opened(1, 0)
-    backoff.opened(2, 0)
-    backoff.opened(2, 0)
-    backoff.closed(1, SECOND_NS)
-    backoff.closed(2, SECOND_NS)
+    backoff = Backoff(any_stops_all=False, cooldown_ns=5 * SECOND_NS)
+    backoff.used(1, 0)
+    backoff.used(2, 0)
+    backoff.used(2, SECOND_NS)
     assert not backoff.pauses_all(SECOND_NS)
-    assert backoff.busy(6 * SECOND_NS - 1) == {1, 2}
-    assert backoff.busy(6 * SECOND_NS) == {2}
-
-
-def test_unknown_backoffs_and_streams_that_end_twice_are_refused() -> None:
-    """The first is an operator's mistake, the second a bug."""
-    with pytest.raises(ValueError, match="known are any, directory"):
-        make_backoff("all")
-    backoff = Backoff()
-    backoff.opened(0, 0)
-    backoff.closed(0, 0)
-    with pytest.raises(AssertionError):
-        backoff.closed(0, 0)
+    assert backoff.busy(5 * SECOND_NS - 1) == {1, 2}
+    assert backoff.busy(5 * SECOND_NS) == {2}
 
 
 # who goes first
 
 
-def picked(view: StoreView, wishes: Wishes, *files: FileView[str], restore_first: bool = False):
-    """UpkeepKind and tiers of the next task."""
-    task = pick(view, wishes, restore_first, by_heat(*files))
-    return None if task is None else (task.kind, task.pair.above[0].tier, task.pair.below[0].tier)
+def planned(view: StoreView, wanted: Wishes, *files: FileView[str], restore_first: bool = False):
+    """The next moves, and whether room is lacking then."""
+    found = upkeep(view, wanted, coldest(*files), by_heat(*files), restore_first=restore_first)
+    return steps(found.moves), found.lacks_room
 
 
 def test_restoring_goes_before_aligning_before_promoting() -> None:
-    """From the fastest pair of tiers down; what is off is never picked."""
-    view, none, both = example(50, 100, 500), Wishes(), Wishes(align=True, promote=True)
+    """From the fastest pair of tiers down; what is off is never planned."""
+    view, none, both = example(50, 100, 500), wishes(promote=False), wishes(align=True)
     files = (file("1a", 0, 5), file("2b", 1, 5), file("9c", 2, 5))
-    assert picked(view, none, *files) is None
-    assert picked(view, none, *files, restore_first=True) == (UpkeepKind.RESTORE, 0, 1)
-    assert picked(view, both, *files, restore_first=True) == (UpkeepKind.RESTORE, 0, 1)
-    assert picked(view, both, *files) == (UpkeepKind.ALIGN, 0, 1)
-    assert picked(view, both, *files[1:]) == (UpkeepKind.PROMOTE, 0, 1)
-    assert picked(view, Wishes(align=True), *files[1:]) == (UpkeepKind.ALIGN, 1, 2)
-    assert picked(view, both, *files[2:]) == (UpkeepKind.PROMOTE, 1, 2)
+    swapped = [("1a", 0, 1), ("2b", 1, 0)]
+    assert planned(view, none, *files) == ([], False)
+    assert planned(view, none, *files, restore_first=True) == ([], False)
+    assert planned(view, both, *files, restore_first=True) == ([], False), "there was nothing to restore"
+    assert planned(view, both, *files) == (swapped, False)
+    assert planned(view, both, *files[1:]) == ([("2b", 1, 0)], False)
+    assert planned(view, wishes(align=True, promote=False), *files[1:]) == ([("2b", 1, 2), ("9c", 2, 1)], False)
+    assert planned(view, both, *files[2:]) == ([("9c", 2, 1)], False)
+
+
+def test_a_swap_that_found_no_room_has_the_reserve_restored_once() -> None:
+    """What it says comes back in: the reserve is restored, as far as that can be, and then swaps go on."""
+    view = store(directory(0, 0, 30, 10, reserved=20), directory(1, 1, 30, 5))
+    files = (file("1a", 0, 20), file("9b", 1, 20), file("2a", 0, 5))
+    assert planned(view, wishes(align=True), *files) == ([], True)
+    assert planned(view, wishes(align=True), *files, restore_first=True) == ([("2a", 0, 1)], True)
+    stuck = (file("1a", 0, 20), file("9b", 1, 20))
+    assert planned(view, wishes(align=True), *stuck, restore_first=True) == ([], False), "it would go on for ever"
 
 
 def test_promotion_needs_room_above_and_something_that_may_move_below() -> None:
-    """At the quota, or with everything below pinned, there is nothing to do."""
-    movable, pinned, wishes = file("1", 1, 5), file("1", 1, 5, pinned=True), Wishes(promote=True)
-    assert picked(example(11, 100, 1000), wishes, movable) == (UpkeepKind.PROMOTE, 0, 1)
-    assert picked(example(10, 100, 1000), wishes, movable) is None
-    assert picked(example(11, 100, 1000), wishes, pinned) is None
-    assert picked(example(50, 100, 1000), Wishes(promote=True, quota=0.5), movable) is None
-    assert is_below_quota(example(11, 0, 0).tiers[0])
+    """At the quota, or with everything below locked, there is nothing to do."""
+    movable, locked = file("1", 1, 5), file("1", 1, 5, locked=True)
+    assert planned(example(11, 100, 1000), wishes(), movable) == ([("1", 1, 0)], False)
+    assert planned(example(10, 100, 1000), wishes(), movable) == ([], False)
+    assert planned(example(11, 100, 1000), wishes(), locked) == ([], False)
+    assert planned(example(50, 100, 1000), wishes(quota=0.5), movable) == ([], False)
+    assert is_below_quota(example(11, 0, 0).tiers[0], 0.9)
 
 
 def test_one_tier_needs_no_upkeep() -> None:
     """There is no pair to look at."""
-    assert picked(store(directory(0, 0, 10)), Wishes(align=True, promote=True), restore_first=True) is None
+    assert planned(store(directory(0, 0, 10)), wishes(align=True), restore_first=True) == ([], True)
