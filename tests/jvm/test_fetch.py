@@ -160,8 +160,8 @@ def test_a47_a_read_without_direct_memory_gives_its_connection_back(jvm: Jvm) ->
 
 def test_a47_an_interrupt_while_connecting_blames_no_worker(tmp_path: Path, programs: Programs) -> None:
     """A task that is killed while it connects to a worker that is busy ends as interrupted, and the worker does not
-    count as failed in this JVM. Where the interrupt comes after the 5 s that connecting takes at most, another JVM tries
-    it again."""
+    count as failed in this JVM. Where the interrupt comes after the 5 s that connecting takes at most, another JVM
+    tries it again."""
     with (
         local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="interrupt") as session,
