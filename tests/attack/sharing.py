@@ -107,7 +107,12 @@ async def connections(target: Target, stack: AsyncExitStack, most: int) -> int:
 
 
 async def long_polls(target: Target, stack: AsyncExitStack, most: int) -> int:
-    """Wait over gRPC for the commit of a shuffle that nobody commits; returns how many calls wait."""
+    """Wait over gRPC for the commit of a shuffle that nobody commits; returns about how many calls wait."""
+    return sum(not each.done() for each in await ask_long_polls(target, stack, most))
+
+
+async def ask_long_polls(target: Target, stack: AsyncExitStack, most: int) -> set[asyncio.Task[bytes]]:
+    """Begin to wait over gRPC for the commit of a shuffle that nobody commits; what is refused ends soon."""
     key = await target.register(_SHUFFLE, kind=pb.PARTITION_KIND_REDUCE, partitions=8, maps=1)
     request = pb.GetManifestRequest(key=key, holder=target.instance, wait_ms=30_000).SerializeToString()
     metadata = (("authorization", f"Bearer {target.application.token}"),)
@@ -120,12 +125,12 @@ async def long_polls(target: Target, stack: AsyncExitStack, most: int) -> int:
         call: Any = channel.unary_unary("/holdfast.v1.Shuffles/GetManifest")
         for _ in range(min(1_000, most - number)):
             waiting.add(asyncio.ensure_future(_answer(call(request, metadata=metadata, timeout=60))))
-        # What was asked before is refused by now, or waits.
+        # What was asked before has arrived by now.
         last: Any = channel.unary_unary("/holdfast.v1.Shuffles/Discover")
         await _answer(last(b"", metadata=metadata, timeout=60))
     for each in waiting:
         stack.callback(each.cancel)
-    return sum(not each.done() for each in waiting)
+    return waiting
 
 
 async def _answer(call: Awaitable[bytes]) -> bytes:

@@ -5,6 +5,7 @@ import http.client
 import random
 import signal
 import sys
+import urllib.request
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import AsyncExitStack
 from pathlib import Path
@@ -107,13 +108,34 @@ def test_many_applications_of_a_user_stand_in_one_line_for_windows(cluster: Loca
     assert outcome_of(cluster, story, 4) > 12
 
 
+async def all_decided(cluster: LocalCluster, calls: set[asyncio.Task[bytes]]) -> None:
+    """Return when the master waits for as many calls as have no answer: all others are refused."""
+    while sum(not each.done() for each in calls) != await asyncio.to_thread(long_polls_waiting, cluster):
+        await asyncio.sleep(0.1)
+
+
+def long_polls_waiting(cluster: LocalCluster) -> int:
+    """How many long polls the master has."""
+    assert cluster.credentials is not None
+    request = urllib.request.Request(f"https://{cluster.masters[0].http}/metrics")
+    request.add_header("Authorization", f"Bearer {cluster.credentials.token}")
+    with urllib.request.urlopen(request, timeout=60, context=cluster.credentials.context) as reply:
+        lines = reply.read().decode().splitlines()
+    return int(float(next(line.split()[1] for line in lines if line.startswith("holdfast_master_long_polls "))))
+
+
 def test_many_applications_of_a_user_have_one_share_of_long_polls(cluster: LocalCluster) -> None:
     """Long polls of many applications over gRPC, more than there may be RPCs: another user's wait beside them, and
     calls are answered. They took all RPCs that gRPC lets in."""
 
     async def story(mallory: list[Target], alice: Target, stack: AsyncExitStack) -> tuple[int, int]:
-        taken = sum([await sharing.long_polls(each, stack, 1_500) for each in mallory])
-        return taken, await sharing.long_polls(alice, stack, 100)
+        calls: set[asyncio.Task[bytes]] = set()
+        for each in mallory:
+            calls |= await sharing.ask_long_polls(each, stack, 1_500)
+            await all_decided(cluster, calls)
+        others = await sharing.ask_long_polls(alice, stack, 100)
+        await all_decided(cluster, calls | others)
+        return sum(not each.done() for each in calls), sum(not each.done() for each in others)
 
     taken, others = outcome_of(cluster, story, 3)
     assert taken <= 2_048
