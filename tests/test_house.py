@@ -30,7 +30,7 @@ PARAMETERS_MAX = 8
 WIDER_ALLOWED = {
     "client/session.py::Session": 9,
     "worker/storage/engine/directory.py::StorageDirectory": 14,
-    "worker/storage/engine/reduce_directory.py::ReduceDirectory": 13,
+    "worker/storage/engine/reduce_directory.py::ReduceDirectory": 14,
     "worker/storage/engine/writer.py::MapFileWriter": 10,
 }
 

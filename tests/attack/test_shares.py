@@ -110,8 +110,11 @@ def test_many_applications_of_a_user_stand_in_one_line_for_windows(cluster: Loca
 
 async def all_decided(cluster: LocalCluster, calls: set[asyncio.Task[bytes]]) -> None:
     """Return when the master waits for as many calls as have no answer: all others are refused."""
-    while sum(not each.done() for each in calls) != await asyncio.to_thread(long_polls_waiting, cluster):
-        await asyncio.sleep(0.1)
+
+    def decided() -> bool:
+        return sum(not each.done() for each in calls) == long_polls_waiting(cluster)
+
+    await asyncio.to_thread(wait_until, decided, "the master to refuse what it does not let wait")
 
 
 def long_polls_waiting(cluster: LocalCluster) -> int:

@@ -39,6 +39,7 @@ class Oracle:
         self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
         #: (worker, shuffle) whose data is deleted
         self._deleted: set[tuple[str, ShuffleKey]] = set()
+        self.deletions = 0
         #: acknowledged batches by the worker that has a copy and epoch
         self._held: dict[tuple[str, EpochKey], set[Name]] = {}
         #: what a worker ever acknowledged
@@ -149,6 +150,7 @@ class Oracle:
         """Workers delete only what the masters have dropped."""
         if self.truth().shuffle(shuffle) is not None:
             self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
+        self.deletions += 1
         self._deleted.add((worker.name, shuffle))
         for part in (self._seals, self._held):
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:

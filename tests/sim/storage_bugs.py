@@ -19,7 +19,7 @@ from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.engine.reduce_seal import ReduceSealer
+from holdfast.worker.storage.engine.reduce_seal import SealWork
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.index.index import Index
 from holdfast.worker.storage.log import push_log as log_module
@@ -206,13 +206,13 @@ def torn_batch_taken_for_damage() -> list[Swap]:
 def pending_lost_at_the_seal() -> list[Swap]:
     """What a file's copy has in the log only is not sealed."""
 
-    def finish(self: Any, job: Any, writers: Any, copy: Any) -> Any:
+    def finish(self: Any, writers: Any, copy: Any) -> Any:
         if copy.file_bytes:
             copy.pending.clear()
-        return original(self, job, writers, copy)
+        return original(self, writers, copy)
 
-    original = ReduceSealer._finish
-    return [(ReduceSealer, "_finish", finish)]
+    original = SealWork._finish
+    return [(SealWork, "_finish", finish)]
 
 
 @bug

@@ -53,16 +53,18 @@ def remembered() -> list[int]:
 
 def test_the_product_is_safe() -> None:
     """No checker objects in any of these seeds, those that once failed first; shuffles are written, read and lost."""
-    acknowledged = reads = lost = 0
+    acknowledged = reads = lost = deletions = 0
     for seed in [*remembered(), *range(40)]:
         violation, scenario = run_seed(seed)
         assert violation is None, f"seed {seed}: {violation}"
         acknowledged += scenario.oracle.acked_batches
         reads += scenario.job.reads
         lost += scenario.job.lost_reads
+        deletions += scenario.oracle.deletions
     assert acknowledged > 1000
     assert reads - lost > 150
     assert lost > 0
+    assert deletions > 100
 
 
 @pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more

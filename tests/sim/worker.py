@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -113,6 +114,18 @@ class SimBody:
         """It is the collector's."""
 
 
+class ObservedServer(DataServer):
+    """A data server of which the oracle hears what it is to forget."""
+
+    def __init__(self, forgets: Callable[[ShuffleKey], None], *parts: Any) -> None:
+        super().__init__(*parts)
+        self._forgets = forgets
+
+    def forget(self, shuffle: ShuffleKey) -> None:
+        self._forgets(shuffle)
+        super().forget(shuffle)
+
+
 class SimWorker:
     """One worker, over all its starts."""
 
@@ -208,7 +221,8 @@ class SimWorker:
         self.seals = SealService(store, counters, Reduce(standing.incarnation, store.tiering.choose, shape.limits))
         self.pushes = PushService(store, standing, counters, faults, asking, self.seals, PushBounds(shape.memory, 4096))
         streams = StreamService(store, standing, counters, faults)
-        self.server = server = DataServer(standing, maps, streams, self.pushes, self.seals, asking)
+        deleted = partial(self._oracle.deleted, self)
+        self.server = server = ObservedServer(deleted, standing, maps, streams, self.pushes, self.seals, asking)
         server.address = f"{self.name}:1"
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0

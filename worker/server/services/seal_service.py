@@ -101,13 +101,14 @@ class SealService:
 
     async def _seal(self, request: Seal) -> list[SealedEpoch]:
         began = time.monotonic_ns()
+        gone = [SealedEpoch(PartitionId(one), Epoch(epoch), Status.UNKNOWN_FILE) for one, epoch in request.epochs]
         if self.reduce.forgot(request.shuffle):
-            gone = Status.UNKNOWN_FILE
-            return [SealedEpoch(PartitionId(one), Epoch(epoch), gone) for one, epoch in request.epochs]
+            return gone
         final = bool(request.flags & SealFlag.FINAL)
         states = self.reduce.seal(request.shuffle, final, request.epochs)
         try:
-            return await self._seal_states(request, final, states, began)
+            answers = await self._seal_states(request, final, states, began)
+            return gone if self.reduce.forgot(request.shuffle) else answers  # dropped meanwhile, with what was sealed
         finally:  # whatever came: what is not sealed may be sealed when it is asked for again
             for state in states:
                 if state is not None:

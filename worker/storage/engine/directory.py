@@ -23,10 +23,11 @@ from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.disks.condition import Condition
 from holdfast.worker.storage.engine.directory_room import DirectoryRoom
 from holdfast.worker.storage.engine.folders import Folders, remove_folders
+from holdfast.worker.storage.engine.map_seals import MapSealJob, MapSeals
 from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob
-from holdfast.worker.storage.engine.sealing import Sealer, SealJob
+from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.engine.writer import MapFileWriter, WriterState
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files
@@ -47,7 +48,7 @@ class Tables:
 
     sealed: dict[ShuffleKey, ShuffleSum] = field(default_factory=dict)
     writers: dict[MapFileKey, MapFileWriter] = field(default_factory=dict)
-    sealing: dict[MapFileKey, SealJob] = field(default_factory=dict)
+    sealing: dict[MapFileKey, MapSealJob] = field(default_factory=dict)
     #: unsealed map files that an earlier incarnation left behind
     leftovers: dict[MapFileKey, Path] = field(default_factory=dict)
     #: map copies that are given up for good
@@ -125,7 +126,8 @@ class StorageDirectory:
         self._pool, self.lane, self.owner = threads
         self._env, self._files = env, env.files
         self.folders = Folders(env.files, root / names.DATA)
-        self._sealer = Sealer(env, self.folders, index, threads, self._on_sealed, self._on_failed)
+        sealer = Sealer(env.files, self.folders, index, threads)
+        self._map_seals = MapSeals(env.files, self.folders, sealer, self._on_failed)
         self._leftover_bytes = {key: env.files.held_bytes(path) for key, path in self.tables.leftovers.items()}
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
@@ -141,6 +143,7 @@ class StorageDirectory:
             index=index,
             folders=self.folders,
             threads=threads,
+            sealer=sealer,
             writers=writers,
             incarnation=starts.incarnation,
             boot_id=starts.boot_id,
@@ -164,7 +167,7 @@ class StorageDirectory:
             ack=ack,
             incarnation=incarnation,
             on_failed=self._on_failed,
-            on_grown=self._sealer.write_back,
+            on_grown=self._write_back,
             room=self.room,
             flushes=self.flushes,
         )
@@ -191,23 +194,28 @@ class StorageDirectory:
         self.tables.leftovers[writer.key] = writer.path
         self._leftover_bytes[writer.key] = writer.size_bytes
 
-    def sync(self, writer: MapFileWriter) -> Future[None]:
-        """See Sealer.sync."""
-        return self._sealer.sync(writer)
+    def _write_back(self, writer: MapFileWriter, offset: int, length: int) -> None:
+        """Have the kernel begin to write a part of an unsealed file to the disk."""
+        self._pool.submit(self._files.start_write_back, writer.handle, offset, length)
 
-    def seal(self, writer: MapFileWriter, totals: FileTotals) -> SealJob:
+    def sync(self, writer: MapFileWriter) -> Future[None]:
+        """See MapSeals.sync."""
+        return self._map_seals.sync(writer)
+
+    def seal(self, writer: MapFileWriter, totals: FileTotals) -> MapSealJob:
         """Finish the file and start its seal; raises CorruptError or FAILED_COPY as MapFileWriter.finish does."""
         try:
-            job = SealJob(writer, writer.finish(totals))
+            record = writer.finish(totals)
         except CorruptError:
             self.drop(writer.key)
             raise
+        job = MapSealJob(writer, record, self._files, self._on_sealed, self._on_failed)
         self.tables.sealing[writer.key] = job
         self.tables.writers.pop(writer.key, None)
-        self._sealer.seal(job)
+        self._map_seals.seal(job)
         return job
 
-    def _on_sealed(self, job: SealJob) -> None:
+    def _on_sealed(self, job: MapSealJob) -> None:
         key = job.writer.key
         self.tables.sealing.pop(key, None)
         total = self.tables.sealed.setdefault(key.shuffle, ShuffleSum())

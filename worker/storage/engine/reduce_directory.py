@@ -25,8 +25,9 @@ from holdfast.worker.storage.engine.directory_room import DirectoryRoom
 from holdfast.worker.storage.engine.folders import Folders, Unsynced
 from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
-from holdfast.worker.storage.engine.reduce_seal import ReduceSealer, ReduceSealJob, SealWork, mark_failed
+from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob, SealWork, mark_failed
 from holdfast.worker.storage.engine.rounds import Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
+from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Handle
 from holdfast.worker.storage.index.index import FINAL_SPACE, Index
@@ -53,6 +54,7 @@ class ReduceDirectory:
         index: Index,
         folders: Folders,
         threads: DirectoryThreads,
+        sealer: Sealer,
         writers: OpenFiles,
         incarnation: Incarnation,
         boot_id: bytes,
@@ -76,7 +78,7 @@ class ReduceDirectory:
         self.sizes_of: dict[EpochState | None, array[int]] = {}
         self.sealing: dict[EpochKey, ReduceSealJob] = {}
         self._aside = found.aside
-        self._files, self._now_ns = env.files, env.clock.now_ns
+        self._env, self._files, self._now_ns = env, env.files, env.clock.now_ns
         self._folders = folders
         self._pool, self._lane, self._owner = threads
         self._writers = writers
@@ -95,7 +97,7 @@ class ReduceDirectory:
         self._held_up: list[tuple[ReduceSealJob, SealWork]] = []
         #: hears of seals that have ended, before they are answered
         self.ended: Callable[[ReduceSealJob, SealWork], object] = lambda *_: None
-        self._sealer = ReduceSealer(env, root, index, boot_id)
+        self._sealer = sealer
         #: files that seals finished before they met a full disk
         self._finished: dict[EpochKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
@@ -359,6 +361,9 @@ class ReduceDirectory:
         for one in left:
             self._handed.setdefault(one.key, HandedOver(one.file_bytes, -1))
         work = SealWork(
+            self._env,
+            self.root,
+            self._boot_id,
             shuffle,
             final,
             incarnation,
@@ -367,8 +372,8 @@ class ReduceDirectory:
             left,
             given_up,
             {key: self._finished[key] for key in keys if key in self._finished},
-            self._folders.unsynced(folder),
-            records=dict.fromkeys(unknown, lost),
+            dict.fromkeys(unknown, lost),
+            partial(self._sealed, job),
         )
         self.sealing.update(dict.fromkeys(keys, job))
         self._held_up.append((job, work))
@@ -386,23 +391,19 @@ class ReduceDirectory:
         syncing = {copy for one in (self._running, self._round) if one is not None for copy in one.copies()}
         ready = [one for one in self._held_up if syncing.isdisjoint(one[1].copies)]
         self._held_up = [one for one in self._held_up if one not in ready]
-        for job, work in ready:
+        for _, work in ready:
             self._unsynced.difference_update(work.copies)
-            done = self._pool.submit(self._sealer.run, work)
-            done.add_done_callback(lambda done, job=job: self._owner(partial(self._sealed, job, done)))  # type: ignore[misc]
+            self._sealer.seal(work)
 
-    def _sealed(self, job: ReduceSealJob, done: Future[SealWork]) -> None:
+    def _sealed(self, job: ReduceSealJob, work: SealWork) -> None:
         """A seal has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
-        work = done.result()
         for key in [key for key, running in self.sealing.items() if running is job]:
             del self.sealing[key]
             self._handed.pop(key, None)
             self._finished.pop(key, None)
-        if work.error is None:
-            self._folders.synced(work.folders if work.data else ())
-            if not job.dropped:
-                self._put_aside(work)
+        if work.error is None and not job.dropped:
+            self._put_aside(work)
         for error in work.broken.values():
             self.broke(error)
         if not job.dropped:

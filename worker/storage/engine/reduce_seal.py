@@ -1,10 +1,9 @@
 """Makes REDUCE epochs final: one pack file for what is small, a footer for what has a file, one transaction for all.
 
-The order, each step only after the one before it has succeeded: what is pending goes from the log into the file, or
-all small epochs together into one pack file; footers; data synced; files renamed to their sealed names; the folder
-synced; one index transaction with data files, chunks and answers; the answer. Killed before the transaction the log
-and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file for
-which it failed. Runs in the sync threads of a directory, with copies that are handed over to it. Called by
+The seal's own steps: what is pending goes from the log into the file, or all small epochs together into one pack file;
+footers; data synced; files renamed to their sealed names; the rest is sealing.py's. Killed before the transaction the
+log and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file
+for which it failed. Runs in the sync threads of a directory, with copies that are handed over to it. Called by
 reduce_directory.py.
 """
 
@@ -23,11 +22,11 @@ from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
-from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
+from holdfast.worker.storage.engine.sealing import Items
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files
-from holdfast.worker.storage.index.index import FINAL_SPACE, Index, epoch_items, file_items
+from holdfast.worker.storage.index.index import FINAL_SPACE, epoch_items, file_items
 from holdfast.worker.storage.index.records import (
     FILE_HEAD_BYTES,
     ChunkRow,
@@ -37,7 +36,7 @@ from holdfast.worker.storage.index.records import (
     encode_shuffle,
     make_file,
 )
-from holdfast.worker.storage.layout import EpochKey, PackKey, failed_path, sealed_path
+from holdfast.worker.storage.layout import EpochKey, PackKey, failed_path, sealed_path, shuffle_folder
 from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_full
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -62,6 +61,9 @@ class SealWork:
     """All that a seal needs, and all that it finds. It is handed to the thread and handed back: nobody else has it, nor
     the copies in it, meanwhile."""
 
+    env: Env
+    root: Path
+    boot_id: bytes
     shuffle: ShuffleKey
     final: bool
     incarnation: Incarnation
@@ -73,72 +75,73 @@ class SealWork:
     failed: list[EpochKey]
     #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
     finished: dict[EpochKey, DataRecord]
-    #: what is synced with its folder
-    folders: Unsynced
+    #: what became of each
+    records: dict[EpochKey, EpochRecord]
+    #: hears on the loop when it has ended
+    ended: Callable[[SealWork], None]
     #: copies that were given up, and why
     broken: dict[EpochKey, Exception] = field(default_factory=dict)
-    #: what became of each
-    records: dict[EpochKey, EpochRecord] = field(default_factory=dict)
     data: list[DataRecord] = field(default_factory=list)
+    #: its files have their names, and only the record is missing
+    complete: bool = False
     #: why nothing was recorded; None if all was
     error: Exception | None = None
 
+    @property
+    def folder(self) -> Path | None:
+        """Where it has files with sealed names; None if it has none."""
+        return self.root / shuffle_folder(self.shuffle) if self.data else None
 
-class ReduceSealer:
-    """Does the work of the seals of one directory, in its threads. It keeps nothing that changes."""
+    def finish(self) -> Items:
+        """In a thread: write, sync and rename the files; return what is to be recorded. Raises OSError if the disk is
+        full."""
+        self._write_all()
+        items = [item for record in self.data for item in file_items(record)]
+        done = {key for record in self.data for key, _ in record.epochs}
+        items += [item for key, record in self.records.items() if key not in done for item in epoch_items(key, record)]
+        if self.final:
+            items.append((FINAL_SPACE + encode_shuffle(self.shuffle), b"\x01"))
+        self.complete = True
+        return items
 
-    def __init__(self, env: Env, root: Path, index: Index, boot_id: bytes) -> None:
-        self._env = env
-        self._files = env.files
-        self._root = root
-        self._index = index
-        self._boot_id = boot_id
+    def over(self, error: Exception | None) -> None:
+        """All is recorded, or nothing. A full disk is NoRoomError in the end: then ask again."""
+        if isinstance(error, OSError) and is_full(error):
+            self.error = NoRoomError(f"{self.shuffle}: {self.root} is full", status=Status.DISK_FULL)
+        elif isinstance(error, OSError) and self.complete:
+            # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
+            self.data.clear()
+            for key in self.records:
+                self._give_up(key, error)
+        elif error is not None:
+            self.error = error if isinstance(error, HoldfastError) else HoldfastError(f"{self.shuffle}: {error}")
+        self.ended(self)
 
-    def run(self, job: SealWork) -> SealWork:
-        """Do the whole of it. A full disk is NoRoomError in the end: then ask again."""
-        try:
-            self._run(job)
-        except OSError as error:
-            full = NoRoomError(f"{job.shuffle}: {self._root} is full", status=Status.DISK_FULL)
-            job.error = full if is_full(error) else HoldfastError(f"{job.shuffle}: {error}")
-        except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
-            job.error = error if isinstance(error, HoldfastError) else HoldfastError(f"{job.shuffle}: {error}")
-        return job
-
-    def _run(self, job: SealWork) -> None:
-        for key in job.failed:
-            self._give_up(job, key, None)
-        copies = [*job.copies, *[copy for left in job.left if (copy := self._recover(job, left)) is not None]]
-        writers = OpenFiles(self._env, 1, write=True)
+    def _write_all(self) -> None:
+        for key in self.failed:
+            self._give_up(key, None)
+        copies = [*self.copies, *[copy for left in self.left if (copy := self._recover(left)) is not None]]
+        writers = OpenFiles(self.env, 1, write=True)
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
         for copy in copies:
-            finished = job.finished.get(copy.key)
+            finished = self.finished.get(copy.key)
             if finished is not None:
-                job.data.append(finished)
-                job.records.update(finished.epochs)
+                self.data.append(finished)
+                self.records.update(finished.epochs)
                 continue
             if not copy.file_bytes and not copy.pending:  # its first write failed: nothing was acknowledged
-                job.records[copy.key] = EpochRecord(
-                    status=Status.UNKNOWN_FILE, ack=copy.ack, incarnation=job.incarnation
+                self.records[copy.key] = EpochRecord(
+                    status=Status.UNKNOWN_FILE, ack=copy.ack, incarnation=self.incarnation
                 )
                 continue
             packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
         self._start_write_back(writers, large)
         for copy in large:
-            self._attempt(job, [copy.key], lambda copy=copy: self._finish(job, writers, copy))  # type: ignore[misc]
+            self._attempt([copy.key], lambda copy=copy: self._finish(writers, copy))  # type: ignore[misc]
         if small:
-            self._attempt(job, [copy.key for copy in small], lambda: self._pack(job, small))
-        try:
-            self._record(job)
-        except OSError as error:
-            if is_full(error):
-                raise
-            # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
-            job.data.clear()
-            for key in job.records:
-                self._give_up(job, key, error)
+            self._attempt([copy.key for copy in small], lambda: self._pack(small))
 
     def _start_write_back(self, writers: OpenFiles, copies: Sequence[PartitionCopy]) -> None:
         """Have the kernel write what is left of all files while the first of them is synced."""
@@ -147,20 +150,9 @@ class ReduceSealer:
             if left > 0:
                 with suppress(OSError):  # the sync tells, or the file begins with the flush that is still to come
                     handle = writers.open(copy.path_text)
-                    self._files.start_write_back(handle, copy.write_back_from, left)
+                    self.env.files.start_write_back(handle, copy.write_back_from, left)
 
-    def _record(self, job: SealWork) -> None:
-        """Sync the names of the files, then put everything into the index. Raises OSError."""
-        if job.data:
-            sync_folders(self._files, job.folders)
-        items = [item for record in job.data for item in file_items(record)]
-        done = {key for record in job.data for key, _ in record.epochs}
-        items += [item for key, record in job.records.items() if key not in done for item in epoch_items(key, record)]
-        if job.final:
-            items.append((FINAL_SPACE + encode_shuffle(job.shuffle), b"\x01"))
-        self._index.put_items(items)
-
-    def _attempt(self, job: SealWork, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
+    def _attempt(self, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
         """Write one file; an error that is not a full disk gives up the epochs in it."""
         try:
             record = act()
@@ -168,62 +160,62 @@ class ReduceSealer:
             if is_full(error):
                 raise
             for key in keys:
-                self._give_up(job, key, error)
+                self._give_up(key, error)
         except Exception as error:  # noqa: BLE001 - a mistake of ours with one file costs its epochs, and no others
-            log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=job.shuffle, trace=error)
+            log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=self.shuffle, trace=error)
             for key in keys:
-                self._give_up(job, key, error)
+                self._give_up(key, error)
         else:
-            job.data.append(record)
-            job.records.update(record.epochs)
+            self.data.append(record)
+            self.records.update(record.epochs)
 
-    def _give_up(self, job: SealWork, key: EpochKey, error: Exception | None) -> None:
+    def _give_up(self, key: EpochKey, error: Exception | None) -> None:
         if error is not None:
-            job.broken[key] = error
-        job.finished.pop(key, None)
-        job.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=job.incarnation)
+            self.broken[key] = error
+        self.finished.pop(key, None)
+        self.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=self.incarnation)
 
-    def _recover(self, job: SealWork, left: Left) -> PartitionCopy | None:
+    def _recover(self, left: Left) -> PartitionCopy | None:
         """What an earlier start left, as a copy that can be sealed; None if it is lost."""
-        lost = EpochRecord(status=Status.DATA_LOST, ack=left.ack, incarnation=job.incarnation)
-        if left.doubt(self._boot_id):
-            job.records[left.key] = lost
+        lost = EpochRecord(status=Status.DATA_LOST, ack=left.ack, incarnation=self.incarnation)
+        if left.doubt(self.boot_id):
+            self.records[left.key] = lost
             return None
-        if left.key in job.finished:
-            return PartitionCopy(self._root, FileHead(left.key, left.ack, job.incarnation, self._boot_id), {})
+        if left.key in self.finished:
+            return PartitionCopy(self.root, FileHead(left.key, left.ack, self.incarnation, self.boot_id), {})
         try:
-            found = recover(self._files, left, self._boot_id)
+            found = recover(self.env.files, left, self.boot_id)
         except CorruptError:
-            job.records[left.key] = lost
+            self.records[left.key] = lost
             return None
         views = dict(enumerate(found.extra))
         copy = PartitionCopy(
-            self._root, found.head or FileHead(left.key, left.ack, job.incarnation, self._boot_id), views
+            self.root, found.head or FileHead(left.key, left.ack, self.incarnation, self.boot_id), views
         )
         for number, view in views.items():
             copy.pending.add(number << SEGMENT_SHIFT, len(view))
         if found.sizes:
-            self._files.truncate(copy.path, found.file_bytes)
+            self.env.files.truncate(copy.path, found.file_bytes)
             copy.take_in(found.sizes, found.maps)
             copy.crc_sum = found.crc_sum & _CRC_SUM_MASK
             return copy
         if left.path is not None:  # no batch of it was written whole: what takes part is in the log only
-            self._files.remove(left.path)
+            self.env.files.remove(left.path)
             left.path, left.file_bytes = None, 0
         if not found.extra:
-            job.records[left.key] = EpochRecord(status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=job.incarnation)
+            self.records[left.key] = EpochRecord(status=Status.UNKNOWN_FILE, ack=left.ack, incarnation=self.incarnation)
             return None
         return copy
 
-    def _finish(self, job: SealWork, writers: OpenFiles, copy: PartitionCopy) -> DataRecord:
+    def _finish(self, writers: OpenFiles, copy: PartitionCopy) -> DataRecord:
         """Flush the rest of a partition file, append the footer, sync and rename it. Raises OSError."""
-        files, key = self._files, copy.key
+        files, key = self.env.files, copy.key
         copy.flush(files, writers)
         assert copy.chunks, "an epoch that is sealed has a batch"
         epoch = EpochRecord(
             status=Status.OK,
             ack=copy.ack,
-            incarnation=job.incarnation,
+            incarnation=self.incarnation,
             size_bytes=copy.size_bytes,
             offset=FILE_HEAD_BYTES,
             crc_sum=copy.crc_sum,
@@ -239,14 +231,14 @@ class ReduceSealer:
             files.sync(handle)
         except OSError as error:
             raise _never_again(error) from error
-        files.rename(copy.path, self._root / sealed_path(key))
+        files.rename(copy.path, self.root / sealed_path(key))
         writers.close(copy.path_text)
-        job.finished[key] = record
+        self.finished[key] = record
         return record
 
-    def _pack(self, job: SealWork, copies: Sequence[PartitionCopy]) -> DataRecord:
+    def _pack(self, copies: Sequence[PartitionCopy]) -> DataRecord:
         """Put small epochs together into one new file, and sync it. Raises OSError."""
-        key = PackKey(job.shuffle, job.incarnation, job.pack)
+        key = PackKey(self.shuffle, self.incarnation, self.pack)
         parts: list[bytes | memoryview] = []
         epochs = []
         at = 0
@@ -257,30 +249,30 @@ class ReduceSealer:
             epoch = EpochRecord(
                 status=Status.OK,
                 ack=copy.ack,
-                incarnation=job.incarnation,
+                incarnation=self.incarnation,
                 size_bytes=found.size_bytes,
                 offset=at,
                 crc_sum=found.crc_sum & _CRC_SUM_MASK,
                 batches=len(found.parts),
-                pack=job.pack,
+                pack=self.pack,
                 chunks=(row,),
             )
             epochs.append((copy.key, epoch))
             at += found.size_bytes
         record, footer = make_file(key, tuple(epochs))
-        path = self._root / sealed_path(key)
+        path = self.root / sealed_path(key)
         new = path.with_name(path.name + MOVING_SUFFIX)  # the sealed name would be taken for its word after a power cut
-        self._files.remove(new)
-        handle = self._files.create(new)
+        self.env.files.remove(new)
+        handle = self.env.files.create(new)
         try:
-            self._files.write_parts(handle, [*parts, footer], record.file_bytes, 0)
+            self.env.files.write_parts(handle, [*parts, footer], record.file_bytes, 0)
             try:
-                self._files.sync(handle)
+                self.env.files.sync(handle)
             except OSError as error:
                 raise _never_again(error) from error
-            self._files.rename(new, path)
+            self.env.files.rename(new, path)
         except OSError:
-            self._files.remove(new)
+            self.env.files.remove(new)
             raise
         return record
 

@@ -39,7 +39,6 @@ from holdfast.worker.storage.index.records import (
     DataRecord,
     EpochRecord,
     FileRecord,
-    MapRecord,
     data_prefixes,
     decode_epoch,
     decode_epoch_key,
@@ -184,10 +183,6 @@ class Index:
         wanted = min(2 * self._map_bytes, self._map_bytes_max)
         self._open.enlarge(wanted)
         self._map_bytes = wanted
-
-    def put_files(self, records: Iterable[MapRecord]) -> None:
-        """Record sealed files, all in one transaction."""
-        self.put_items([item for record in records for item in file_items(record)])
 
     def put_items(self, items: Iterable[tuple[bytes, bytes]]) -> None:
         """Store records, all in one transaction."""

@@ -18,6 +18,9 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.engine.folders import remove_folders
 from holdfast.worker.storage.env.interfaces import Handle, Name
+from holdfast.worker.storage.env.system import system
+from holdfast.worker.storage.index.index import Index
+from holdfast.worker.storage.names import INDEX
 from tests.support.changing import files_below
 from tests.support.map_data import file_key, make_content, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
@@ -278,7 +281,7 @@ def test_a07_a_map_file_whose_sync_failed_is_never_sealed(tmp_path: Path) -> Non
     pushed = world.store.sync(writer)
     assert failing.entered.wait(30)
     sealed = world.store.seal(content.key, content.totals)
-    syncing: Any = world.store._directories[0]._sealer._syncing
+    syncing: Any = world.store._directories[0]._map_seals._syncing
     behind = lambda: isinstance(syncing, dict) and syncing.get(writer) is not None  # noqa: E731
     wait_until(lambda: waiting.entered.is_set() or behind(), "the seal")
     if waiting.entered.is_set():  # two threads have the file at once: let the rename come before the mark
@@ -414,3 +417,36 @@ def test_a_seal_of_a_dropped_shuffle_keeps_the_log_that_it_reads(
     assert "seal.internal_error" not in caplog.text
     assert not world.store.shuffles()
     world.store.close()
+
+
+@pytest.mark.parametrize("kind", ["MAP", "REDUCE"])
+def test_a_store_that_closes_lets_seals_end(tmp_path: Path, kind: str) -> None:
+    """A store is closed while a seal syncs its file: the steps that are left are done, the answer comes, and a store
+    that is opened on the same directory has it in its index."""
+    world, gate = Gated(tmp_path), Gate()
+    content = make_content(file_key(shuffle_key(bytes(16), 5)))
+    job: Future[Any]
+    if kind == "MAP":
+        append_all(world.store, content)
+        world.disk.data.append(gate.pass_through)
+        job = world.store.seal(content.key, content.totals)
+    else:
+        writer = Writer(SHUFFLE)
+        assert world.push(writer, [writer.batch(0, b"x" * 60_000)]) == {}
+        world.core.seal(SHUFFLE, True, [(0, 0)])
+        world.disk.data.append(gate.pass_through)
+        ((_, sealing),) = world.store.reduce.seal(SHUFFLE, True, [(0, 0)])
+        assert not isinstance(sealing, SealedEpoch)
+        job = sealing
+    assert gate.entered.wait(30)
+    closing = threading.Thread(target=world.store.close, daemon=True)
+    closing.start()
+    wait_until(lambda: world.store._directories[0]._pool._shutdown, "the pool to take nothing more")  # type: ignore[attr-defined]
+    gate.open.set()
+    closing.join(30)
+    assert job.done(), "what came before the end is answered"
+    job.result(0)
+    index = Index.read_only(system(), world.root / "0" / INDEX)
+    with index.reading() as reader:
+        assert list(reader.files()), "it is recorded"
+    index.close()
