@@ -21,6 +21,8 @@ CALM = {"lease": {"worker": "10m"}}
 HASTY = {**CALM, "worker": {"return_grace": "300ms"}}
 #: Short leases, so that expiry is seen within a test; the defaults elsewhere.
 SHORT = {"lease": {"worker": "1s", "heartbeat": "200ms", "tick": "100ms", "deletion_grace": "500ms"}}
+#: The same where only who is silent may be lost, however busy the machine is.
+LONGER = {"lease": {**SHORT["lease"], "worker": "10s"}}
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:

@@ -22,7 +22,7 @@ from holdfast.common.limits import COMMAND_PART_BYTES
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
-from tests.cluster.masters import SHORT, agree, leader_of, run, waiting
+from tests.cluster.masters import LONGER, SHORT, agree, leader_of, run, waiting
 from tests.cluster.reduce_peers import ReduceDriver, metric, push_one_each, world
 from tests.support.waiting import wait_until_async
 
@@ -188,7 +188,7 @@ def test_commit_survives_the_leader(own: LocalCluster):
     run(story())
 
 
-@pytest.mark.parametrize("own", [SHORT], indirect=True)
+@pytest.mark.parametrize("own", [LONGER], indirect=True)
 def test_lost_worker_is_moved_in_one_command_and_a_storm_reads(own: LocalCluster):
     """All open epochs of a lost worker, as primary or replica and in all shuffles, move by one command; a hundred
     clients that then revive them cost no command."""
