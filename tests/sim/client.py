@@ -55,9 +55,13 @@ class SimRuntime:
     """Stands for client/runtime.Runtime: one for each life of an executor."""
 
     pid = 0
+    #: connections keep the order of frames, whatever the weather: where the product needs it, as of TCP
+    in_order = False
 
     def __init__(self, network: Network) -> None:
         self._network = network
+        self.loop = network.loop
+        self.kept: dict[object, dict[Any, Any]] = {}
         self._control: Control | None = None
         self._links: dict[str, Link] = {}
         self._opening: dict[str, asyncio.Lock] = {}
@@ -77,7 +81,12 @@ class SimRuntime:
                 hello = Hello(role=Role.CLIENT, cluster_id="sim")
                 link = self._links[address] = await Dialer.connect(address.partition(":")[0], 1, hello)
                 link.line = push_credit.PushLine(cast("Any", link))
+                link.in_order = self.in_order
             return link
+
+    def open_link(self, address: str, ticket: Ticket = TICKET) -> Link | None:
+        link = self._links.get(address)
+        return None if link is None or link.closed else link
 
 
 def runtime_here() -> Any:

@@ -13,14 +13,24 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Protocol
 
 from holdfast.common.errors import HoldfastError, RetryError, error_for
 from holdfast.common.formats.frame import FrameHeader, FrameType
-from holdfast.common.formats.messages import Hello, Role
+from holdfast.common.formats.messages import (
+    DataFlag,
+    Hello,
+    Role,
+    StreamCredit,
+    StreamData,
+    StreamOpen,
+    StreamOpened,
+)
 from holdfast.common.net.frames.client import Reply
 from holdfast.common.net.frames.wire import FileRange
 from holdfast.common.statuses import Status
+from holdfast.common.system.tasks import background
 from tests.sim.clock import Life, VirtualLoop, here
 from tests.sim.env.files import read_range
 
@@ -282,6 +292,39 @@ class Sink:
             self._next += 1
 
 
+class SimBody:
+    """Stands for common/net/buffers.Body."""
+
+    def __init__(self, data: bytes) -> None:
+        self.view = memoryview(data)
+
+    def __len__(self) -> int:
+        return len(self.view)
+
+    def release(self) -> None:
+        """It is the collector's."""
+
+
+class OpenedStream:
+    """Stands for common/net/frames/client.ClientStream."""
+
+    def __init__(self, link: Link, frames: Sink, opened: StreamOpened) -> None:
+        self._link, self._frames, self.opened = link, frames, opened
+
+    def credit(self, size: int) -> None:
+        """Allow `size` more body bytes."""
+        self._post(FrameType.STREAM_CREDIT, size)
+
+    def close(self) -> None:
+        """Forget the stream; what is still on its way is dropped."""
+        self._post(FrameType.STREAM_CLOSE, 0)
+        self._link.forget(self._frames)
+
+    def _post(self, kind: FrameType, size: int) -> None:
+        meta = StreamCredit(stream=self.opened.stream, credit_bytes=size).encode()
+        self._link.post(kind, self._frames.request, meta)
+
+
 class Link:
     """The client's side of a connection."""
 
@@ -294,6 +337,10 @@ class Link:
         self.peer = f"{server.life.host}:1"
         #: of those who push over it, as client/push_credit.WorkerLink has it
         self.line: Any = None
+        #: frames come in the order in which they were sent, as over TCP
+        self.in_order = False
+        self._sent_frames, self._due_frames = [0, 0], [0, 0]
+        self._early_frames: tuple[dict[int, Callable[[], object]], ...] = ({}, {})
         self._requests: dict[int, asyncio.Future[Reply]] = {}
         self._next = 0
         self._times = [0.0, 0.0]
@@ -310,6 +357,13 @@ class Link:
 
     async def request(self, kind: FrameType, meta: bytes = b"", *parts: Any, sink: Sink | None = None) -> Reply:
         """Send a frame; return its answer, or raise what it says. Raises RetryError if the connection is lost."""
+        return await self._start(kind, meta, *parts, sink=sink)
+
+    async def start(self, kind: FrameType, meta: bytes = b"", *parts: Any) -> asyncio.Future[Reply]:
+        """Send a frame, and return the future of its answer."""
+        return self._start(kind, meta, *parts)
+
+    def _start(self, kind: FrameType, meta: bytes, *parts: Any, sink: Sink | None = None) -> asyncio.Future[Reply]:
         if self.closed:
             raise RetryError(f"the connection to {self.peer} is lost")
         self._next += 1
@@ -326,10 +380,27 @@ class Link:
             self._sinks[number] = sink
             sink.request = number
         self._ask(header, meta, body, kind in _REPEATABLE)
-        try:
-            return await future
-        finally:
-            self._requests.pop(number, None)
+        future.add_done_callback(lambda _: self._requests.pop(number, None))
+        return future
+
+    async def open_stream(self, request: StreamOpen, sink: Any) -> OpenedStream:
+        """Open a stream of MAP files into the product's sink."""
+        frames = Sink()
+        reply = await self.request(FrameType.STREAM_OPEN, request.encode(), sink=frames)
+        background(self._bring_to(frames, sink))
+        return OpenedStream(self, frames, StreamOpened.decode(reply.meta))
+
+    @staticmethod
+    async def _bring_to(frames: Sink, sink: Any) -> None:
+        while True:
+            meta, body, error = await frames.frames.get()
+            if error is not None:
+                sink.failed(error)
+                return
+            data = StreamData.decode(meta)
+            sink.data(data, SimBody(body) if body else None)
+            if data.flags & DataFlag.END:
+                return
 
     def _ask(self, header: FrameHeader, meta: bytes, body: bytes, repeat: bool) -> None:
         end = self.end
@@ -390,13 +461,24 @@ class Link:
                 act()
 
         network = self._network
-        if network.weather.reorder:
+        if self.in_order:
+            arrive = partial(self._in_turn, way, self._sent_frames[way], arrive)
+            self._sent_frames[way] += 1
+        if self.in_order or network.weather.reorder:
             network.carry(sender, receiver, arrive, self.broke, repeat)
             return
-        # In order: what comes later does not arrive before what was sent first.
+        # A little in order: what comes later does not set off before what was sent first.
         first = max(self._times[way], network.loop.now)
         self._times[way] = first + 1e-6
         network.loop.call_later(first - network.loop.now, network.carry, sender, receiver, arrive, self.broke, repeat)
+
+    def _in_turn(self, way: int, place: int, arrive: Callable[[], object]) -> None:
+        """A frame has arrived: it waits for those that were sent before it."""
+        early = self._early_frames[way]
+        early[place] = arrive
+        while (due := self._due_frames[way]) in early:
+            self._due_frames[way] += 1
+            early.pop(due)()
 
     def broke(self) -> None:
         """The connection is lost: all who wait for an answer hear of it."""

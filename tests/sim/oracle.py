@@ -4,16 +4,17 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
-from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.ids import Epoch, MapFileKey, PartitionId, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
-from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.layout import EpochKey, sealed_path
 from tests.sim.batches import Name, name_of, names_in
 from tests.sim.clock import Violation, VirtualLoop
 
@@ -40,6 +41,8 @@ class Oracle:
         #: (worker, shuffle) whose data is deleted
         self._deleted: set[tuple[str, ShuffleKey]] = set()
         self.deletions = 0
+        self._map_seals: dict[tuple[str, MapFileKey], MapSealed] = {}
+        self.sealed_maps = 0
         #: acknowledged batches by the worker that has a copy and epoch
         self._held: dict[tuple[str, EpochKey], set[Name]] = {}
         #: what a worker ever acknowledged
@@ -140,9 +143,25 @@ class Oracle:
         if missing:
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
 
+    def map_sealed(self, worker: SimWorker, file: MapFileKey, answer: MapSealed) -> None:
+        """A map file that is called sealed is durable under its sealed name, and its seal is answered the same for
+        ever."""
+        if (worker.name, file.shuffle) in self._deleted or worker.gone or worker.store.failing:
+            return
+        self.sealed_maps += 1
+        before = self._map_seals.setdefault((worker.name, file), answer)
+        if before != answer:
+            self.fail(f"{worker.name} sealed {file}: {before} before, {answer} now")
+        for root in worker.paths:
+            with suppress(FileNotFoundError):
+                if worker.disks.stable_file(f"{root}/{sealed_path(file)}").stable.size > answer.totals.size_bytes:
+                    return
+        self.fail(f"{worker.name} says that {file} is sealed; it is not synced, or torn")
+
     def meddled(self, worker: SimWorker) -> None:
         """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""
-        for part in (self._seals, self._held):
+        parts: tuple[dict[Any, Any], ...] = (self._seals, self._held, self._map_seals)
+        for part in parts:
             for place in [place for place in part if place[0] == worker.name]:
                 del part[place]
 

@@ -21,6 +21,7 @@ from holdfast.worker.core.write.reduce import SplitLimits
 from tests.sim.client import Executor
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.job import Job
+from tests.sim.map_job import MapJob, mapper
 from tests.sim.masters import Cluster
 from tests.sim.mischief import FAULTS, Mischief
 from tests.sim.network import Network
@@ -28,6 +29,8 @@ from tests.sim.oracle import Oracle
 from tests.sim.wiring import wired
 from tests.sim.worker import BODY_BYTES, SimWorker
 
+#: From this one on seeds have an application with MAP shuffles beside the job.
+MAP_SEEDS = 1_000_000
 FAULT_SECONDS = 8.0
 CALM_SECONDS = 240.0
 
@@ -123,6 +126,7 @@ class Scenario:
         self.calm = self.over = False
         self.mischief = Mischief(self)
         self.job = Job(self)
+        self.maps = MapJob(self) if seed >= MAP_SEEDS else None
 
     @property
     def long_calm(self) -> bool:
@@ -169,7 +173,16 @@ class Scenario:
         self.loop.call_later(FAULT_SECONDS, self._end_faults)
         job = self.driver.run(self.job.run())
         beside = [self.guest.run(self.job.guest()), watcher.run(self.job.watch())]
+        mapping = mapper(self) if self.maps is not None else None
+        if mapping is not None and self.maps is not None:
+            beside.append(mapping.run(self.maps.run()))
         done, _ = await asyncio.wait((job,), timeout=FAULT_SECONDS + CALM_SECONDS)
+        if done and mapping is not None and self.maps is not None:
+            done, _ = await asyncio.wait(beside[-1:], timeout=CALM_SECONDS)
+            if not done:
+                raise Violation(f"the maps do not end although all faults have: {self.maps.where}")
+            beside[-1].result()
+            await mapping.run(self.maps.again())
         if not done:
             told = f"{job.get_stack()[-1:]} {self.job.where}"
             raise Violation(f"the job does not end although all faults have: {told}")
@@ -180,7 +193,7 @@ class Scenario:
         self._end_faults()
         await pause(1.0)
         for shuffle in self.cluster.final().every_shuffle():
-            if shuffle.committed_ms:
+            if shuffle.committed_ms and shuffle.manifest:
                 manifest = ReduceManifest.decode(shuffle.manifest)
                 winners, moved = ReduceWinners.decode(shuffle.winners), moved_count(shuffle.moves)
                 self.oracle.committed(shuffle.key, shuffle.partitions, moved, manifest, winners)

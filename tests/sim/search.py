@@ -16,7 +16,8 @@ from functools import cache
 from pathlib import Path
 
 from tests.sim.bugs import BUGS, planted
-from tests.sim.scenario import run_seed
+from tests.sim.map_bugs import MAP_BUGS
+from tests.sim.scenario import MAP_SEEDS, run_seed
 
 FOUND = Path(__file__).with_name("found.json")
 TABLE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -28,6 +29,12 @@ _BEGIN, _END = "<!-- mistakes -->", "<!-- end of mistakes -->"
 def found_seeds() -> dict[str, int]:
     """By mistake the seed that shows it, as far as one was found."""
     return dict(json.loads(FOUND.read_text())) if FOUND.exists() else {}
+
+
+def seeds_for(name: str, count: int) -> range:
+    """The seeds in which a mistake may show."""
+    begin = MAP_SEEDS if name in MAP_BUGS else 0
+    return range(begin, begin + count)
 
 
 def search(name: str, seeds: range, first: int | None) -> int | None:
@@ -75,7 +82,7 @@ def main() -> int:
     missing = []
     for name in args.bug or sorted(BUGS):
         known = found.pop(name, None)
-        seed = search(name, range(args.seeds), known if args.keep else None)
+        seed = search(name, seeds_for(name, args.seeds), known if args.keep else None)
         if seed is None:
             missing.append(name)
         else:

@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from holdfast.client.connection import addresses as addresses_module
+from holdfast.client.read import shared_read_state, stream_reader
 from holdfast.client.write import push_writer
 from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
@@ -63,7 +64,10 @@ def wired(network: Network) -> Iterator[None]:
     """The product's edges connect through the simulated network."""
     Dialer.network = network
     swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
-    swaps += [(module, "runtime", runtime_here) for module in (push_writer, addresses_module)]
+    swaps += [
+        (module, "runtime", runtime_here)
+        for module in (push_writer, addresses_module, stream_reader, shared_read_state)
+    ]
     swaps += [(credits_module, "FRAME_BODY_BYTES_MAX", BODY_BYTES)]
     swaps += [(module, "os", _FILES) for module in (stream_service, stream_sources) if hasattr(module, "os")]
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader, FrameType
-from holdfast.common.formats.messages import Hello
+from holdfast.common.formats.messages import Hello, MapSeal, MapSealed
 from holdfast.common.formats.reduce_messages import Push, Seal
 from holdfast.common.ids import NO_WORKER, ShuffleKey, WorkerId
 from holdfast.worker.core.health import HealthLimits
@@ -49,7 +49,7 @@ from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
 from tests.sim.env.disks import Device, Disks, Folder
 from tests.sim.env.machine import sim_env
 from tests.sim.env.process import KilledError, Process
-from tests.sim.network import Dialer, Network, ServerEnd
+from tests.sim.network import Dialer, Network, ServerEnd, SimBody
 from tests.sim.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -99,19 +99,6 @@ class Kept(KeptIdentity):
                 self._env(directory).files.replace(directory / STANDING, self.encode())
             except OSError:
                 continue
-
-
-class SimBody:
-    """Stands for common/net/buffers.Body."""
-
-    def __init__(self, data: bytes) -> None:
-        self.view = memoryview(data)
-
-    def __len__(self) -> int:
-        return len(self.view)
-
-    def release(self) -> None:
-        """It is the collector's."""
 
 
 class ObservedServer(DataServer):
@@ -337,7 +324,7 @@ class SimWorker:
         self._do(lambda: self.server.writable(end))  # type: ignore[arg-type]
 
     def handle(self, end: ServerEnd, header: FrameHeader, meta: bytes, body: bytes) -> None:
-        if header.type in (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL):
+        if header.type in (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL, FrameType.MAP_SEAL):
             end.asked[header] = meta, body
         self._do(lambda: self._handle(end, header, meta, body))
 
@@ -372,6 +359,8 @@ class SimWorker:
             return
         if header.type is FrameType.SEAL:
             self._oracle.sealed(self, Seal.decode(asked[0]), meta)
+        elif header.type is FrameType.MAP_SEAL:
+            self._oracle.map_sealed(self, MapSeal.decode(asked[0]).file, MapSealed.decode(meta))
         else:
             push, to_client = Push.decode(asked[0]), header.type is FrameType.PUSH
             self._oracle.acknowledged(self, push, asked[1], meta, to_client=to_client)
