@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import Any
 
 from holdfast.client.core.read.check import FileCheck
-from holdfast.client.core.write.map_write import Effect, MapWrite, Phase, Written
+from holdfast.client.core.write.map_write import Effect, MapWrite, Written
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage.engine.map_seals import MapSealJob, MapSeals
 from holdfast.worker.storage.index.index import file_items
@@ -71,10 +71,15 @@ def map_seal_answered_too_early() -> list[Swap]:
 
     def finish(self: MapSeals, job: MapSealJob) -> None:
         job.future.set_result(job.record.epoch.map_answer)
-        job.future = type(job.future)()
         original(self, job)
 
-    return [(MapSeals, "_finish", finish)]
+    def over(self: MapSealJob, error: Exception | None) -> None:
+        if error is None:
+            self.sealed(self)
+        else:
+            self.failed(self.writer, error, lambda: None)
+
+    return [(MapSeals, "_finish", finish), (MapSealJob, "over", over)]
 
 
 @bug
@@ -102,21 +107,6 @@ def one_copy_of_a_map_is_enough() -> list[Swap]:
         return found
 
     return [(MapWrite, "sealed", sealed)]
-
-
-@bug
-def next_epoch_of_a_map_goes_on() -> list[Swap]:
-    """An attempt that begins anew elsewhere sends only what nobody had acknowledged."""
-    original = MapWrite._move_on
-
-    def move_on(self: MapWrite) -> list[Effect]:
-        had = min((copy.next for copy in self._copies if copy.phase is not Phase.OPENING), default=0)
-        effects = original(self)
-        for copy in self._copies:
-            copy.next = had
-        return effects
-
-    return [(MapWrite, "_move_on", move_on)]
 
 
 @bug

@@ -248,7 +248,7 @@ class MapJob:
             number += 1
             if calm and (ended or self._world.shape.capacity):
                 return
-            if self._kept and self._rng.random() < 0.3:
+            if self._kept and (len(self._kept) > 2 or self._rng.random() < 0.3):
                 await self._drop(self._kept.pop(0))
 
     async def again(self) -> None:
@@ -323,6 +323,8 @@ class MapJob:
         tries = 0
         while True:
             plan = self._plan(shuffle, number)
+            payloads = [payload for region in plan.regions for _, payload in region]
+            self._world.oracle.map_pushed[number, plan.attempt] = payloads
             task = asyncio.create_task(write(shuffle, plan, self._rng))
             if self._rng.random() < 0.15:
                 await asyncio.wait((task,), timeout=self._rng.uniform(0.0, 0.3))
@@ -339,6 +341,7 @@ class MapJob:
                     if not self._world.shape.faults or tries > 8:
                         raise Violation(f"map {number} of {shuffle.key} does not end well: {error}") from error
                 else:
+                    self._world.oracle.map_written(status)
                     shuffle.written |= plan.written()
                     return status
             await pause(0.1)

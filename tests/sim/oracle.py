@@ -7,6 +7,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
@@ -43,6 +44,8 @@ class Oracle:
         self.deletions = 0
         self._map_seals: dict[tuple[str, MapFileKey], MapSealed] = {}
         self.sealed_maps = 0
+        #: payloads by (map, attempt), of MAP shuffles
+        self.map_pushed: dict[tuple[int, int], list[bytes]] = {}
         #: acknowledged batches by the worker that has a copy and epoch
         self._held: dict[tuple[str, EpochKey], set[Name]] = {}
         #: what a worker ever acknowledged
@@ -144,19 +147,32 @@ class Oracle:
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
 
     def map_sealed(self, worker: SimWorker, file: MapFileKey, answer: MapSealed) -> None:
-        """A map file that is called sealed is durable under its sealed name, and its seal is answered the same for
-        ever."""
-        if (worker.name, file.shuffle) in self._deleted or worker.gone or worker.store.failing:
+        """A map file that is called sealed is durable under its sealed name, with all that was written, and its seal is
+        answered the same for ever."""
+        if (worker.name, file.shuffle) in self._deleted:
             return
         self.sealed_maps += 1
         before = self._map_seals.setdefault((worker.name, file), answer)
         if before != answer:
             self.fail(f"{worker.name} sealed {file}: {before} before, {answer} now")
+        if worker.gone or worker.store.failing:
+            return
+        payloads = self.map_pushed[file.map, file.attempt]
         for root in worker.paths:
             with suppress(FileNotFoundError):
-                if worker.disks.stable_file(f"{root}/{sealed_path(file)}").stable.size > answer.totals.size_bytes:
+                data = worker.disks.stable_file(f"{root}/{sealed_path(file)}").stable.data()
+                if len(data) > answer.totals.size_bytes and all(payload in data for payload in payloads):
                     return
         self.fail(f"{worker.name} says that {file} is sealed; it is not synced, or torn")
+
+    def map_written(self, status: MapStatus) -> None:
+        """An attempt that has ended well names copies that are sealed."""
+        winner = status.winner
+        file = MapFileKey(status.shuffle, status.map, winner.attempt, winner.epoch)
+        for number in winner.workers:
+            worker = self.numbers[number]
+            if (worker.name, file) not in self._map_seals and not DEADLY & worker.sins.keys():
+                self.fail(f"{file} is said to be on {worker.name}, which has not sealed it")
 
     def meddled(self, worker: SimWorker) -> None:
         """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""

@@ -31,6 +31,7 @@ from tests.sim.worker import BODY_BYTES, SimWorker
 
 #: From this one on seeds have an application with MAP shuffles beside the job.
 MAP_SEEDS = 1_000_000
+MAP_CAPACITY = 200_000
 FAULT_SECONDS = 8.0
 CALM_SECONDS = 240.0
 
@@ -119,6 +120,8 @@ class Scenario:
         self.seed = seed
         self.rng = rng = random.Random(seed)
         shape = crowded(seed, shape_of(rng))
+        if seed >= MAP_SEEDS and shape.capacity:  # for two applications
+            shape = replace(shape, capacity=MAP_CAPACITY)
         self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
