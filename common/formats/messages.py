@@ -12,7 +12,7 @@ from enum import IntEnum
 from typing import Self
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.formats.meta import MAP_FILE, U32, Meta, MetaReader, pack_blob, pack_map_file, pack_text
+from holdfast.common.formats.meta import MAP_FILE, U32, MetaReader, MetaSection, pack_blob, pack_map_file, pack_text
 from holdfast.common.ids import UID_BYTES, Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
 
@@ -75,7 +75,7 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HelloOk(Meta):
+class HelloOk(MetaSection):
     """Worker -> client: who answers. A later incarnation than expected means that the worker restarted.
 
     Masters compare the uid too: after a restore two workers may hold one number for a moment.
@@ -126,7 +126,7 @@ class MapOpen:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOpened(Meta):
+class MapOpened(MetaSection):
     """Worker -> client: the handle that names the file on this connection."""
 
     WHAT = "MAP_OPEN answer"
@@ -143,7 +143,7 @@ class PushFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapPush(Meta):
+class MapPush(MetaSection):
     """Client -> worker: bytes of one region; the body is `runs` back to back, each of whole batches of one partition.
 
     Regions come as 0, 1, 2 …, partitions ascend within a region over all its frames (equal ones may
@@ -168,7 +168,7 @@ class MapPush(Meta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileTotals(Meta):
+class FileTotals(MetaSection):
     """What a map file holds: counted by the writer, compared by the worker at seal."""
 
     HEAD = struct.Struct("<IQQQ")
@@ -240,7 +240,7 @@ class MapAbort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOpen(Meta):
+class StreamOpen(MetaSection):
     """Client -> worker: read partitions [begin, end) of sealed map files. The answer is a StreamOpened, data follows
     under credit: for each file in order, each region in order, the range's bytes."""
 
@@ -265,7 +265,7 @@ class StreamOpen(Meta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOpened(Meta):
+class StreamOpened(MetaSection):
     """Worker -> client. The stream id's upper half is the incarnation: a restarted worker knows it is not its own."""
 
     WHAT = "STREAM_OPEN answer"
@@ -277,7 +277,7 @@ class StreamOpened(Meta):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamCredit(Meta):
+class StreamCredit(MetaSection):
     """Client -> worker: room for that many more body bytes. Answered only if refused (UNKNOWN_STREAM).
 
     STREAM_CLOSE has the same layout with credit 0.
@@ -298,7 +298,7 @@ class DataFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamData(Meta):
+class StreamData(MetaSection):
     """Worker -> client: the next bytes of a stream, a response to STREAM_OPEN's request id.
 
     `sequence` counts the stream's frames from 0. The body is `runs` back to back: bytes of one partition each,

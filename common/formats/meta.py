@@ -92,7 +92,7 @@ class MetaReader:
             raise ProtocolError(f"{self.what}: {len(self.data) - self.offset} bytes too many")
 
 
-class Meta:
+class MetaSection:
     """A message of a shuffle's key, a struct and an array of rows; it may lack the first and the last. Its fields stand
     in this order; subclasses are dataclasses with slots."""
 

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, cast
 
 from holdfast.common.errors import ProtocolError
 from holdfast.common.formats.messages import NO_INDEX, Ack
-from holdfast.common.formats.meta import U32, Meta, MetaReader, pack_rows, pack_shuffle, pack_text
+from holdfast.common.formats.meta import U32, MetaReader, MetaSection, pack_rows, pack_shuffle, pack_text
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
@@ -132,7 +132,7 @@ _NO_REPLICA = ReplicaPlace(NO_WORKER, Incarnation(0), "")
 
 
 @dataclass(frozen=True, slots=True)
-class PushAnswer(Meta):
+class PushAnswer(MetaSection):
     """Worker -> client: all batches are kept at the level asked for, except those named here.
 
     `credit_bytes` is from now on how many body bytes this connection may have unanswered; 0 says ask (PUSH_CREDIT).
@@ -149,7 +149,7 @@ class PushAnswer(Meta):
 
 
 @dataclass(frozen=True, slots=True)
-class PushCredit(Meta):
+class PushCredit(MetaSection):
     """Client -> worker: room for that many unanswered body bytes, please (0 gives it back). The answer, of the same
     layout, comes once there is room, first come first served, and says how many were granted; a grant that is not used
     for `push.credit_life` lapses. A push beyond the grant is refused with BUSY, its body dropped."""
@@ -167,7 +167,7 @@ class SealFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seal(Meta):
+class Seal(MetaSection):
     """Leader -> worker (role MASTER): make these epochs final and durable. The answer is a SealAnswer.
 
     Without FINAL only the named epochs end (they were hard-split). Asking again, also after a restart, gets the same
@@ -188,7 +188,7 @@ class Seal(Meta):
     def encode(self) -> bytes:
         if len(self.epochs) > SEAL_EPOCHS_MAX:
             raise ProtocolError(f"a seal names at most {SEAL_EPOCHS_MAX} epochs, not {len(self.epochs)}")
-        return Meta.encode(self)
+        return MetaSection.encode(self)
 
     def check(self) -> None:
         """Raise ProtocolError for unknown flags."""
@@ -260,7 +260,7 @@ class SealAnswer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunksOpen(Meta):
+class ChunksOpen(MetaSection):
     """Client -> worker: send the chunks of sealed epochs, under credit. The answer is a ChunksOpened.
 
     With a range of maps only the batches of maps [map_begin, map_end) are sent, cut out by the batch index.
@@ -314,7 +314,7 @@ class ChunkFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunksData(Meta):
+class ChunksData(MetaSection):
     """Worker -> client: the next bytes of one chunk, a response to CHUNKS_OPEN's request id.
 
     `sequence` counts the stream's frames from 0. A chunk holds whole batches of one epoch; it is cut into frames of

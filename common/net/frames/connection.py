@@ -25,7 +25,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body, BufferPool, Waiter
 from holdfast.common.net.frames.reader import WASTE, Frame, FrameReader
 from holdfast.common.net.frames.tls_wire import TlsWire
-from holdfast.common.net.frames.wire import FileRange, PlainWire, Queue, Wire
+from holdfast.common.net.frames.wire import FileRange, Queue, Wire
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
@@ -296,10 +296,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._out = out = _sending_half(transport.get_extra_info("socket").fileno())
-        if self._tls is None:
-            self._wire = PlainWire(out, self._reader)
-        else:
-            self._wire = TlsWire(out, self._reader, self._tls, *self._pool.scratches)
+        tls, reader = self._tls, self._reader
+        self._wire = Wire(out, reader) if tls is None else TlsWire(out, reader, tls, *self._pool.scratches)
         self._wire.begin()
         self._flush()
 
