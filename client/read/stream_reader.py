@@ -41,7 +41,7 @@ from holdfast.client.read.shared_read_state import SharedReadState
 from holdfast.common.errors import ConfigError, CorruptError, DataLostError, HoldfastError, RetryError
 from holdfast.common.formats.messages import DataFlag, StreamOpened
 from holdfast.common.formats.reduce_messages import ChunksOpened
-from holdfast.common.ids import MapId, PartitionId, ShuffleKey, WorkerId
+from holdfast.common.ids import MapId, PartitionId, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
@@ -49,8 +49,8 @@ from holdfast.common.net.frames.client import ClientStream, FrameClient
 from holdfast.common.system.log import log_event
 
 if TYPE_CHECKING:
-    from holdfast.client.connection.ticket import Ticket
-    from holdfast.client.read.manifests import PushManifest
+    from holdfast.client.generation import ClientShuffle
+    from holdfast.client.read.manifests import AnyManifest, PushManifest
 
 #: Credit of one stream: a few frames are on their way while one is being checked.
 CREDIT_BYTES = 8 * MIB
@@ -222,27 +222,15 @@ class Reading(Generic[K]):
 P = TypeVar("P", bound=StreamPiece)
 
 
-class Committed(Protocol):
-    """What a reader asks of its shuffle, of either kind."""
-
-    ticket: Ticket
-    key: ShuffleKey
-    partitions: int
-
-    def forget_manifest(self) -> None:
-        """Ask for the manifest anew when it is needed next."""
-
-    def dropped_error(self) -> HoldfastError | None:
-        """The masters' word that it was dropped, None if it was not or they do not answer."""
-
-
 class StreamReader(Generic[K, P]):
     """Iterate once. One thread at a time."""
 
-    def __init__(self, shuffle: Committed, core: Fetch[K], addresses: Addresses, read_state: SharedReadState) -> None:
+    def __init__(
+        self, shuffle: ClientShuffle[Any], core: Fetch[K], manifest: AnyManifest, read_state: SharedReadState
+    ) -> None:
         self._shuffle = shuffle
         self._core = core
-        self._addresses = addresses
+        self._addresses = Addresses(shuffle.ticket, manifest.addresses, read_state.learn)
         self._read_state = read_state
         #: of one stream: rivals take nothing that was not there before
         self._credit_bytes = CREDIT_BYTES * STREAMS_MAX // (STREAMS_MAX + RIVALS_MAX * read_state.speculative)
@@ -275,10 +263,6 @@ class StreamReader(Generic[K, P]):
     def _away(self) -> frozenset[WorkerId]:
         """Return workers that may have sealed copies since the manifest was read."""
         return frozenset()
-
-    async def _newer_manifest(self) -> PushManifest:
-        """Ask the masters for the manifest as it is now, on the loop."""
-        raise NotImplementedError
 
     def _learn(self, newer: PushManifest) -> None:
         """Read from the copies that it names, too."""
@@ -502,7 +486,7 @@ class StreamReader(Generic[K, P]):
             # Who is alive counts without it.
             with contextlib.suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):
-                    newer = await self._newer_manifest()
+                    newer = await self._shuffle.newer_manifest()
         self._events.put(_Workers(states, newer))
 
     def _forget(self, number: int) -> Reading[K] | None:
