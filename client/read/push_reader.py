@@ -67,6 +67,8 @@ class _Stream(Sink):
 class PartitionReader(StreamReader[EpochKey, _Data]):
     """Reads pushed partitions; iterate once. One thread at a time."""
 
+    _SINK = _Stream
+
     def __init__(
         self,
         shuffle: ClientShuffle[PushManifest],
@@ -104,9 +106,6 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
     def _learn(self, newer: PushManifest) -> None:
         self._ask_again_s, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
         self._chunks.learn(newer.epochs)
-
-    def _sink(self, number: int) -> Sink:
-        return _Stream(number, self._events)
 
     async def _request(self, client: FrameClient, reading: Reading[EpochKey]) -> ClientStream:
         files: list[tuple[int, int, int]] = [

@@ -66,6 +66,8 @@ class _File:
 class RangeReader(StreamReader[MapId, _Data]):
     """Reads partitions [begin, end) of the winners; iterate once. One thread at a time."""
 
+    _SINK = _Stream
+
     def __init__(
         self,
         shuffle: ClientShuffle[Manifest],
@@ -91,9 +93,6 @@ class RangeReader(StreamReader[MapId, _Data]):
             grace_ns=int(return_grace * 1e9),
         )
         super().__init__(shuffle, core, manifest, read_state)
-
-    def _sink(self, number: int) -> Sink:
-        return _Stream(number, self._events)
 
     async def _request(self, client: FrameClient, reading: Reading[MapId]) -> ClientStream:
         files: list[tuple[int, int, int]] = [

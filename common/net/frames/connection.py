@@ -219,15 +219,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.crowded and self.queued_bytes <= QUEUED_BYTES_LOW and len(self._queue) <= QUEUED_ITEMS_LOW:
             self.crowded = False
             if not self._closing:
-                self._now_writable()
+                try:
+                    self._on_writable()
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the peer hears the end
+                    self._mistaken(error)
         if self._closing and not self._queue:
             self._say_end()
-
-    def _now_writable(self) -> None:
-        try:
-            self._on_writable()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the peer hears the end
-            self._mistaken(error)
 
     def _mistaken(self, error: Exception) -> None:
         """What acts on this connection raised what is none of ours: it ends, or someone would wait for an answer."""
