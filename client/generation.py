@@ -16,7 +16,7 @@ from holdfast.client.connection.runtime import runtime
 from holdfast.client.connection.ticket import Ticket, explain
 from holdfast.client.read.manifests import AnyManifest
 from holdfast.client.read.shared_read_state import read_state_of
-from holdfast.common.errors import ApplicationGoneError, GiveUpError, HoldfastError, RetryError
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.log_events import LogEvent
@@ -68,10 +68,8 @@ class ClientShuffle(Generic[Manifest_co]):
         request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
         try:
             self._call("Shuffles/GetManifest", request)
-        except (ApplicationGoneError, GiveUpError) as error:
-            return error
-        except HoldfastError:
-            return None
+        except HoldfastError as error:
+            return error if isinstance(error, GiveUpError) else None
         return None
 
     def manifest(self) -> Manifest_co:
