@@ -64,41 +64,27 @@ __all__ = [
     "local_cluster",
 ]
 
+#: Where the others are than those that errors.py has.
 _HOMES = {
-    "AbortedError": "holdfast.common.errors",
     "Ack": "holdfast.common.formats.messages",
-    "ApplicationGoneError": "holdfast.common.errors",
     "Codec": "holdfast.common.formats.batch",
-    "ConfigError": "holdfast.common.errors",
-    "ConflictError": "holdfast.common.errors",
-    "CorruptError": "holdfast.common.errors",
     "Credentials": "holdfast.common.security.credentials",
-    "DataError": "holdfast.common.errors",
-    "DataLostError": "holdfast.common.errors",
     "FetchOptions": "holdfast.client.read.fetch_options",
-    "GiveUpError": "holdfast.common.errors",
-    "HoldfastError": "holdfast.common.errors",
     "LocalCluster": "holdfast.client.cluster.local",
     "MapShuffle": "holdfast.client.shuffle",
     "MapStatus": "holdfast.client.write.status",
-    "NoRoomError": "holdfast.common.errors",
-    "OutcomeUnknownError": "holdfast.common.errors",
-    "ProtocolError": "holdfast.common.errors",
     "PushStatus": "holdfast.client.write.status",
     "Record": "holdfast.client.read.stream_reader",
-    "QuotaExceededError": "holdfast.common.errors",
     "ReduceShuffle": "holdfast.client.reduce_shuffle",
-    "RetryError": "holdfast.common.errors",
     "Session": "holdfast.client.session",
     "local_cluster": "holdfast.client.cluster.local",
 }
 
 
 def __getattr__(name: str) -> Any:
-    home = _HOMES.get(name)
-    if home is None:
+    if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return getattr(import_module(home), name)
+    return getattr(import_module(_HOMES.get(name, "holdfast.common.errors")), name)
 
 
 def __dir__() -> list[str]:

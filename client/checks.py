@@ -15,6 +15,8 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.ids import PartitionId
 
+_COMPRESSIONS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
     """A whole number from `least` to `most`; numbers of numpy are fine, booleans are not."""
@@ -80,6 +82,14 @@ def codec_of(codec: Any) -> Codec:
     found = Codec.__members__.get(codec.upper()) if isinstance(codec, str) else codec
     if not isinstance(found, Codec):
         raise ConfigError(f"`codec` is Codec.NONE, Codec.LZ4 or Codec.ZSTD, not {codec!r}")
+    return found
+
+
+def compression_of(name: Any) -> Codec:
+    """A codec that is given as the `compression` of a table."""
+    found = _COMPRESSIONS.get(name)
+    if found is None:
+        raise ConfigError(f"`compression` is one of {', '.join(_COMPRESSIONS)}, not {name!r}")
     return found
 
 

@@ -32,7 +32,6 @@ EVERY = 8
 #: The last one that was tried has shrunk.
 _SHRINKS = -1
 _NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
-_codecs: dict[Codec, Any] = {}
 
 
 class PayloadError(CorruptError):
@@ -45,22 +44,15 @@ def kind_of(error: Exception) -> type[CorruptError]:
     return PayloadError if isinstance(error, PayloadError) else CorruptError
 
 
-def _codec(codec: Codec) -> Any:
-    found = _codecs.get(codec)
-    if found is None:
-        try:
-            import pyarrow
-        except ImportError:
-            raise ConfigError(f"{codec.name} payloads need pyarrow: pip install '.[arrow]' in a clone") from None
-        found = _codecs[codec] = pyarrow.Codec(_NAMES[codec])
-    return found
-
-
 @functools.cache
-def _lz4_frames() -> Any:
-    import pyarrow
-
-    return pyarrow.Codec("lz4")
+def _codec(name: str) -> Any:
+    """What pyarrow calls so: one of _NAMES, or "lz4" for frames around blocks."""
+    try:
+        import pyarrow
+    except ImportError:
+        called = name.removesuffix("_raw").upper()
+        raise ConfigError(f"{called} payloads need pyarrow: pip install '.[arrow]' in a clone") from None
+    return pyarrow.Codec(name)
 
 
 class Shrinking:
@@ -112,7 +104,7 @@ class Compressor:
             return Codec.NONE, payload
         if not self._shrinking.worth(partition):
             return Codec.NONE, payload
-        small = _codec(self._codec).compress(payload)
+        small = _codec(_NAMES[self._codec]).compress(payload)
         if not self._shrinking.shrank(partition, size, len(small)):
             return Codec.NONE, payload
         return self._codec, b"".join((_LENGTH.pack(size), small))
@@ -136,13 +128,11 @@ def decompress(codec: Codec, payload: Buffer) -> Buffer:
             f"a compressed payload claims {size} bytes, which {len(small)} bytes of {codec.name} cannot be"
         )
     try:
-        return _zstd(small, size) if codec is Codec.ZSTD else _lz4(small, size)
+        if codec is Codec.LZ4:
+            return _lz4(small, size)
+        return memoryview(_codec(_NAMES[codec]).decompress(small, decompressed_size=size))
     except (OSError, ValueError) as error:
         raise PayloadError(f"a payload cannot be decompressed: {error}") from error
-
-
-def _zstd(small: memoryview, size: int) -> Buffer:
-    return memoryview(_codec(Codec.ZSTD).decompress(small, decompressed_size=size))
 
 
 def _lz4(small: memoryview, size: int) -> Buffer:
@@ -153,10 +143,11 @@ def _lz4(small: memoryview, size: int) -> Buffer:
             raise ValueError("a block of nothing with something in it")
         return b""
     if max(len(small), size) <= LZ4_FRAMED_BYTES_MAX:
-        return memoryview(_lz4_frames().decompress(lz4_framed(small, size), decompressed_size=size))
-    original = memoryview(_codec(Codec.LZ4).decompress(small, decompressed_size=size))
+        return memoryview(_codec("lz4").decompress(lz4_framed(small, size), decompressed_size=size))
+    blocks = _codec(_NAMES[Codec.LZ4])
+    original = memoryview(blocks.decompress(small, decompressed_size=size))
     try:
-        _codec(Codec.LZ4).decompress(small, decompressed_size=size - 1)
+        blocks.decompress(small, decompressed_size=size - 1)
     except OSError:
         return original
     raise ValueError("it holds less than it claims")

@@ -1,20 +1,24 @@
 """One generation of one shuffle, whatever kind its partitions are of: what is asked of the masters for it.
 
-Rules: picklable and light. Readers and writers know their shuffle as this; shuffle.py and reduce_shuffle.py are the
-two kinds.
+Rules: picklable and light; what was committed is kept once per process. Readers and writers know their shuffle as this;
+shuffle.py and reduce_shuffle.py are the two kinds.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import OrderedDict
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar, Generic, TypeVar
 
+from holdfast.client.connection.addresses import known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.connection.ticket import Ticket, explain
-from holdfast.common.errors import ApplicationGoneError, GiveUpError, HoldfastError, RetryError
+from holdfast.client.read.manifests import AnyManifest
+from holdfast.client.read.shared_read_state import read_state_of
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
 from holdfast.common.ids import ShuffleKey
-from holdfast.common.limits import LONG_POLL_MS_MAX
+from holdfast.common.limits import KIB, LONG_POLL_MS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -25,10 +29,23 @@ from holdfast.common.system.waiting import said
 #: How long reader() waits for the commit.
 COMMIT_WAIT_SECONDS = 60.0
 _ANSWER_SECONDS = 10.0
+#: Manifests up to this size travel with the shuffle to its tasks; larger ones are fetched once per process.
+MANIFEST_CARRIED_BYTES_MAX = 256 * KIB
+
+_Kept = TypeVar("_Kept")
+Manifest_co = TypeVar("Manifest_co", bound=AnyManifest, covariant=True)
+
+
+def keep(kept: OrderedDict[ShuffleKey, _Kept], key: ShuffleKey, value: _Kept, most: int) -> _Kept:
+    """Keep a value of a shuffle, of at most so many; return the one kept now: of threads that come at once one wins."""
+    found = kept.setdefault(key, value)
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return found
 
 
 @dataclass
-class ClientShuffle:
+class ClientShuffle(Generic[Manifest_co]):
     """One generation of one shuffle, whatever kind its partitions are of."""
 
     ticket: Ticket
@@ -39,17 +56,41 @@ class ClientShuffle:
     copies: int = field(default=0, kw_only=True)
     #: epochs that had fewer copies than asked for when this object committed; of MAP partitions each map has one
     under_replicated: int = field(default=0, init=False)
+    _manifest: Manifest_co | None = field(default=None, repr=False, kw_only=True)
+
+    #: what a manifest of this kind is; those that the process keeps, and how many
+    _MANIFEST: ClassVar[type[AnyManifest]]
+    _manifests: ClassVar[OrderedDict[ShuffleKey, Any]]
+    _MANIFESTS_MAX: ClassVar[int]
 
     def dropped_error(self) -> HoldfastError | None:
         """Return the masters' word that the shuffle was dropped, None if it was not or they do not answer."""
         request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
         try:
             self._call("Shuffles/GetManifest", request)
-        except (ApplicationGoneError, GiveUpError) as error:
-            return error
-        except HoldfastError:
-            return None
+        except HoldfastError as error:
+            return error if isinstance(error, GiveUpError) else None
         return None
+
+    def manifest(self) -> Manifest_co:
+        """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
+        found: Manifest_co | None = self._manifests.get(self.key)
+        if found is None:
+            found = self._manifest or self._fetch_manifest()
+            found = keep(self._manifests, self.key, found, self._MANIFESTS_MAX)
+            read_state_of(self.ticket).learn(found.sights)
+        self._manifest = found
+        return found
+
+    async def newer_manifest(self) -> Manifest_co:
+        """Ask for the manifest as it is now, and keep it in this process. On the loop."""
+        found = await self._poll_manifest()
+        self._manifests.pop(self.key, None)
+        self._manifest = keep(self._manifests, self.key, found, self._MANIFESTS_MAX)
+        return found
+
+    def _fetch_manifest(self) -> Manifest_co:
+        return runtime().run(self._poll_manifest())
 
     def forget_manifest(self) -> None:
         """Ask for the manifest anew when it is needed next: more copies may have been sealed since it was read."""
@@ -63,7 +104,7 @@ class ClientShuffle:
         """The key as the control plane writes it."""
         return key_message(self.key)
 
-    async def _poll_manifest(self, *, offers_winners: bool = False) -> pb.GetManifestReply:
+    async def _poll_manifest(self, *, offers_winners: bool = False) -> Manifest_co:
         """Ask until the shuffle is committed, for up to COMMIT_WAIT_SECONDS; raises what the masters refuse."""
         wait_ms = min(LONG_POLL_MS_MAX, 5_000)
         request = pb.GetManifestRequest(
@@ -81,7 +122,10 @@ class ClientShuffle:
                         raise
         if reply.partitions != self.partitions:
             raise GiveUpError(f"shuffle {self.key} has {reply.partitions} partitions, not {self.partitions}")
-        return reply
+        addresses, sights = known_addresses(reply.workers), sights_of(reply.workers)
+        kind: Any = self._MANIFEST
+        found: Manifest_co = kind(reply.winners_array, reply.manifest_array, addresses, sights)
+        return found
 
     def _say_winners(self, winners: bytes, deadline_s: float = 30.0, waiting: str = "") -> None:
         """Commit these winners, and tell of copies that are missing."""
@@ -103,3 +147,10 @@ class ClientShuffle:
             return runtime().run(runtime().call(self.ticket, method, request, deadline_s, waiting))
         except HoldfastError as error:
             raise error.reworded(explain(error, self.ticket.endpoints)) from error
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(self.__dict__)
+        found = self._manifest
+        if found is not None and len(found.winners_array) + len(found.manifest_array) > MANIFEST_CARRIED_BYTES_MAX:
+            state["_manifest"] = None
+        return state

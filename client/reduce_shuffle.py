@@ -10,18 +10,17 @@ import secrets
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import ClassVar
 
 from holdfast.client.checks import codec_of, grace, map_range, partition_list, whole
-from holdfast.client.connection.addresses import Addresses, known_addresses, sights_of
+from holdfast.client.connection.addresses import Addresses
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.locations import PartitionLocations
-from holdfast.client.generation import ClientShuffle
+from holdfast.client.generation import ClientShuffle, keep
 from holdfast.client.read.manifests import PushManifest
 from holdfast.client.read.push_reader import PartitionReader
-from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.client.read.stream_reader import Record
-from holdfast.client.shuffle import MANIFEST_CARRIED_BYTES_MAX, RETURN_GRACE_SECONDS
+from holdfast.client.shuffle import RETURN_GRACE_SECONDS
 from holdfast.client.write.push_writer import BUFFER_BYTES, BUFFER_BYTES_MIN, PushWriter, Routes
 from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
@@ -49,7 +48,7 @@ _NAMED_MAX = 10
 
 
 @dataclass
-class ReduceShuffle(ClientShuffle):
+class ReduceShuffle(ClientShuffle[PushManifest]):
     """One generation of one shuffle of REDUCE partitions. Make one with Session.register_reduce_shuffle."""
 
     #: the places at registration (REDUCE_LOCATIONS); empty where it was opened to be read
@@ -62,7 +61,10 @@ class ReduceShuffle(ClientShuffle):
     raft_index: RaftIndex = NO_INDEX
     #: what this object would commit if nobody did (REDUCE_WINNERS)
     _winners: bytes = field(default=b"", repr=False)
-    _manifest: PushManifest | None = field(default=None, repr=False)
+
+    _MANIFEST = PushManifest
+    _manifests: ClassVar[OrderedDict[ShuffleKey, PushManifest]] = OrderedDict()
+    _MANIFESTS_MAX = _KEPT_MAX
 
     def __repr__(self) -> str:
         """Without what only writers and readers need."""
@@ -144,18 +146,9 @@ class ReduceShuffle(ClientShuffle):
         maps = map_range(maps, len(manifest.winners.attempts))
         return Steady(iter(PartitionReader(self, manifest, wanted, maps, return_grace)))
 
-    def manifest(self) -> PushManifest:
-        """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
-        found = _manifests.get(self.key)
-        if found is None:
-            found = _keep(_manifests, self.key, self._manifest or self._fetch_manifest())
-            read_state_of(self.ticket).learn(found.sights)
-        self._manifest = found
-        return found
-
     def forget_manifest(self) -> None:
         """Ask for the manifest anew when it is needed next: more copies may have been sealed since it was read."""
-        _manifests.pop(self.key, None)
+        self._manifests.pop(self.key, None)
         self._manifest = None
 
     def routes(self) -> Routes:
@@ -165,7 +158,7 @@ class ReduceShuffle(ClientShuffle):
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
             locations = PartitionLocations(ReduceLocations.decode(self.locations_array).partitions, incarnations)
             addresses = Addresses(self.ticket, self.addresses)
-            found = _keep(_routes, self.key, Routes(locations, addresses))
+            found = keep(_routes, self.key, Routes(locations, addresses), _KEPT_MAX)
         return found
 
     @property
@@ -191,49 +184,15 @@ class ReduceShuffle(ClientShuffle):
 
     def _fetch_manifest(self) -> PushManifest:
         try:
-            reply = runtime().run(self._poll_manifest(offers_winners=bool(self._winners)))
+            return runtime().run(self._poll_manifest(offers_winners=bool(self._winners)))
         except HoldfastError as error:
             if error.status is not Status.NEED_WINNERS or not self._winners:
                 raise
             self._commit(self._winners)
-            reply = runtime().run(self._poll_manifest())
-        return _manifest_of(reply)
-
-    async def newer_manifest(self) -> PushManifest:
-        """Ask for the manifest as it is now, and keep it in this process. On the loop."""
-        found = _manifest_of(await self._poll_manifest())
-        _manifests.pop(self.key, None)
-        self._manifest = _keep(_manifests, self.key, found)
-        return found
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        manifest = self._manifest
-        if manifest is not None and (
-            len(manifest.winners_array) + len(manifest.manifest_array) > MANIFEST_CARRIED_BYTES_MAX
-        ):
-            state["_manifest"] = None
-        return state
+            return runtime().run(self._poll_manifest())
 
 
 _routes: OrderedDict[ShuffleKey, Routes] = OrderedDict()
-_manifests: OrderedDict[ShuffleKey, PushManifest] = OrderedDict()
-
-
-def _manifest_of(reply: pb.GetManifestReply) -> PushManifest:
-    addresses, sights = known_addresses(reply.workers), sights_of(reply.workers)
-    return PushManifest(reply.winners_array, reply.manifest_array, addresses, sights)
-
-
-_Kept = TypeVar("_Kept")
-
-
-def _keep(kept: OrderedDict[ShuffleKey, _Kept], key: ShuffleKey, value: _Kept) -> _Kept:
-    """Return what is kept now: of several threads that come at once one wins."""
-    found = kept.setdefault(key, value)
-    while len(kept) > _KEPT_MAX:
-        kept.popitem(last=False)
-    return found
 
 
 def workers_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, tuple[Incarnation, str]]:

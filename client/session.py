@@ -409,6 +409,12 @@ class Session:
         return str(reply.token)
 
 
+def check_session(given: object) -> None:
+    """Raise ConfigError unless this is a session."""
+    if not isinstance(given, Session):
+        raise ConfigError(f"`session` is a holdfast.client.Session, not {given!r}")
+
+
 def _instance(given: bytes | str | None) -> bytes | None:
     if not isinstance(given, str):
         return given

@@ -9,17 +9,14 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import ClassVar
 
 from holdfast.client.checks import grace
 from holdfast.client.compress import Buffer
-from holdfast.client.connection.addresses import known_addresses, sights_of
-from holdfast.client.connection.runtime import runtime
 from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, read_partitions
-from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.client.read.stream_reader import Record
 from holdfast.client.write.spool import SPOOL_BYTES
 from holdfast.client.write.status import MapStatus, winners_of
@@ -29,26 +26,24 @@ from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import AttemptId, MapId, PartitionId, ShuffleKey, WorkerId
-from holdfast.common.limits import KIB
 from holdfast.common.steady import Steady
 
-#: Manifests up to this size travel with the shuffle to its tasks; larger ones are fetched once per process.
-MANIFEST_CARRIED_BYTES_MAX = 256 * KIB
-#: Manifests that a process keeps.
-_MANIFESTS_MAX = 8
 #: How long a worker may be gone before a file of which it has the only copy is called lost; as worker.return_grace.
 RETURN_GRACE_SECONDS = 30.0
 
 
 @dataclass
-class MapShuffle(ClientShuffle):
+class MapShuffle(ClientShuffle[Manifest]):
     """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
 
     #: None where it was opened to be read
     assignment: MapAssignment | None
     addresses: Mapping[WorkerId, str]
     ack: Ack = Ack.WRITTEN
-    _manifest: Manifest | None = field(default=None, repr=False)
+
+    _MANIFEST = Manifest
+    _manifests: ClassVar[OrderedDict[ShuffleKey, Manifest]] = OrderedDict()
+    _MANIFESTS_MAX = 8
 
     def writer(
         self, map_id: int, attempt: int, *, codec: Codec = Codec.NONE, spool_bytes: int = SPOOL_BYTES
@@ -67,7 +62,7 @@ class MapShuffle(ClientShuffle):
         """
         array = winners_of(statuses, self.key, self.partitions).encode()
         self._say_winners(array)
-        self._manifest = Manifest(array, self.addresses)
+        self._manifest = Manifest(array, b"", self.addresses)
 
     def reader(self, partitions: Iterable[int], *, return_grace: float = RETURN_GRACE_SECONDS) -> Iterator[Record]:
         """Yield every record of these partitions as (partition, map, payload), verified; a range is read at once.
@@ -88,27 +83,3 @@ class MapShuffle(ClientShuffle):
         if not payloads:
             raise ConflictError(f"map {map_id} of shuffle {self.key} has no broadcast region")
         return payloads
-
-    def manifest(self) -> Manifest:
-        """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
-        found = _manifests.get(self.key)
-        if found is None:
-            found = _manifests[self.key] = self._manifest or runtime().run(self._fetch_manifest())
-            read_state_of(self.ticket).learn(found.sights)
-            while len(_manifests) > _MANIFESTS_MAX:
-                _manifests.popitem(last=False)
-        self._manifest = found
-        return found
-
-    async def _fetch_manifest(self) -> Manifest:
-        reply = await self._poll_manifest()
-        return Manifest(reply.winners_array, known_addresses(reply.workers), sights_of(reply.workers))
-
-    def __getstate__(self) -> dict[str, Any]:
-        state = dict(self.__dict__)
-        if self._manifest is not None and len(self._manifest.winners_array) > MANIFEST_CARRIED_BYTES_MAX:
-            state["_manifest"] = None
-        return state
-
-
-_manifests: OrderedDict[ShuffleKey, Manifest] = OrderedDict()

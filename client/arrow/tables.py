@@ -17,8 +17,8 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.client.checks import partition_list, whole
-from holdfast.client.session import Session
+from holdfast.client.checks import compression_of, partition_list, whole
+from holdfast.client.session import Session, check_session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.formats.batch import Codec
@@ -41,7 +41,6 @@ from holdfast.client.spark.header import Header, read_header, write_header
 
 __all__ = ["open_rows", "shuffle_stream", "shuffle_table", "write_table"]
 
-_CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 #: Attempts that no task of Spark has: those have their highest bits free.
 _OWN_ATTEMPT = 1 << 63
 
@@ -102,8 +101,7 @@ def open_rows(session: Session, shuffle_id: int, *, generation: int = 0) -> Arro
 
     Raises RetryError if it is not committed, ConflictError if it has no Arrow rows, and as Session.open_shuffle.
     """
-    if not isinstance(session, Session):
-        raise ConfigError(f"`session` is a holdfast.client.Session, not {session!r}")
+    check_session(session)
     return ArrowRows(session.open_shuffle(shuffle_id, generation))
 
 
@@ -143,18 +141,16 @@ def write_table(
     copies, ack and compression as in holdfast.client.spark.shuffle. Raises ConfigError for wrong arguments, for columns
     and rows that cannot be kept; then nothing is committed.
     """
-    if not isinstance(session, Session):
-        raise ConfigError(f"`session` is a holdfast.client.Session, not {session!r}")
+    check_session(session)
     whole("partitions", partitions, 1, PARTITIONS_MAX)
-    if compression not in _CODECS:
-        raise ConfigError(f"`compression` is one of {', '.join(_CODECS)}, not {compression!r}")
+    codec = compression_of(compression)
     reader = _reader(data)
     schema = plain_schema(reader.schema)
     if by is not None and (schema.names.count(by) != 1 or not pa.types.is_integer(schema.field(by).type)):
         raise ConfigError(f"`by` is the name of one integer column, not {by!r}; there are {', '.join(schema.names)}")
     target = session.register_map_shuffle(partitions, maps=2, copies=copies, ack=ack)
     try:
-        _write(target, reader, schema, by, _CODECS[compression])
+        _write(target, reader, schema, by, codec)
     except BaseException:
         target.unregister()
         raise

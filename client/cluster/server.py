@@ -14,8 +14,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.security.credentials import Credentials
@@ -32,6 +33,7 @@ class StartError(HoldfastError):
     """A server did not start; the message ends with the tail of its log."""
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class Server:
     """A handle on one master or worker process; it survives the process, which may be killed and started again.
 
@@ -40,34 +42,22 @@ class Server:
     """
 
     #: whether the process is one of this machine, started from here
-    here = True
+    here: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        role: str,
-        name: str,
-        address: str,
-        http: str,
-        config: Path,
-        log: Path,
-        launcher: ThreadPoolExecutor,
-        ports: Mapping[str, int] | None = None,
-    ) -> None:
-        """`launcher` is the one thread that starts processes: they die with it, so it must outlive them. `ports`: all
-        on which it listens, by name: http, grpc and raft of a master, data and http of a worker."""
-        self.role = role
-        self.name = name
-        self.address = address
-        self.http = http
-        self.log = log
-        self.config = config
-        self.ports: Mapping[str, int] = {} if ports is None else ports
-        #: of an admin, where the cluster is secured; who has all the handles sets it
-        self.credentials: Credentials | None = None
-        self._launcher = launcher
-        self._process: subprocess.Popen[bytes] | None = None
-        self._log_start = 0
+    role: str
+    name: str
+    address: str
+    http: str
+    config: Path
+    log: Path
+    #: the one thread that starts processes: they die with it, so it must outlive them
+    launcher: ThreadPoolExecutor
+    #: all on which it listens, by name: http, grpc and raft of a master, data and http of a worker
+    ports: Mapping[str, int] = field(default_factory=dict)
+    #: of an admin, where the cluster is secured; who has all the handles sets it
+    credentials: Credentials | None = field(default=None, init=False)
+    _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
+    _log_start: int = field(default=0, init=False)
 
     def __repr__(self) -> str:
         return f"Server({self.name}, {self.address}, pid {self.pid if self.running else None})"
@@ -91,7 +81,7 @@ class Server:
         """
         if self.running:
             raise HoldfastError(f"{self.name} runs already, with process id {self.pid}")
-        self._launcher.submit(self._launch).result()
+        self.launcher.submit(self._launch).result()
         if wait:
             self.wait_ready()
 

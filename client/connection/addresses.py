@@ -15,6 +15,7 @@ from holdfast.client.core.read.read_book import Sight, region_of
 from holdfast.common.errors import RetryError
 from holdfast.common.ids import WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.worker_states import ALIVE, DRAINING
 
 if TYPE_CHECKING:
     from holdfast.client.connection.push_credit import WorkerLink
@@ -22,8 +23,6 @@ if TYPE_CHECKING:
 
 #: The masters elect a leader in about a second; a writer that cannot reach them has its ring to go on with.
 ASK_SECONDS = 5.0
-#: States of a worker, as Admin/ListWorkers tells them; one that is drained serves what it has.
-_ALIVE, _DRAINING = "alive", "draining"
 
 
 class Addresses:
@@ -46,12 +45,10 @@ class Addresses:
         Raises RetryError if it cannot be reached.
         """
         address = self._known.get(worker)
-        error = RetryError(f"the address of worker {worker} is not known")
-        if address is not None:
-            try:
-                return await self._reach(worker, address)
-            except RetryError as refused:
-                error = refused
+        try:
+            return await self._reach(worker, self.address(worker))
+        except RetryError as refused:
+            error = refused
         try:
             await self.refresh()
         except RetryError as silent:
@@ -75,11 +72,11 @@ class Addresses:
     def open_connection(self, worker: WorkerId) -> WorkerLink | None:
         """Return the connection to the worker if there is one already."""
         address = self._known.get(worker)
-        found = None if address is None else runtime().open_link(address, self._ticket)
+        found = None if address is None else runtime().peers(self._ticket).open_link(address)
         return found if found is not None and found.hello.worker == worker else None
 
     async def _reach(self, worker: WorkerId, address: str) -> WorkerLink:
-        client = await runtime().link(address, self._ticket)
+        client = await runtime().peers(self._ticket).link(address)
         if client.hello.worker != worker:
             raise RetryError(f"worker {client.hello.worker} answers at {address}, where worker {worker} was")
         return client
@@ -108,6 +105,6 @@ def sights_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, Sight]:
 def listed_sights(workers: Iterable[pb.WorkerInfo]) -> dict[WorkerId, Sight]:
     """What the masters' list of all workers says of them."""
     return {
-        WorkerId(each.worker): Sight(each.state in (_ALIVE, _DRAINING), each.state == _DRAINING, region_of(each.place))
+        WorkerId(each.worker): Sight(each.state in (ALIVE, DRAINING), each.state == DRAINING, region_of(each.place))
         for each in workers
     }

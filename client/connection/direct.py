@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from contextlib import closing
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -71,22 +72,17 @@ def ask(
     credentials: CredentialsProvider | None = None,
 ) -> Reply:
     """Ask once on a connection of its own; raises as DirectConnection.ask."""
-    connection = DirectConnection(address, seconds, credentials)
-    try:
+    with closing(DirectConnection(address, seconds, credentials)) as connection:
         return connection.ask(method, request, reply)
-    finally:
-        connection.close()
 
 
 def worker_status(address: str, seconds: float = 5.0, credentials: CredentialsProvider | None = None) -> dict[str, Any]:
     """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
-    connection = DirectConnection(address, seconds, credentials)
     try:
-        said = read_json(connection.get("/status").encode())
+        with closing(DirectConnection(address, seconds, credentials)) as connection:
+            said = read_json(connection.get("/status").encode())
         if not isinstance(said, dict):
             raise ValueError("it is not an object")
         return said
     except ValueError as error:
         raise RetryError(f"{address}: what it says at /status is not a worker's: {error}") from error
-    finally:
-        connection.close()

@@ -28,7 +28,6 @@ from holdfast.common.system.tasks import background
 if TYPE_CHECKING:
     from google.protobuf.message import Message
 
-    from holdfast.client.connection.push_credit import WorkerLink
     from holdfast.client.connection.ticket import Ticket
 
 T = TypeVar("T")
@@ -55,7 +54,8 @@ class Runtime:
         self._guard = threading.Lock()
         #: held by the exit handler that turns the loop
         self._here = threading.Lock()
-        self._ended = False
+        #: the loop turns no more, but for what is asked with `run`
+        self.ended = False
         #: what others keep as long as this process: it is made anew after a fork; each under a key of its own
         self.kept: dict[object, dict[Any, Any]] = {}
 
@@ -69,7 +69,7 @@ class Runtime:
         An interrupt of the waiting thread cancels the coroutine. Once the loop's thread has ended, which is when the
         process does, the coroutine runs in the thread that asks: the exit handler of a program closes its session.
         """
-        if self._ended:
+        if self.ended:
             return self._run_here(work)
         future = asyncio.run_coroutine_threadsafe(work, self.loop)
         try:
@@ -84,11 +84,6 @@ class Runtime:
                 work.close()
                 raise RetryError("this process is ending")
             return self.loop.run_until_complete(work)
-
-    @property
-    def ended(self) -> bool:
-        """Whether the loop turns no more, but for what is asked with `run`."""
-        return self._ended
 
     # Sessions.
 
@@ -156,14 +151,6 @@ class Runtime:
                 raise
         return await peers.control().call(method, request, end - self.loop.time(), waiting)
 
-    async def link(self, address: str, ticket: Ticket) -> WorkerLink:
-        """Return a connection to the worker at "host:port", made or shared; raises RetryError if there is none."""
-        return await self.peers(ticket).link(address)
-
-    def open_link(self, address: str, ticket: Ticket) -> WorkerLink | None:
-        """Return the connection to that worker if there is a living one."""
-        return self.peers(ticket).open_link(address)
-
     async def _close(self) -> None:
         keep = {task for peers in self._peers.values() for task in peers.connecting}
         left = [task for task in asyncio.all_tasks() if task is not asyncio.current_task() and task not in keep]
@@ -176,13 +163,13 @@ class Runtime:
 
     def close(self) -> None:
         """End connections, loop and thread; the process is about to end."""
-        if self.pid != os.getpid() or self._ended:
+        if self.pid != os.getpid() or self.ended:
             return
         try:
             asyncio.run_coroutine_threadsafe(self._close(), self.loop).result(CLOSE_SECONDS)
         except (TimeoutError, HoldfastError):
             pass  # the process ends anyway, and the kernel closes what is left
-        self._ended = True
+        self.ended = True
         self.loop.call_soon_threadsafe(self.loop.stop)
         self._thread.join(CLOSE_SECONDS)
 

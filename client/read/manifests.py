@@ -1,4 +1,4 @@
-"""What was committed, as readers take it: of MAP partitions and of REDUCE partitions."""
+"""What was committed, as readers take it: of MAP partitions and of REDUCE partitions. Called by the shuffles."""
 
 from __future__ import annotations
 
@@ -13,13 +13,19 @@ from holdfast.common.ids import WorkerId
 
 
 @dataclass(frozen=True)
-class Manifest:
-    """What was committed: the winner of every map, and where the workers were at that time."""
+class AnyManifest:
+    """What was committed, and where the workers were at that time."""
 
     winners_array: bytes
+    #: what became of every epoch; empty of MAP partitions
+    manifest_array: bytes
     addresses: Mapping[WorkerId, str]
     #: what the masters said of these workers then
     sights: Mapping[WorkerId, Sight] = field(default_factory=dict)
+
+
+class Manifest(AnyManifest):
+    """The winner of every map of a shuffle of MAP partitions."""
 
     @cached_property
     def winners(self) -> MapWinners:
@@ -27,15 +33,8 @@ class Manifest:
         return MapWinners.decode(self.winners_array)
 
 
-@dataclass(frozen=True)
-class PushManifest:
-    """What was committed: the winner of every map, what became of every epoch, and where the workers were."""
-
-    winners_array: bytes
-    manifest_array: bytes
-    addresses: Mapping[WorkerId, str]
-    #: what the masters said of these workers then
-    sights: Mapping[WorkerId, Sight] = field(default_factory=dict)
+class PushManifest(AnyManifest):
+    """The winner of every map, and what became of every epoch."""
 
     @cached_property
     def winners(self) -> ReduceWinners:

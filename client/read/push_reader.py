@@ -9,25 +9,26 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, NamedTuple, Protocol
+from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.client.compress import decompress, kind_of
-from holdfast.client.connection.addresses import Addresses
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
 from holdfast.client.core.read.fetch import Effect
 from holdfast.client.read.shared_read_state import OneReadState, read_state_of
-from holdfast.client.read.stream_reader import Committed, Reading, Record, Sink, StreamReader
+from holdfast.client.read.stream_reader import Reading, Record, Sink, StreamReader
 from holdfast.common.errors import CorruptError, ProtocolError
 from holdfast.common.formats.batch import MORE, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.ids import PartitionId, WorkerId
+from holdfast.common.limits import U32_MAX
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.client import ClientStream, FrameClient
 from holdfast.common.statuses import Status
 
 if TYPE_CHECKING:
+    from holdfast.client.generation import ClientShuffle
     from holdfast.client.read.manifests import PushManifest
 
 #: Between the first two asks for a newer manifest.
@@ -63,19 +64,14 @@ class _Stream(Sink):
         return _Data(self.number, data.file, data.chunk, chunk_bytes, whole, len(view))
 
 
-class CommittedEpochs(Committed, Protocol):
-    """What a reader asks of its shuffle; `ReduceShuffle` is one."""
-
-    async def newer_manifest(self) -> PushManifest:
-        """The manifest as it is now."""
-
-
 class PartitionReader(StreamReader[EpochKey, _Data]):
     """Reads pushed partitions; iterate once. One thread at a time."""
 
+    _SINK = _Stream
+
     def __init__(
         self,
-        shuffle: CommittedEpochs,
+        shuffle: ClientShuffle[PushManifest],
         manifest: PushManifest,
         partitions: Iterable[PartitionId],
         maps: range | None,
@@ -92,11 +88,9 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             order=OneReadState(read_state),
         )
         self._maps = maps
-        self._reduce = shuffle
         #: a manifest may be large, and many may read: one that said nothing new is asked for again later and later
         self._ask_again_s, self._pause_s = 0.0, _PAUSE_SECONDS
-        addresses = Addresses(shuffle.ticket, manifest.addresses, read_state.learn)
-        super().__init__(shuffle, self._chunks.fetch, addresses, read_state)
+        super().__init__(shuffle, self._chunks.fetch, manifest, read_state)
 
     @property
     def duplicates(self) -> int:
@@ -109,29 +103,22 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
     def _away(self) -> frozenset[WorkerId]:
         return self._chunks.away() if time.monotonic() >= self._ask_again_s else frozenset()
 
-    async def _newer_manifest(self) -> PushManifest:
-        return await self._reduce.newer_manifest()
-
     def _learn(self, newer: PushManifest) -> None:
         self._ask_again_s, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s
         self._chunks.learn(newer.epochs)
-
-    def _sink(self, number: int) -> Sink:
-        return _Stream(number, self._events)
 
     async def _request(self, client: FrameClient, reading: Reading[EpochKey]) -> ClientStream:
         files: list[tuple[int, int, int]] = [
             (*key, self._chunks.first_chunk(key, reading.worker)) for key in reading.files
         ]
-        request = ChunksOpen(shuffle=self._shuffle.key, credit_bytes=self._credit_bytes, files=files)
-        if self._maps is not None:
-            request = ChunksOpen(
-                shuffle=self._shuffle.key,
-                map_begin=self._maps.start,
-                map_end=self._maps.stop,
-                credit_bytes=self._credit_bytes,
-                files=files,
-            )
+        maps = range(U32_MAX) if self._maps is None else self._maps
+        request = ChunksOpen(
+            shuffle=self._shuffle.key,
+            map_begin=maps.start,
+            map_end=maps.stop,
+            credit_bytes=self._credit_bytes,
+            files=files,
+        )
         assert isinstance(reading.sink, _Stream)
         opened = await client.open_chunks(request, reading.sink)
         if not isinstance(opened.opened, ChunksOpened) or len(opened.opened.chunks) != len(files):

@@ -12,11 +12,10 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.client.compress import Buffer, PayloadError, decompress, kind_of
-from holdfast.client.connection.addresses import Addresses
 from holdfast.client.core.read.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.core.read.fetch import RETURN_GRACE_NS, Effect, Fetch, Source
 from holdfast.client.read.shared_read_state import OneReadState, read_state_of
-from holdfast.client.read.stream_reader import Committed, Reading, Record, Sink, StreamReader
+from holdfast.client.read.stream_reader import Reading, Record, Sink, StreamReader
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.batch import MORE, Batch, parse_batches
 from holdfast.common.formats.checksum import partition_seed
@@ -28,6 +27,7 @@ from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.client import ClientStream, FrameClient
 
 if TYPE_CHECKING:
+    from holdfast.client.generation import ClientShuffle
     from holdfast.client.read.manifests import Manifest
 
 
@@ -66,9 +66,11 @@ class _File:
 class RangeReader(StreamReader[MapId, _Data]):
     """Reads partitions [begin, end) of the winners; iterate once. One thread at a time."""
 
+    _SINK = _Stream
+
     def __init__(
         self,
-        shuffle: Committed,
+        shuffle: ClientShuffle[Manifest],
         manifest: Manifest,
         begin: PartitionId,
         end: PartitionId,
@@ -90,11 +92,7 @@ class RangeReader(StreamReader[MapId, _Data]):
             order=OneReadState(read_state),
             grace_ns=int(return_grace * 1e9),
         )
-        addresses = Addresses(shuffle.ticket, manifest.addresses, read_state.learn)
-        super().__init__(shuffle, core, addresses, read_state)
-
-    def _sink(self, number: int) -> Sink:
-        return _Stream(number, self._events)
+        super().__init__(shuffle, core, manifest, read_state)
 
     async def _request(self, client: FrameClient, reading: Reading[MapId]) -> ClientStream:
         files: list[tuple[int, int, int]] = [
@@ -163,13 +161,13 @@ def _join(begun: bytearray, piece: Buffer) -> bytearray:
     return begun
 
 
-def _range_name(shuffle: Committed, begin: int, end: int) -> str:
+def _range_name(shuffle: ClientShuffle[Manifest], begin: int, end: int) -> str:
     partitions = f"partition {begin}" if end - begin == 1 else f"partitions {begin} to {end - 1}"
     return f"shuffle {shuffle.key}, {partitions}"
 
 
 def read_partitions(
-    shuffle: Committed, manifest: Manifest, partitions: Iterable[int], return_grace: float
+    shuffle: ClientShuffle[Manifest], manifest: Manifest, partitions: Iterable[int], return_grace: float
 ) -> Iterator[Record]:
     """Yield the records of these partitions, contiguous ones together, in the order given."""
     for begin, end in ranges(partitions):

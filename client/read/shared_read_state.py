@@ -95,6 +95,7 @@ class OneReadState:
 
     def __init__(self, read_state: SharedReadState) -> None:
         self._read_state = read_state
+        self.failed, self.slow = read_state.failed, read_state.slow
         #: there are few pairs of workers, and many files
         self._ordered: dict[tuple[WorkerId, ...], tuple[WorkerId, ...]] = {}
 
@@ -105,14 +106,6 @@ class OneReadState:
         if found is None:
             found = self._ordered[key] = self._read_state.ordered(key)
         return found
-
-    def failed(self, worker: WorkerId) -> None:
-        """As SharedReadState.failed."""
-        self._read_state.failed(worker)
-
-    def slow(self, worker: WorkerId) -> None:
-        """As SharedReadState.slow."""
-        self._read_state.slow(worker)
 
 
 def read_state_of(ticket: Ticket) -> SharedReadState:

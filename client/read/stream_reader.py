@@ -17,7 +17,8 @@ import queue
 import time
 from collections.abc import Coroutine, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic, NamedTuple, Protocol, TypeVar
+from functools import partial
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.client.compress import Buffer, PayloadError
 from holdfast.client.connection.addresses import ASK_SECONDS, Addresses
@@ -41,7 +42,7 @@ from holdfast.client.read.shared_read_state import SharedReadState
 from holdfast.common.errors import ConfigError, CorruptError, DataLostError, HoldfastError, RetryError
 from holdfast.common.formats.messages import DataFlag, StreamOpened
 from holdfast.common.formats.reduce_messages import ChunksOpened
-from holdfast.common.ids import MapId, PartitionId, ShuffleKey, WorkerId
+from holdfast.common.ids import MapId, PartitionId, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
@@ -49,8 +50,8 @@ from holdfast.common.net.frames.client import ClientStream, FrameClient
 from holdfast.common.system.log import log_event
 
 if TYPE_CHECKING:
-    from holdfast.client.connection.ticket import Ticket
-    from holdfast.client.read.manifests import PushManifest
+    from holdfast.client.generation import ClientShuffle
+    from holdfast.client.read.manifests import AnyManifest, PushManifest
 
 #: Credit of one stream: a few frames are on their way while one is being checked.
 CREDIT_BYTES = 8 * MIB
@@ -83,62 +84,23 @@ class StreamPiece(Protocol):
     def size(self) -> int: ...
 
 
-class _Opened(NamedTuple):
-    stream: int
-    opened: StreamOpened | ChunksOpened
-
-
-class _Ended(NamedTuple):
-    stream: int
-
-
-class _Broken(NamedTuple):
-    stream: int
-    error: HoldfastError
-
-
-class _Damaged(NamedTuple):
-    """Bytes that cannot be batches; `file` is the index in the stream."""
-
-    stream: int
-    file: int
-    what: str
-
-
-class _Workers(NamedTuple):
-    states: dict[WorkerId, WorkerState]
-    #: where copies may have been sealed since the shuffle's manifest was read
-    newer: PushManifest | None
-
-
-class _Silent(NamedTuple):
-    error: HoldfastError
-
-
-class _Crashed(NamedTuple):
-    """A mistake of ours on the loop: it must end the iteration, not leave it waiting."""
-
-    error: BaseException
-
-
-_Event = _Opened | _Ended | _Broken | _Damaged | _Workers | _Silent | _Crashed
-
-
 class Sink:
     """Takes what one stream brings, on the loop. `seen_ns` is read by the caller's thread to find stalls.
 
-    A subclass has `data`, which calls `take` with how to cut the frame.
+    A subclass has `data`, which calls `take` with how to cut the frame. Into the queue go pieces, and calls of what
+    follows.
     """
 
-    def __init__(self, number: int, events: queue.SimpleQueue[Any]) -> None:
+    def __init__(self, number: int, reader: StreamReader[Any, Any]) -> None:
         self.number = number
+        self._reader = reader
         self.assembler = Assembler()
         self.seen_ns = time.monotonic_ns()
         #: when the first frame came, 0 before
         self.first_ns = 0
         self.opened: ClientStream | None = None
         self.over = False
-        self._events = events
+        self._events = reader.events
         #: what came before the answer to the request was seen
         self._early: list[object] = []
 
@@ -153,10 +115,10 @@ class Sink:
                 self._put(piece(memoryview(b"") if body is None else body.view))
             if not self.over and flags & DataFlag.END:
                 self.assembler.end()
-                self._put(_Ended(self.number))
+                self._put(partial(self._reader.on_end, self.number))
         except CorruptError as error:
             self.over = True
-            self._put(_Damaged(self.number, file, str(error)))
+            self._put(partial(self._reader.on_damage, self.number, file, str(error)))
         finally:
             if body is not None:
                 body.release()
@@ -165,12 +127,12 @@ class Sink:
         """The stream broke off."""
         if not self.over:
             self.over = True
-            self._put(_Broken(self.number, error))
+            self._put(partial(self._reader.on_broken, self.number, error))
 
     def refused(self, error: HoldfastError) -> None:
         """The stream was not opened: nothing was passed on yet, and what came does not matter."""
         self.over = True
-        self._events.put(_Broken(self.number, error))
+        self._events.put(partial(self._reader.on_broken, self.number, error))
 
     def give_credit(self, size: int) -> None:
         """Allow the worker to send `size` more."""
@@ -181,7 +143,7 @@ class Sink:
     def use(self, opened: ClientStream) -> None:
         """The answer is here."""
         self.opened = opened
-        self._events.put(_Opened(self.number, opened.opened))
+        self._events.put(partial(self._reader.on_opened, self.number, opened.opened))
         for event in self._early:
             self._events.put(event)
         self._early.clear()
@@ -222,31 +184,20 @@ class Reading(Generic[K]):
 P = TypeVar("P", bound=StreamPiece)
 
 
-class Committed(Protocol):
-    """What a reader asks of its shuffle, of either kind."""
-
-    ticket: Ticket
-    key: ShuffleKey
-    partitions: int
-
-    def forget_manifest(self) -> None:
-        """Ask for the manifest anew when it is needed next."""
-
-    def dropped_error(self) -> HoldfastError | None:
-        """The masters' word that it was dropped, None if it was not or they do not answer."""
-
-
 class StreamReader(Generic[K, P]):
     """Iterate once. One thread at a time."""
 
-    def __init__(self, shuffle: Committed, core: Fetch[K], addresses: Addresses, read_state: SharedReadState) -> None:
+    def __init__(
+        self, shuffle: ClientShuffle[Any], core: Fetch[K], manifest: AnyManifest, read_state: SharedReadState
+    ) -> None:
         self._shuffle = shuffle
         self._core = core
-        self._addresses = addresses
+        self._addresses = Addresses(shuffle.ticket, manifest.addresses, read_state.learn)
         self._read_state = read_state
         #: of one stream: rivals take nothing that was not there before
         self._credit_bytes = CREDIT_BYTES * STREAMS_MAX // (STREAMS_MAX + RIVALS_MAX * read_state.speculative)
-        self._events: queue.SimpleQueue[Any] = queue.SimpleQueue()
+        #: pieces, and calls of what follows
+        self.events: queue.SimpleQueue[Any] = queue.SimpleQueue()
         self._open: dict[int, Reading[K]] = {}
         self._runtime: Runtime = runtime()
         self._complete = False
@@ -255,9 +206,7 @@ class StreamReader(Generic[K, P]):
 
     # What a kind of partitions decides.
 
-    def _sink(self, number: int) -> Sink:
-        """Return a new sink."""
-        raise NotImplementedError
+    _SINK: ClassVar[type[Sink]]
 
     async def _request(self, client: FrameClient, reading: Reading[K]) -> ClientStream:
         """Open the stream, on the loop."""
@@ -276,10 +225,6 @@ class StreamReader(Generic[K, P]):
         """Return workers that may have sealed copies since the manifest was read."""
         return frozenset()
 
-    async def _newer_manifest(self) -> PushManifest:
-        """Ask the masters for the manifest as it is now, on the loop."""
-        raise NotImplementedError
-
     def _learn(self, newer: PushManifest) -> None:
         """Read from the copies that it names, too."""
 
@@ -294,8 +239,8 @@ class StreamReader(Generic[K, P]):
                 event = self._next_event()
                 if event is None:
                     continue
-                if isinstance(event, _Event):
-                    self._on_event(event)
+                if isinstance(event, partial):
+                    event()
                 else:
                     yield from self._on_piece(event)
         finally:
@@ -309,13 +254,13 @@ class StreamReader(Generic[K, P]):
         if self._runtime.pid != os.getpid():
             raise ConfigError("a reader belongs to the process that made it; make one after the fork")
         try:
-            event = self._events.get(timeout=self._wait_seconds())
+            event = self.events.get(timeout=self._wait_seconds())
         except queue.Empty:
             self._say()
             self._look_for_late()
             self._look_for_stalls()
             return None
-        if not isinstance(event, _Event):
+        if not isinstance(event, partial):
             self._quiet_ns = 0
         return event
 
@@ -327,27 +272,29 @@ class StreamReader(Generic[K, P]):
             self._quiet_ns = now_ns
             log_event(LogEvent.READ_WAITING, shuffle=self._shuffle.key, what=self._core.waits_for())
 
-    def _on_event(self, event: _Event) -> None:
-        match event:
-            case _Opened():
-                reading = self._open.get(event.stream)
-                if reading is not None:
-                    reading.opened = event.opened
-            case _Ended():
-                self._on_end(event.stream)
-            case _Broken():
-                self._forget(event.stream)
-                self._do(self._core.stream_failed(event.stream, event.error, time.monotonic_ns()))
-            case _Damaged():
-                self._on_damage(event.stream, event.file, event.what)
-            case _Workers():
-                if event.newer is not None:
-                    self._learn(event.newer)
-                self._do(self._core.workers_known(event.states, time.monotonic_ns()))
-            case _Silent():
-                self._do(self._core.masters_silent(event.error, time.monotonic_ns()))
-            case _Crashed():
-                raise event.error
+    def on_opened(self, stream: int, opened: StreamOpened | ChunksOpened) -> None:
+        """The worker has answered."""
+        reading = self._open.get(stream)
+        if reading is not None:
+            reading.opened = opened
+
+    def on_broken(self, stream: int, error: HoldfastError) -> None:
+        """The stream broke off, or was not opened."""
+        self._forget(stream)
+        self._do(self._core.stream_failed(stream, error, time.monotonic_ns()))
+
+    def _on_workers(self, states: dict[WorkerId, WorkerState], newer: PushManifest | None) -> None:
+        """`newer`: where copies may have been sealed since the shuffle's manifest was read."""
+        if newer is not None:
+            self._learn(newer)
+        self._do(self._core.workers_known(states, time.monotonic_ns()))
+
+    def _on_silence(self, error: HoldfastError) -> None:
+        self._do(self._core.masters_silent(error, time.monotonic_ns()))
+
+    def _on_crash(self, error: BaseException) -> None:
+        """A mistake of ours on the loop: it must end the iteration, not leave it waiting."""
+        raise error
 
     def _on_piece(self, event: P) -> Iterator[Record]:
         reading = self._open.get(event.stream)
@@ -355,7 +302,7 @@ class StreamReader(Generic[K, P]):
             return
         self._came(event.stream, reading)
         if event.file >= len(reading.files):
-            self._on_damage(event.stream, reading.file, f"worker {reading.worker} sent a file that was not asked for")
+            self.on_damage(event.stream, reading.file, f"worker {reading.worker} sent a file that was not asked for")
             return
         if not self._up_to_file(event.stream, reading, event.file):
             return
@@ -365,14 +312,14 @@ class StreamReader(Generic[K, P]):
             key = reading.files[event.file]
             self._do(self._core.stop(CorruptError(f"{self._core.name_of(key)}: {error}")))
         except (CorruptError, IncompleteError) as error:
-            self._on_damage(event.stream, event.file, str(error))
+            self.on_damage(event.stream, event.file, str(error))
             return
         self._give_credit(reading, event.size)
 
     def _up_to_file(self, stream: int, reading: Reading[K], file: int) -> bool:
         """Finish the files before `file`, which the worker has sent in full; return whether all of them were whole."""
         if not reading.file <= file <= len(reading.files):
-            self._on_damage(stream, reading.file, f"worker {reading.worker} sent file {file} out of turn")
+            self.on_damage(stream, reading.file, f"worker {reading.worker} sent file {file} out of turn")
             return False
         while reading.file < file:
             key = reading.files[reading.file]
@@ -380,13 +327,14 @@ class StreamReader(Generic[K, P]):
                 effects = self._finish(stream, reading, key)
             except IncompleteError as error:
                 what = f"partition {error.partition} from worker {reading.worker}: {error}"
-                self._on_damage(stream, reading.file, what)
+                self.on_damage(stream, reading.file, what)
                 return False
             reading.file += 1
             self._do(effects)
         return True
 
-    def _on_end(self, stream: int) -> None:
+    def on_end(self, stream: int) -> None:
+        """The stream came to its end."""
         reading = self._open.get(stream)
         if reading is None:
             return
@@ -395,7 +343,8 @@ class StreamReader(Generic[K, P]):
             self._forget(stream)
             self._do(self._core.stream_ended(stream))
 
-    def _on_damage(self, stream: int, file: int, what: str) -> None:
+    def on_damage(self, stream: int, file: int, what: str) -> None:
+        """Bytes came that cannot be batches of that file, by its index in the stream."""
         reading = self._open.get(stream)
         if reading is not None:
             key = reading.files[min(file, len(reading.files) - 1)]
@@ -453,7 +402,7 @@ class StreamReader(Generic[K, P]):
                 case OpenStream():
                     now_ns = time.monotonic_ns()
                     late_ns = now_ns + self._read_state.delay_ns() if self._read_state.speculative else 0
-                    reading = Reading(self._sink(effect.stream), effect.worker, effect.files, now_ns, late_ns)
+                    reading = Reading(self._SINK(effect.stream, self), effect.worker, effect.files, now_ns, late_ns)
                     self._open[effect.stream] = reading
                     self._read_state.opened(effect.worker)
                     self._spawn(self._open_stream(reading, self._patience(effect.stream)))
@@ -477,7 +426,7 @@ class StreamReader(Generic[K, P]):
 
     def _ended(self, future: concurrent.futures.Future[None]) -> None:
         if not future.cancelled() and (error := future.exception()) is not None:
-            self._events.put(_Crashed(error))
+            self.events.put(partial(self._on_crash, error))
 
     async def _open_stream(self, reading: Reading[K], patience: float) -> None:
         try:
@@ -495,15 +444,15 @@ class StreamReader(Generic[K, P]):
         try:
             states = await self._addresses.refresh()
         except HoldfastError as error:
-            self._events.put(_Silent(error))
+            self.events.put(partial(self._on_silence, error))
             return
         newer = None
         if any(states.get(worker) == WorkerState.ALIVE for worker in away):
             # Who is alive counts without it.
             with contextlib.suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):
-                    newer = await self._newer_manifest()
-        self._events.put(_Workers(states, newer))
+                    newer = await self._shuffle.newer_manifest()
+        self.events.put(partial(self._on_workers, states, newer))
 
     def _forget(self, number: int) -> Reading[K] | None:
         reading = self._open.pop(number, None)

@@ -7,6 +7,7 @@ The names are imported when they are first used: a task needs only its own half.
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -20,14 +21,5 @@ __all__ = ["attach", "conf", "share", "shuffle", "shuffle_id"]
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    if name == "conf":
-        from holdfast.client.spark.settings import conf
-
-        return conf
-    if name == "share":
-        from holdfast.client.spark.sharing import share
-
-        return share
-    from holdfast.client.spark import api
-
-    return getattr(api, name)
+    home = {"conf": "settings", "share": "sharing"}.get(name, "api")
+    return getattr(import_module(f"holdfast.client.spark.{home}"), name)

@@ -15,7 +15,8 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from holdfast.client.session import Session
+from holdfast.client.checks import compression_of
+from holdfast.client.session import Session, check_session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.header import Header, read_header, write_header
 from holdfast.client.spark.map_side import REPORT_SCHEMA, WritePlan, write_task
@@ -31,7 +32,6 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 
 _NUMBER = "holdfast_partition"
-_CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 #: Attribute of a returned DataFrame that names its shuffle.
 _SHUFFLE_ATTRIBUTE = "_holdfast_shuffle"
 #: Spark takes a result for small, and would send it whole to every executor of a join, below a threshold that is 10 MiB
@@ -60,12 +60,12 @@ def shuffle(
     Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
     fails inside a task comes as Spark's own exception, with our sentence at its end.
     """
-    _check(df, num_partitions, session, compression)
+    codec = _check(df, num_partitions, session, compression)
     check_python_workers(df.sparkSession)
     _share(df.sparkSession, session)
     target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
     try:
-        reports = _run_maps(df, cols, WritePlan(target, bool(cols), _CODECS[compression]))
+        reports = _run_maps(df, cols, WritePlan(target, bool(cols), codec))
         statuses = [MapStatus.from_bytes(bytes(report.status)) for report in reports]
         header = Header(
             spark_schema=df.schema.json(),
@@ -87,7 +87,7 @@ def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
     `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even
     if the driver that wrote it ends. Raises ConflictError if the shuffle was not written by `shuffle`.
     """
-    _check_session(session)
+    check_session(session)
     check_python_workers(spark)
     _share(spark, session)
     found = session.open_shuffle(shuffle_id)
@@ -110,7 +110,7 @@ def _share(spark: SparkSession, session: Session) -> None:
 
 def _run_maps(df: DataFrame, cols: Iterable[str | Column], plan: WritePlan) -> list[Any]:
     """Run the map stage; returns one report per map, of the attempt that Spark counts."""
-    columns = _columns(df)
+    columns = _names(len(df.columns))
     if plan.numbered:
         _check_keys(df.select(*cols).schema)
         number = F.pmod(F.hash(*cols), F.lit(plan.shuffle.partitions)).cast("int")
@@ -137,7 +137,7 @@ def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame
     schema = StructType.fromJson(json.loads(header.spark_schema))
     per_partition = _rows_per_partition(found.partitions, header)
     plan = ReadPlan(found, header.arrow_schema, per_partition)
-    names = [f"c{index}" for index in range(len(schema.fields))]
+    names = _names(len(schema.fields))
     inner = StructType(
         [type(field)(name, field.dataType, field.nullable) for name, field in zip(names, schema.fields, strict=True)]
     )
@@ -164,18 +164,17 @@ def _rows_per_partition(partitions: int, header: Header) -> int:
     return max(1, -(-rows // partitions))
 
 
-def _columns(df: DataFrame) -> list[str]:
-    return [f"c{index}" for index in range(len(df.columns))]
+def _names(count: int) -> list[str]:
+    return [f"c{index}" for index in range(count)]
 
 
-def _check(df: DataFrame, num_partitions: int, session: Session, compression: str) -> None:
-    _check_session(session)
+def _check(df: DataFrame, num_partitions: int, session: Session, compression: str) -> Codec:
+    check_session(session)
     if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
         raise ConfigError(f"`num_partitions` is a number, not {num_partitions!r}; the columns follow it")
     if not 1 <= num_partitions <= PARTITIONS_MAX:
         raise ConfigError(f"`num_partitions` is 1 to {PARTITIONS_MAX}, not {num_partitions}")
-    if compression not in _CODECS:
-        raise ConfigError(f"`compression` is one of {', '.join(_CODECS)}, not {compression!r}")
+    codec = compression_of(compression)
     if not df.columns:
         raise ConfigError("a DataFrame without columns has nothing to shuffle")
     for field in df.schema.fields:
@@ -184,11 +183,7 @@ def _check(df: DataFrame, num_partitions: int, session: Session, compression: st
                 f"column {field.name!r} is {field.dataType.simpleString()}, which Arrow does not carry; cast it, for "
                 "example to int or string"
             )
-
-
-def _check_session(session: Session) -> None:
-    if not isinstance(session, Session):
-        raise ConfigError(f"`session` is a holdfast.client.Session, not {session!r}")
+    return codec
 
 
 def _check_keys(keys: StructType) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 
 from holdfast.client.arrow.rows import join_small, rows_of
@@ -47,6 +46,3 @@ def wanted_partitions(batches: Iterable[pa.RecordBatch], rows_per_partition: int
     for batch in batches:
         found += (batch.column(0).to_numpy(zero_copy_only=False) // rows_per_partition).tolist()
     return sorted(found)
-
-
-assert np.dtype(np.int64).itemsize == 8, "spark.range counts in 64 bits"

@@ -2,11 +2,13 @@
 
 Rules: one payload is one record and one batch; an empty payload is no record. Which batch of a partition is its last is
 known only at the end, so the newest small payload of every partition is held back, as long as they are few, and gets
-LAST then; a partition whose newest batch is gone already gets an empty LAST. No I/O here. Called by push_writer.py.
+LAST then; a partition whose newest batch is gone already gets an empty LAST. No I/O here. Called by push_writer.py and
+region.py.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.client.checks import payload_view, whole
@@ -37,17 +39,42 @@ class PushBatch(NamedTuple):
     pieces: tuple[Buffer, ...]
 
 
-class PushBatches:
-    """The batches of one attempt. Not thread-safe."""
+class AttemptBatches:
+    """What numbers and compresses the batches of one attempt, whatever kind its partitions are of. Not thread-safe."""
 
     def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
         self._partitions = partitions
-        self._codec = codec
         self._compressor = Compressor(codec)
+        #: by partition
         self._writers: dict[int, BatchWriter] = {}
+
+    def bitmap(self) -> bytes:
+        """A bit for every partition that has batches."""
+        bitmap = bytearray(bitmap_bytes(self._partitions))
+        for partition in self._written():
+            bitmap[partition >> 3] |= 1 << (partition & 7)
+        return bytes(bitmap)
+
+    def _written(self) -> Iterable[int]:
+        return self._writers
+
+    def _writer(self, partition: int) -> BatchWriter:
+        writer = self._writers.get(partition)
+        if writer is None:
+            seed = partition_seed(self._shuffle, PartitionId(partition))
+            writer = self._writers[partition] = BatchWriter(self._map, self._attempt, seed)
+        return writer
+
+
+class PushBatches(AttemptBatches):
+    """The batches of one attempt. Not thread-safe."""
+
+    def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
+        super().__init__(shuffle, map_id, attempt, partitions, codec)
+        self._codec = codec
         self._held: dict[int, Buffer] = {}
         self._held_bytes = 0
         #: a call has taken what it may not have put into a batch yet; it stays so if the call fails
@@ -91,12 +118,8 @@ class PushBatches:
         self._taking = False
         return ended
 
-    def bitmap(self) -> bytes:
-        """A bit for every partition that has batches."""
-        bitmap = bytearray(bitmap_bytes(self._partitions))
-        for partition in [*self._writers, *self._held]:
-            bitmap[partition >> 3] |= 1 << (partition & 7)
-        return bytes(bitmap)
+    def _written(self) -> Iterable[int]:
+        return [*self._writers, *self._held]
 
     def _take_up(self) -> None:
         if self._taking:
@@ -109,10 +132,7 @@ class PushBatches:
         return payload
 
     def _batch(self, partition: int, payload: Buffer, *, last: bool = False) -> PushBatch:
-        writer = self._writers.get(partition)
-        if writer is None:
-            seed = partition_seed(self._shuffle, PartitionId(partition))
-            writer = self._writers[partition] = BatchWriter(self._map, self._attempt, seed)
+        writer = self._writers.get(partition) or self._writer(partition)
         number = writer.batches
         codec, sent = self._compressor.compress(partition, payload) if self._codec else (Codec.NONE, payload)
         head = writer.header(sent, last=last, codec=codec)

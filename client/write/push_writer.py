@@ -9,14 +9,8 @@ attempt is given up, whoever swallows the error. Called through ReduceShuffle.wr
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import os
-import threading
-from collections.abc import Callable, Coroutine
 from dataclasses import dataclass, field
-from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, NoReturn, Protocol, Self
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import Addresses, known_addresses
@@ -25,8 +19,8 @@ from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.push import AllKept, Ask, Effect, PushFailed, PushSession, Return, Send, Settled, Wake
 from holdfast.client.core.write.revivals import AskRevive
-from holdfast.client.write import settling
 from holdfast.client.write.batches import PushBatch, PushBatches
+from holdfast.client.write.settling import AttemptWriter, Half, wait_until_over
 from holdfast.client.write.status import PushStatus
 from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.formats.batch import Codec
@@ -49,7 +43,6 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
 
 if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
@@ -96,7 +89,7 @@ class PushTarget(Protocol):
         """The masters' word that it was dropped, None if it was not or they do not answer."""
 
 
-class PushWriter:
+class PushWriter(AttemptWriter):
     """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
 
     As a context manager it aborts unless `close` was called. It belongs to the process that made it.
@@ -116,16 +109,14 @@ class PushWriter:
         self._map = map_id
         self._attempt = attempt
         self._batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, codec)
-        self._buffer_bytes = buffer_bytes
         self._fresh: list[PushBatch] = []
         self._fresh_bytes = 0
-        self._added = 0
         #: bytes that were written, and bytes of them that are in batches
         self._written_bytes = 0
         #: why the attempt was given up here; None while it was not
         self._lost: BaseException | None = None
-        self._runtime = runtime()
         self._pusher = _Pusher(shuffle, map_id, attempt, buffer_bytes // 2)
+        super().__init__(self._pusher, buffer_bytes)
 
     def write(self, partition: int, payload: Buffer) -> None:
         """Write one record for a partition; waits while too much is unacknowledged.
@@ -172,7 +163,7 @@ class PushWriter:
             self._hold(self._batches.end())
             self._hand_over()
             self._call(self._pusher.finish)
-            settling.wait_until_over(self._runtime, self._pusher)
+            wait_until_over(self._runtime, self._pusher)
             if self._pusher.outcome.exception() is not None:
                 self._raise_over()
             self._compare()
@@ -190,22 +181,8 @@ class PushWriter:
                 f" written, {made} of them are in batches; of {self._added} bytes of batches {kept} were acknowledged"
             )
 
-    def abort(self) -> None:
-        """Give the attempt up; readers drop what it pushed. Harmless after `close`, and in a forked child."""
-        if self._runtime.pid != os.getpid():
-            return
-        self._call(self._pusher.abort)
-        settling.turn(self._runtime)
+    def _forget(self) -> None:
         self._fresh.clear()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._pusher.outcome.done() or kind is not None:
-            self.abort()
 
     def _check(self) -> None:
         """Raise what ended the attempt, if it is over."""
@@ -226,21 +203,15 @@ class PushWriter:
             self._fresh_bytes += batch.size
 
     def _hand_over(self) -> None:
-        if self._runtime.pid != os.getpid():
-            raise ConfigError("a push writer belongs to the process that made it; make one after the fork")
+        self._check_process("push")
         batches, self._fresh = self._fresh, []
         self._added += self._fresh_bytes
         self._fresh_bytes = 0
         if batches:
             self._call(self._pusher.add, batches)
-        outcome = self._pusher.outcome
-        settling.wait(self._runtime, self._pusher, self._fits)
-        if outcome.done():
+        self._wait_for_room()
+        if self._pusher.outcome.done():
             self._raise_over()
-
-    def _fits(self) -> bool:
-        """What is not acknowledged fits the buffer."""
-        return self._added - self._pusher.settled_bytes <= self._buffer_bytes
 
     def _raise_over(self) -> NoReturn:
         """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
@@ -253,14 +224,12 @@ class PushWriter:
             raise error
         raise GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt))
 
-    def _call(self, work: Callable[..., object], *values: object) -> None:
-        self._runtime.loop.call_soon_threadsafe(self._pusher.guarded, partial(work, *values))
 
-
-class _Pusher:
-    """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
+class _Pusher(Half):
+    """The half of a writer that lives on the loop."""
 
     def __init__(self, shuffle: PushTarget, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:
+        super().__init__()
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
@@ -274,27 +243,12 @@ class _Pusher:
         self._next = 0
         #: where the room came from that the core uses
         self._lines: dict[WorkerId, PushLine] = {}
-        #: strong references; asyncio keeps none
-        self._tasks: set[asyncio.Task[None]] = set()
         self._credit_tasks: set[asyncio.Task[None]] = set()
         #: pauses that are not over
         self._pauses = 0
         self._patience = 2 * ROOM_WAIT_SECONDS + grace_ns / 1e9
-        #: acknowledged; read by the caller's thread
-        self.settled_bytes = 0
-        #: set whenever settled_bytes or the outcome changed
-        self.settled = threading.Event()
-        self.outcome: concurrent.futures.Future[None] = concurrent.futures.Future()
 
     # Called from the writer, on the loop.
-
-    def guarded(self, work: Callable[[], object]) -> None:
-        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
-        try:
-            work()
-        except Exception as error:
-            self._broke(error)
-            raise
 
     def add(self, batches: list[PushBatch]) -> None:
         if self._core.over:
@@ -437,26 +391,12 @@ class _Pusher:
         incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}
         self._do(self._core.revived(locations, incarnations, reply.room))
 
-    def _settle_outcome(self, error: BaseException | None) -> None:
+    def _stop(self) -> None:
         for task in self._credit_tasks:
             if task is not asyncio.current_task():
                 task.cancel()
         self._batches.clear()
-        if self.outcome.done():
-            return
-        if error is None:
-            self.outcome.set_result(None)
-        else:
-            self.outcome.set_exception(error)
-        self.settled.set()
-
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = background(work, self._broke)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
-        return task
 
     def _broke(self, error: BaseException) -> None:
-        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
         self._core.aborted()
         self._settle_outcome(error)

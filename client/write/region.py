@@ -13,12 +13,12 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast.client.compress import Buffer, Compressor
+from holdfast.client.compress import Buffer
+from holdfast.client.write.batches import AttemptBatches
 from holdfast.common.formats.batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, TOTALS, BatchWriter, Codec
 from holdfast.common.formats.checksum import partition_seed
-from holdfast.common.formats.layouts import bitmap_bytes
 from holdfast.common.formats.messages import FileTotals, PushFlag
-from holdfast.common.ids import BROADCAST_PARTITION, AttemptId, MapId, PartitionId, ShuffleKey
+from holdfast.common.ids import BROADCAST_PARTITION, AttemptId, MapId, ShuffleKey
 from holdfast.common.limits import FRAME_RUNS_MAX, MIB, RECORD_BYTES_MAX, REGION_BYTES_MAX
 
 #: A frame is sent when it holds this much; a lone batch may make it larger.
@@ -56,16 +56,11 @@ class MapPushFrame:
         return self
 
 
-class MapRegions:
+class MapRegions(AttemptBatches):
     """The batches of one map attempt, over all its regions. Not thread-safe."""
 
     def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
-        self._shuffle = shuffle
-        self._map = map_id
-        self._attempt = attempt
-        self._partitions = partitions
-        self._compressor = Compressor(codec)
-        self._writers: dict[int, BatchWriter] = {}
+        super().__init__(shuffle, map_id, attempt, partitions, codec)
         #: partitions that have batches and no LAST yet
         self._open: set[int] = set()
         self._broadcast: BatchWriter | None = None
@@ -94,13 +89,6 @@ class MapRegions:
         crc_sum = sum(writer.crc_sum for writer in writers) & 0xFFFF_FFFF_FFFF_FFFF
         batches = sum(writer.batches for writer in writers)
         return FileTotals(regions=self._regions, batches=batches, size_bytes=self._bytes, crc_sum=crc_sum)
-
-    def bitmap(self) -> bytes:
-        """A bit for every partition that has batches."""
-        bitmap = bytearray(bitmap_bytes(self._partitions))
-        for partition in self._writers:
-            bitmap[partition >> 3] |= 1 << (partition & 7)
-        return bytes(bitmap)
 
     def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[MapPushFrame]:
         """Cut batches into frames; the last one of a region says END. An empty region is no region."""
@@ -182,13 +170,6 @@ class MapRegions:
             piece = view[start : start + _PIECE_BYTES_MAX]
             more = start + len(piece) < len(view)
             yield partition, _whole(writer, piece, last=last and not more, more=more, codec=codec)
-
-    def _writer(self, partition: int) -> BatchWriter:
-        writer = self._writers.get(partition)
-        if writer is None:
-            seed = partition_seed(self._shuffle, PartitionId(partition))
-            writer = self._writers[partition] = BatchWriter(self._map, self._attempt, seed)
-        return writer
 
     def _check_order(self, before: int, partition: int) -> None:
         if partition < before:

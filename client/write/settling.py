@@ -1,4 +1,4 @@
-"""How a writer's thread waits for the half of it that lives on the loop.
+"""The two halves of a writer, its caller's and the one on the loop, and how the first waits for the second.
 
 Rules: no wait here has a bound of its own: the other half ends by itself, whatever it waits for, and settles its
 outcome. What takes long is told by it every SAY_SECONDS, and where the loop turns no more nobody waits. Called by
@@ -7,35 +7,123 @@ push_writer.py and writer.py.
 
 from __future__ import annotations
 
+import asyncio
 import concurrent.futures
+import os
 import threading
 import time
-from collections.abc import Callable
-from typing import Any, Protocol
+from collections.abc import Callable, Coroutine
+from functools import partial
+from types import TracebackType
+from typing import Any, Self
 
-from holdfast.client.connection.runtime import Runtime
-from holdfast.common.errors import RetryError
+from holdfast.client.connection.runtime import Runtime, runtime
+from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
+from holdfast.common.system.tasks import background
 
 #: Who waits for acknowledgements says so after this time without one, and again as often.
 SAY_SECONDS = 10.0
 
 
-class Half(Protocol):
-    """What is on the loop."""
+class Half:
+    """What is on the loop: turns effects into requests and answers into events."""
 
-    #: acknowledged so far
-    settled_bytes: int
-    #: set whenever settled_bytes or the outcome changed
-    settled: threading.Event
-    outcome: concurrent.futures.Future[Any]
+    def __init__(self) -> None:
+        #: acknowledged so far; read by the caller's thread
+        self.settled_bytes = 0
+        #: set whenever settled_bytes or the outcome changed
+        self.settled = threading.Event()
+        self.outcome: concurrent.futures.Future[Any] = concurrent.futures.Future()
+        #: strong references; asyncio keeps none
+        self._tasks: set[asyncio.Task[None]] = set()
 
     def guarded(self, work: Callable[[], object]) -> None:
         """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        try:
+            work()
+        except Exception as error:
+            self._broke(error)
+            raise
+
+    def abort(self) -> None:
+        """The caller gives the attempt up."""
+        raise NotImplementedError
 
     def takes_long(self, seconds: float) -> None:
         """Nothing was acknowledged for so long while somebody waits for that: say why, or end the attempt."""
+        raise NotImplementedError
+
+    def _broke(self, error: BaseException) -> None:
+        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        raise NotImplementedError
+
+    def _stop(self) -> None:
+        """The outcome is known: end what is under way for the attempt."""
+        raise NotImplementedError
+
+    def _settle_outcome(self, error: BaseException | None, result: object = None) -> None:
+        self._stop()
+        if self.outcome.done():
+            return
+        if error is None:
+            self.outcome.set_result(result)
+        else:
+            self.outcome.set_exception(error)
+        self.settled.set()
+
+    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        task = background(work, self._broke)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+
+class AttemptWriter:
+    """What the caller has. As a context manager it aborts unless `close` was called; of the process that made it."""
+
+    def __init__(self, half: Half, unanswered_bytes_max: int) -> None:
+        self._runtime = runtime()
+        self._half = half
+        self._unanswered_bytes_max = unanswered_bytes_max
+        #: bytes that were handed to the loop
+        self._added = 0
+
+    def abort(self) -> None:
+        """Give the attempt up: what there is of it is dropped. Harmless after `close`, and in a forked child."""
+        if self._runtime.pid != os.getpid():
+            return
+        self._call(self._half.abort)
+        turn(self._runtime)
+        self._forget()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if not self._half.outcome.done() or kind is not None:
+            self.abort()
+
+    def _forget(self) -> None:
+        """Keep nothing of what was written."""
+        raise NotImplementedError
+
+    def _check_process(self, what: str) -> None:
+        if self._runtime.pid != os.getpid():
+            raise ConfigError(f"a {what} writer belongs to the process that made it; make one after the fork")
+
+    def _call(self, work: Callable[..., object], *values: object) -> None:
+        self._runtime.loop.call_soon_threadsafe(self._half.guarded, partial(work, *values))
+
+    def _wait_for_room(self) -> None:
+        """Wait until what is not acknowledged fits, or the attempt is over."""
+        wait(self._runtime, self._half, self._fits)
+
+    def _fits(self) -> bool:
+        return self._added - self._half.settled_bytes <= self._unanswered_bytes_max
 
 
 def wait(runtime: Runtime, half: Half, enough: Callable[[], bool]) -> None:

@@ -26,7 +26,8 @@ class Spool:
 
     def __init__(self, memory_bytes: int = SPOOL_BYTES) -> None:
         self._memory_bytes = memory_bytes
-        self._in_memory = 0
+        #: bytes of the frames that are in memory
+        self.in_memory = 0
         self._frames: list[MapPushFrame] = []
         #: pieces in memory, or the place (offset, size) in the file
         self._locations: list[list[Buffer] | tuple[int, int]] = []
@@ -34,17 +35,12 @@ class Spool:
         self._file_bytes = 0
         self._first_in_memory = 0
 
-    @property
-    def in_memory(self) -> int:
-        """Bytes of the frames that are in memory."""
-        return self._in_memory
-
     def add(self, frame: MapPushFrame) -> None:
         """Keep a frame; older ones may move to the file. Raises OSError if that is not possible."""
         self._frames.append(frame)
         self._locations.append(frame.pieces)
-        self._in_memory += frame.size
-        while self._in_memory > self._memory_bytes and self._first_in_memory < len(self._frames) - 1:
+        self.in_memory += frame.size
+        while self.in_memory > self._memory_bytes and self._first_in_memory < len(self._frames) - 1:
             self._move(self._first_in_memory)
             self._first_in_memory += 1
 
@@ -75,13 +71,13 @@ class Spool:
         self._locations[index] = (self._file_bytes, frame.size)
         frame.pieces = []
         self._file_bytes += frame.size
-        self._in_memory -= frame.size
+        self.in_memory -= frame.size
 
     def close(self) -> None:
         """Drop everything."""
         self._frames.clear()
         self._locations.clear()
-        self._in_memory = 0
+        self.in_memory = 0
         if self._file is not None:
             self._file.close()
             self._file = None

@@ -8,19 +8,14 @@ costs a resend to the next one, not the task. Called through MapShuffle.writer.
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
-import os
-import threading
 import time
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol
 
 from holdfast.client.checks import whole
 from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import Addresses
-from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.map_write import (
     Abandon,
     AskSeal,
@@ -32,11 +27,11 @@ from holdfast.client.core.write.map_write import (
     WakeMap,
     Written,
 )
-from holdfast.client.write import settling
 from holdfast.client.write.region import MapPushFrame, MapRegions
+from holdfast.client.write.settling import AttemptWriter, Half, wait_until_over
 from holdfast.client.write.spool import SPOOL_BYTES, Spool
 from holdfast.client.write.status import MapStatus
-from holdfast.common.errors import ConfigError, GiveUpError, HoldfastError, RetryError
+from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.layouts import MapAssignment, MapWinner
@@ -46,7 +41,6 @@ from holdfast.common.limits import MAPS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.client import FrameClient, Reply
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
 
 if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
@@ -68,7 +62,7 @@ class MapTarget(Protocol):
     addresses: Mapping[WorkerId, str]
 
 
-class MapWriter:
+class MapWriter(AttemptWriter):
     """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
 
     As a context manager it aborts unless `close` was called. It belongs to the process that made it.
@@ -93,10 +87,8 @@ class MapWriter:
         self._attempt = attempt
         self._regions = MapRegions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
         self._spool = Spool(spool_bytes)
-        self._spool_bytes = spool_bytes
-        self._added = 0
-        self._runtime = runtime()
         self._sender = _Sender(shuffle, assignment, map_id, attempt, self._spool)
+        super().__init__(self._sender, spool_bytes)
         self._call(self._sender.start)
 
     def write_region(self, parts: Iterable[tuple[int, Buffer]]) -> None:
@@ -118,8 +110,8 @@ class MapWriter:
         totals = self._regions.totals()
         self._call(self._sender.finish, totals)
         try:
-            settling.wait_until_over(self._runtime, self._sender)
-            done = self._sender.outcome.result()
+            wait_until_over(self._runtime, self._sender)
+            done: Written = self._sender.outcome.result()
         except BaseException:
             self.abort()
             raise
@@ -134,25 +126,11 @@ class MapWriter:
         )
         return MapStatus(self._shuffle.key, self._map, self._shuffle.partitions, winner)
 
-    def abort(self) -> None:
-        """Give the attempt up; workers drop what they have of it. Harmless after `close`, and in a forked child."""
-        if self._runtime.pid != os.getpid():
-            return
-        self._call(self._sender.abort)
-        settling.turn(self._runtime)
+    def _forget(self) -> None:
         self._spool.close()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if not self._sender.outcome.done() or kind is not None:
-            self.abort()
-
     def _send(self, frames: Iterator[MapPushFrame]) -> None:
-        self._require_own_process()
+        self._check_process("map")
         try:
             self._send_all(frames)
         except BaseException:
@@ -165,29 +143,19 @@ class MapWriter:
             self._spool.add(frame)
             self._added += frame.size
             self._call(self._sender.add, frame.size)
-            settling.wait(self._runtime, self._sender, self._fits)
+            self._wait_for_room()
             if self._sender.outcome.done():
                 self._sender.outcome.result()
                 raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
 
-    def _fits(self) -> bool:
-        """What is not acknowledged fits the spool."""
-        return self._added - self._sender.settled_bytes <= self._spool_bytes
 
-    def _require_own_process(self) -> None:
-        if self._runtime.pid != os.getpid():
-            raise ConfigError("a map writer belongs to the process that made it; make one after the fork")
-
-    def _call(self, work: Callable[..., object], *values: object) -> None:
-        self._runtime.loop.call_soon_threadsafe(self._sender.guarded, partial(work, *values))
-
-
-class _Sender:
-    """The half of a writer that lives on the loop: turns effects into requests and answers into events."""
+class _Sender(Half):
+    """The half of a writer that lives on the loop."""
 
     def __init__(
         self, shuffle: MapTarget, assignment: MapAssignment, map_id: MapId, attempt: AttemptId, spool: Spool
     ) -> None:
+        super().__init__()
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
@@ -195,26 +163,12 @@ class _Sender:
         self._core = MapWrite(assignment, map_id, attempt)
         self._addresses = Addresses(shuffle.ticket, shuffle.addresses)
         self._queues: dict[int, asyncio.Queue[SendFrame]] = {}
-        self._tasks: dict[int, asyncio.Task[None]] = {}
-        #: strong references to short tasks; asyncio keeps none
-        self._background: set[asyncio.Task[None]] = set()
+        self._copies: dict[int, asyncio.Task[None]] = {}
         self._sizes: list[int] = []
+        #: frames that all copies have acknowledged; their bytes are the settled ones
         self._settled_frames = 0
-        #: bytes of frames that all copies have acknowledged; read by the caller's thread
-        self.settled_bytes = 0
-        #: set whenever settled_bytes or the outcome changed
-        self.settled = threading.Event()
-        self.outcome: concurrent.futures.Future[Written] = concurrent.futures.Future()
 
     # Called from the writer, on the loop.
-
-    def guarded(self, work: Callable[[], object]) -> None:
-        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
-        try:
-            work()
-        except Exception as error:
-            self._settle_outcome(error=error)
-            raise
 
     def start(self) -> None:
         self._do(self._core.started(time.monotonic_ns()))
@@ -230,7 +184,7 @@ class _Sender:
 
     def abort(self) -> None:
         self._do(self._core.aborted())
-        self._settle_outcome(error=GiveUpError("the attempt was aborted"))
+        self._settle_outcome(GiveUpError("the attempt was aborted"))
 
     def takes_long(self, seconds: float) -> None:
         """Nothing was acknowledged for so long while the caller waited: opens, pushes and seals have their bounds."""
@@ -254,7 +208,7 @@ class _Sender:
                     self._queues[effect.copy].put_nowait(effect)
                 case Open():
                     self._queues[effect.copy] = asyncio.Queue()  # bounded by the core's window
-                    self._tasks[effect.copy] = self._spawn(self._serve_copy(effect))
+                    self._copies[effect.copy] = self._spawn(self._serve_copy(effect))
                 case AskSeal():
                     self._spawn(self._seal(effect))
                 case Abandon():
@@ -263,9 +217,9 @@ class _Sender:
                     wake = partial(self._wake, effect)
                     asyncio.get_running_loop().call_later(effect.after_ns / 1e9, self.guarded, wake)
                 case Written():
-                    self._settle_outcome(written=effect)
+                    self._settle_outcome(None, effect)
                 case MapFailed():
-                    self._settle_outcome(error=effect.error)
+                    self._settle_outcome(effect.error)
         self._note_settled()
 
     def _wake(self, effect: WakeMap) -> None:
@@ -284,7 +238,7 @@ class _Sender:
             self._failed(place.copy, place.epoch, error)
         except OSError as error:  # the spool cannot be read back: no other worker helps against that
             self._do(self._core.aborted())
-            self._settle_outcome(error=GiveUpError(f"the map's output cannot be read back for a resend: {error}"))
+            self._settle_outcome(GiveUpError(f"the map's output cannot be read back for a resend: {error}"))
 
     async def _open(self, client: FrameClient, epoch: Epoch) -> int:
         request = MapOpen(
@@ -341,7 +295,7 @@ class _Sender:
         self._do(self._core.failed(copy, epoch, error, time.monotonic_ns()))
 
     def _abandon(self, effect: Abandon) -> None:
-        task = self._tasks.pop(effect.copy, None)
+        task = self._copies.pop(effect.copy, None)
         if task is not None and task is not asyncio.current_task():
             task.cancel()
         self._spawn(self._tell_abort(effect.worker, effect.epoch))
@@ -357,18 +311,11 @@ class _Sender:
         except (HoldfastError, TimeoutError):
             return  # it is gone or stopping; it drops unsealed files by itself
 
-    def _settle_outcome(self, *, written: Written | None = None, error: BaseException | None = None) -> None:
-        for task in self._tasks.values():
+    def _stop(self) -> None:
+        for task in self._copies.values():
             if task is not asyncio.current_task():
                 task.cancel()
-        self._tasks.clear()
-        if self.outcome.done():
-            return
-        if written is not None:
-            self.outcome.set_result(written)
-        else:
-            self.outcome.set_exception(error or GiveUpError("the attempt is over"))
-        self.settled.set()
+        self._copies.clear()
 
     def _note_settled(self) -> None:
         settled = self._core.settled
@@ -377,16 +324,9 @@ class _Sender:
             self._settled_frames = settled
             self.settled.set()
 
-    def _spawn(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
-        task = background(work, self._broke)
-        self._background.add(task)
-        task.add_done_callback(self._background.discard)
-        return task
-
     def _broke(self, error: BaseException) -> None:
-        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        self._settle_outcome(error)
         self._do(self._core.aborted())
-        self._settle_outcome(error=error)
 
     def _key(self, epoch: Epoch) -> MapFileKey:
         return MapFileKey(self._shuffle.key, self._map, self._attempt, epoch)

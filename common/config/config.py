@@ -433,9 +433,7 @@ def from_tables(tables: Mapping[str, object], source: str = "settings") -> Confi
     return settings.from_tables(Config, tables, source)
 
 
-def render(config: Config) -> str:
-    """TOML that `parse` reads back into an equal configuration; only what differs from the defaults."""
-    return settings.render(config)
+render = settings.render
 
 
 def require_master(config: Config) -> MasterPeer:

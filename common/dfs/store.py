@@ -123,7 +123,7 @@ class DfsStore:
         name = names.marker(self._cluster)
         if self._is_marked():
             return
-        if not may_create or self._is_another:
+        if not may_create or self.ident is not None:  # no marker makes this store the one that was seen
             raise self.not_ours()
         self._attempt(f"write {name}", lambda: self._call(self._write_marker))
 
@@ -133,7 +133,7 @@ class DfsStore:
         try:
             if self.is_marked():
                 return ""
-            if not may_create or self._is_another:
+            if not may_create or self.ident is not None:
                 raise self.not_ours()
             self._once("write the marker", self._write_marker)
         except DfsError as error:
@@ -169,11 +169,6 @@ class DfsStore:
                 self.ident = found
             return self.ident == found
         return True
-
-    @property
-    def _is_another(self) -> bool:
-        """What is not found was here: no marker makes this store the one that was seen."""
-        return self.ident is not None
 
     def not_ours(self) -> DfsError:
         """The error of a store without marker."""

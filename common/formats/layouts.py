@@ -32,7 +32,7 @@ class ArrayKind(IntEnum):
 
 _PREFIX = struct.Struct("<BB")
 _ASSIGNMENT = struct.Struct("<BBHI")
-_WINNERS = struct.Struct("<BBHIIQ")
+_DEFLATED = struct.Struct("<BBHIIQ")
 _PLACE = struct.Struct("<QIIIQQ")
 _U32 = struct.Struct("<I")
 WORKERS_MAX = 65_535
@@ -119,19 +119,13 @@ class MapWinners:
             first, second = (*winner.workers, NO_WORKER)[:2]
             rows.append(_PLACE.pack(winner.attempt, winner.epoch, first, second, winner.batches, winner.size_bytes))
         raw = b"".join(rows + [winner.partitions for winner in self.maps])
-        head = _WINNERS.pack(VERSION, ArrayKind.MAP_WINNERS, 0, len(self.maps), self.partitions, len(raw))
-        return head + zlib.compress(raw, 1)
+        return deflated(ArrayKind.MAP_WINNERS, 0, len(self.maps), self.partitions, raw)
 
     @classmethod
     def announced(cls, data: bytes) -> tuple[int, int, int]:
         """Return maps, partitions and bytes inflated, as the head of an array tells them, which fit together; nothing
         is inflated."""
-        check_prefix(data, ArrayKind.MAP_WINNERS, _WINNERS)
-        _, _, _, maps, partitions, size = _WINNERS.unpack_from(data)
-        if size > INFLATED_BYTES_MAX:
-            raise ProtocolError(
-                f"MAP_WINNERS: {size} bytes inflated are more than {INFLATED_BYTES_MAX}", status=Status.TOO_LARGE
-            )
+        _, maps, partitions, size = deflated_head(data, ArrayKind.MAP_WINNERS)
         width = bitmap_bytes(partitions)
         if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * (_PLACE.size + width):
             raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
@@ -142,7 +136,7 @@ class MapWinners:
         """Yield one winner after another: a million of them at once are half a gigabyte."""
         maps, partitions, size = cls.announced(data)
         width = bitmap_bytes(partitions)
-        raw = inflate(data[_WINNERS.size :], size, ArrayKind.MAP_WINNERS)
+        raw = inflate(data, size, ArrayKind.MAP_WINNERS)
         bitmaps = maps * _PLACE.size
         rows = _PLACE.iter_unpack(memoryview(raw)[:bitmaps])
         for index, (attempt, epoch, first, second, batches, length) in enumerate(rows):
@@ -168,11 +162,26 @@ def bitmap_bytes(partitions: int) -> int:
     return (partitions + 7) // 8
 
 
+def deflated(kind: ArrayKind, flags: int, first: int, second: int, raw: bytes) -> bytes:
+    """An array of u8 version, u8 kind, u16 flags, two u32 counts, u64 length of the rest, and the rest, deflated."""
+    return _DEFLATED.pack(VERSION, kind, flags, first, second, len(raw)) + zlib.compress(raw, 1)
+
+
+def deflated_head(data: bytes, kind: ArrayKind) -> tuple[int, int, int, int]:
+    """Return flags, counts and length of the rest inflated of such an array, which is not too much."""
+    check_prefix(data, kind, _DEFLATED)
+    _, _, flags, first, second, size = _DEFLATED.unpack_from(data)
+    if size > INFLATED_BYTES_MAX:
+        text = f"{kind.name}: {size} bytes inflated are more than {INFLATED_BYTES_MAX}"
+        raise ProtocolError(text, status=Status.TOO_LARGE)
+    return flags, first, second, size
+
+
 def inflate(data: bytes, size: int, kind: ArrayKind) -> bytes:
-    """Inflate to exactly `size` bytes, never allocating more than one beyond."""
+    """Inflate the rest of such an array to exactly `size` bytes, never allocating more than one beyond."""
     stream = zlib.decompressobj()
     try:
-        raw = stream.decompress(data, size + 1)
+        raw = stream.decompress(data[_DEFLATED.size :], size + 1)
     except zlib.error as error:
         raise ProtocolError(f"{kind.name}: not deflated data ({error})") from None
     if len(raw) != size or not stream.eof or stream.unused_data:

@@ -9,10 +9,10 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 from enum import IntEnum
-from typing import Self, cast
+from typing import Self
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.formats.meta import MAP_FILE, U32, MetaReader, pack_blob, pack_map_file, pack_shuffle, pack_text
+from holdfast.common.formats.meta import MAP_FILE, U32, MetaReader, MetaSection, pack_blob, pack_map_file, pack_text
 from holdfast.common.ids import UID_BYTES, Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
 
@@ -41,15 +41,8 @@ class Role(IntEnum):
 #: partition u32, length u32: a run of one partition's bytes in a frame's body.
 RUN = struct.Struct("<II")
 _HELLO = struct.Struct("<HBQ")
-_HELLO_OK = struct.Struct("<HII")
 _MAP_OPEN = struct.Struct("<IIBQ")
-_MAP_PUSH = struct.Struct("<IIB")
-_TOTALS = struct.Struct("<IQQQ")
 _SEALED = struct.Struct("<IQQQI")
-_STREAM_OPEN = struct.Struct("<III")
-_STREAM_OPENED = struct.Struct("<QQ")
-_CREDIT = struct.Struct("<QI")
-_STREAM_DATA = struct.Struct("<QIIIB")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,27 +75,19 @@ class Hello:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class HelloOk:
+class HelloOk(MetaSection):
     """Worker -> client: who answers. A later incarnation than expected means that the worker restarted.
 
     Masters compare the uid too: after a restore two workers may hold one number for a moment.
     """
 
+    WHAT = "HELLO answer"
+    HEAD = struct.Struct(f"<HII{UID_BYTES}s")
+
     version: int = PROTOCOL_VERSION
     worker: WorkerId
     incarnation: Incarnation
     uid: bytes = bytes(UID_BYTES)
-
-    def encode(self) -> bytes:
-        return _HELLO_OK.pack(self.version, self.worker, self.incarnation) + self.uid
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "HELLO answer")
-        version, worker, incarnation = reader.unpack(_HELLO_OK)
-        uid = reader.take(UID_BYTES)
-        reader.end()
-        return cls(version=version, worker=WorkerId(worker), incarnation=Incarnation(incarnation), uid=uid)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -141,20 +126,13 @@ class MapOpen:
 
 
 @dataclass(frozen=True, slots=True)
-class MapOpened:
+class MapOpened(MetaSection):
     """Worker -> client: the handle that names the file on this connection."""
 
+    WHAT = "MAP_OPEN answer"
+    HEAD = U32
+
     handle: int
-
-    def encode(self) -> bytes:
-        return U32.pack(self.handle)
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "MAP_OPEN answer")
-        (handle,) = reader.unpack(U32)
-        reader.end()
-        return cls(handle)
 
 
 class PushFlag(IntEnum):
@@ -165,7 +143,7 @@ class PushFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class MapPush:
+class MapPush(MetaSection):
     """Client -> worker: bytes of one region; the body is `runs` back to back, each of whole batches of one partition.
 
     Regions come as 0, 1, 2 …, partitions ascend within a region over all its frames (equal ones may
@@ -173,39 +151,33 @@ class MapPush:
     says that the body is kept at the file's acknowledgement level.
     """
 
+    WHAT = "MAP_PUSH"
+    HEAD = struct.Struct("<IIB")
+    ROWS = (RUN, FRAME_RUNS_MAX)
+
     handle: int
     region: int
     flags: int
     #: (partition, length in bytes)
     runs: list[tuple[int, int]]
 
-    def encode(self) -> bytes:
-        runs = b"".join([RUN.pack(partition, length) for partition, length in self.runs])
-        return _MAP_PUSH.pack(self.handle, self.region, self.flags) + U32.pack(len(self.runs)) + runs
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "MAP_PUSH")
-        handle, region, flags = reader.unpack(_MAP_PUSH)
-        runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
-        reader.end()
-        if flags & ~(PushFlag.END | PushFlag.BROADCAST):
-            raise ProtocolError(f"MAP_PUSH: unknown flags {flags:#04x}")
-        return cls(handle=handle, region=region, flags=flags, runs=runs)
+    def check(self) -> None:
+        """Raise ProtocolError for unknown flags."""
+        if self.flags & ~(PushFlag.END | PushFlag.BROADCAST):
+            raise ProtocolError(f"MAP_PUSH: unknown flags {self.flags:#04x}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class FileTotals:
+class FileTotals(MetaSection):
     """What a map file holds: counted by the writer, compared by the worker at seal."""
+
+    HEAD = struct.Struct("<IQQQ")
 
     regions: int
     batches: int
     size_bytes: int
     #: sum mod 2^64 of all batch CRCs
     crc_sum: int
-
-    def encode(self) -> bytes:
-        return _TOTALS.pack(self.regions, self.batches, self.size_bytes, self.crc_sum)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,7 +198,7 @@ class MapSeal:
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = MetaReader(data, "MAP_SEAL")
         file = reader.map_file()
-        regions, batches, size, crc_sum = reader.unpack(_TOTALS)
+        regions, batches, size, crc_sum = reader.unpack(FileTotals.HEAD)
         reader.end()
         return cls(file=file, totals=FileTotals(regions=regions, batches=batches, size_bytes=size, crc_sum=crc_sum))
 
@@ -239,8 +211,7 @@ class MapSealed:
     incarnation: Incarnation
 
     def encode(self) -> bytes:
-        totals = self.totals
-        return _SEALED.pack(totals.regions, totals.batches, totals.size_bytes, totals.crc_sum, self.incarnation)
+        return self.totals.encode() + U32.pack(self.incarnation)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -269,9 +240,14 @@ class MapAbort:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOpen:
+class StreamOpen(MetaSection):
     """Client -> worker: read partitions [begin, end) of sealed map files. The answer is a StreamOpened, data follows
     under credit: for each file in order, each region in order, the range's bytes."""
+
+    WHAT = "STREAM_OPEN"
+    KEYED = True
+    HEAD = struct.Struct("<III")
+    ROWS = (MAP_FILE, STREAM_FILES_MAX)
 
     shuffle: ShuffleKey
     begin: PartitionId
@@ -280,65 +256,38 @@ class StreamOpen:
     #: (map, attempt, epoch), each once
     files: list[tuple[int, int, int]]
 
-    def encode(self) -> bytes:
-        files = b"".join([MAP_FILE.pack(*file) for file in self.files])
-        head = _STREAM_OPEN.pack(self.begin, self.end, self.credit_bytes)
-        return pack_shuffle(self.shuffle) + head + U32.pack(len(self.files)) + files
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "STREAM_OPEN")
-        shuffle = reader.shuffle()
-        begin, end, credit_bytes = reader.unpack(_STREAM_OPEN)
-        files = cast("list[tuple[int, int, int]]", reader.array(MAP_FILE, STREAM_FILES_MAX))
-        reader.end()
-        if begin >= end:
-            raise ProtocolError(f"STREAM_OPEN: partition range [{begin}, {end}) is empty")
-        if len(set(files)) < len(files):
+    def check(self) -> None:
+        """Raise ProtocolError for no partition, or a file twice."""
+        if self.begin >= self.end:
+            raise ProtocolError(f"STREAM_OPEN: partition range [{self.begin}, {self.end}) is empty")
+        if len(set(self.files)) < len(self.files):
             raise ProtocolError("STREAM_OPEN: a file is named twice")
-        return cls(
-            shuffle=shuffle, begin=PartitionId(begin), end=PartitionId(end), credit_bytes=credit_bytes, files=files
-        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamOpened:
+class StreamOpened(MetaSection):
     """Worker -> client. The stream id's upper half is the incarnation: a restarted worker knows it is not its own."""
+
+    WHAT = "STREAM_OPEN answer"
+    HEAD = struct.Struct("<QQ")
 
     stream: int
     #: all that will come, so that the reader can show progress
     total_bytes: int
 
-    def encode(self) -> bytes:
-        return _STREAM_OPENED.pack(self.stream, self.total_bytes)
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "STREAM_OPEN answer")
-        stream, total_bytes = reader.unpack(_STREAM_OPENED)
-        reader.end()
-        return cls(stream=stream, total_bytes=total_bytes)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamCredit:
+class StreamCredit(MetaSection):
     """Client -> worker: room for that many more body bytes. Answered only if refused (UNKNOWN_STREAM).
 
     STREAM_CLOSE has the same layout with credit 0.
     """
 
+    WHAT = "STREAM_CREDIT"
+    HEAD = struct.Struct("<QI")
+
     stream: int
     credit_bytes: int
-
-    def encode(self) -> bytes:
-        return _CREDIT.pack(self.stream, self.credit_bytes)
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "STREAM_CREDIT")
-        stream, size = reader.unpack(_CREDIT)
-        reader.end()
-        return cls(stream=stream, credit_bytes=size)
 
 
 class DataFlag(IntEnum):
@@ -349,12 +298,16 @@ class DataFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class StreamData:
+class StreamData(MetaSection):
     """Worker -> client: the next bytes of a stream, a response to STREAM_OPEN's request id.
 
     `sequence` counts the stream's frames from 0. The body is `runs` back to back: bytes of one partition each,
     in order, cut anywhere (a batch may go on in the next frame of the same file, region and partition).
     """
+
+    WHAT = "STREAM_DATA"
+    HEAD = struct.Struct("<QIIIB")
+    ROWS = (RUN, FRAME_RUNS_MAX)
 
     stream: int
     sequence: int
@@ -363,19 +316,6 @@ class StreamData:
     region: int
     flags: int
     runs: list[tuple[int, int]]
-
-    def encode(self) -> bytes:
-        runs = b"".join([RUN.pack(partition, length) for partition, length in self.runs])
-        head = _STREAM_DATA.pack(self.stream, self.sequence, self.file, self.region, self.flags)
-        return head + U32.pack(len(self.runs)) + runs
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "STREAM_DATA")
-        stream, sequence, file, region, flags = reader.unpack(_STREAM_DATA)
-        runs = cast("list[tuple[int, int]]", reader.array(RUN, FRAME_RUNS_MAX))
-        reader.end()
-        return cls(stream=stream, sequence=sequence, file=file, region=region, flags=flags, runs=runs)
 
 
 @dataclass(frozen=True, slots=True)

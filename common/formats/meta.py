@@ -7,6 +7,8 @@ anything is allocated, trailing bytes are refused; everything raises ProtocolErr
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
+from typing import Any, ClassVar, Self
 
 from holdfast.common.errors import ProtocolError
 from holdfast.common.ids import (
@@ -88,6 +90,48 @@ class MetaReader:
     def end(self) -> None:
         if self.offset != len(self.data):
             raise ProtocolError(f"{self.what}: {len(self.data) - self.offset} bytes too many")
+
+
+class MetaSection:
+    """A message of a shuffle's key, a struct and an array of rows; it may lack the first and the last. Its fields stand
+    in this order; subclasses are dataclasses with slots."""
+
+    __slots__: tuple[str, ...] = ()
+    #: what errors call it
+    WHAT: ClassVar[str]
+    HEAD: ClassVar[struct.Struct]
+    #: whether it begins with the key of a shuffle
+    KEYED: ClassVar[bool] = False
+    #: layout of a row of the array at its end, and how many there may be
+    ROWS: ClassVar[tuple[struct.Struct, int] | None] = None
+
+    def encode(self) -> bytes:
+        values = [getattr(self, name) for name in self.__slots__]
+        key = pack_shuffle(values.pop(0)) if self.KEYED else b""
+        rows = pack_rows(self.ROWS[0], values.pop()) if self.ROWS is not None else b""
+        return key + self.HEAD.pack(*values) + rows
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, cls.WHAT)
+        values: list[Any] = [reader.shuffle()] if cls.KEYED else []
+        values += reader.unpack(cls.HEAD)
+        if cls.ROWS is not None:
+            values.append(reader.array(*cls.ROWS))
+        reader.end()
+        made: Any = cls
+        found: Self = made(**dict(zip(cls.__slots__, values, strict=True)))
+        found.check()
+        return found
+
+    def check(self) -> None:
+        """Raise ProtocolError for what nobody may say, though it can be written."""
+
+
+def pack_rows(layout: struct.Struct, rows: Iterable[tuple[Any, ...]]) -> bytes:
+    """Return an array: u32 count, and its items."""
+    packed = [layout.pack(*row) for row in rows]
+    return U32.pack(len(packed)) + b"".join(packed)
 
 
 def pack_text(value: str) -> bytes:

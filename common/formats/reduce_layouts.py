@@ -7,18 +7,16 @@ Decoders check counts against lengths before they allocate; all raise ProtocolEr
 from __future__ import annotations
 
 import struct
-import zlib
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple, Self
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.formats.layouts import INFLATED_BYTES_MAX, VERSION, ArrayKind, bitmap_bytes, check_prefix, inflate
+from holdfast.common.formats.layouts import ArrayKind, bitmap_bytes, deflated, deflated_head, inflate
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, PartitionId, WorkerId
 from holdfast.common.limits import EPOCHS_MAX, MAPS_MAX, PARTITIONS_MAX
 from holdfast.common.statuses import Status
 
-_HEAD = struct.Struct("<BBHIIQ")
 _LOCATION = struct.Struct("<IIIH")
 _ATTEMPT = struct.Struct("<Q")
 #: partition, epoch, then worker, status and bytes of each copy.
@@ -145,7 +143,7 @@ class ReduceWinners:
     def inflated(cls, data: bytes) -> tuple[memoryview, list[memoryview]]:
         """Return the attempts of all maps, u64 each, and the bitmap of each map, if the committer gave any."""
         maps, partitions, size = cls.announced(data)
-        raw = memoryview(inflate(data[_HEAD.size :], size, ArrayKind.REDUCE_WINNERS))
+        raw = memoryview(inflate(data, size, ArrayKind.REDUCE_WINNERS))
         start, width = maps * _ATTEMPT.size, bitmap_bytes(partitions)
         return raw[:start], [raw[at : at + width] for at in range(start, len(raw), width)]
 
@@ -190,17 +188,11 @@ def _winners_size(flags: int, maps: int, partitions: int) -> int:
 
 
 def _encode(kind: ArrayKind, flags: int, first: int, second: int, rows: Iterable[bytes]) -> bytes:
-    raw = b"".join(rows)
-    return _HEAD.pack(VERSION, kind, flags, first, second, len(raw)) + zlib.compress(raw, 1)
+    return deflated(kind, flags, first, second, b"".join(rows))
 
 
 def _head(data: bytes, kind: ArrayKind, expected: _Size) -> tuple[int, int, int, int]:
-    check_prefix(data, kind, _HEAD)
-    _, _, flags, first, second, size = _HEAD.unpack_from(data)
-    if size > INFLATED_BYTES_MAX:
-        raise ProtocolError(
-            f"{kind.name}: {size} bytes inflated are more than {INFLATED_BYTES_MAX}", status=Status.TOO_LARGE
-        )
+    flags, first, second, size = deflated_head(data, kind)
     if size != expected(flags, first, second):
         raise ProtocolError(f"{kind.name}: counts {first} and {second} do not make {size} bytes")
     return flags, first, second, size
@@ -208,4 +200,4 @@ def _head(data: bytes, kind: ArrayKind, expected: _Size) -> tuple[int, int, int,
 
 def _decode(data: bytes, kind: ArrayKind, expected: _Size) -> tuple[int, int, int, bytes]:
     flags, first, second, size = _head(data, kind, expected)
-    return flags, first, second, inflate(data[_HEAD.size :], size, kind)
+    return flags, first, second, inflate(data, size, kind)

@@ -13,7 +13,7 @@ from typing import NamedTuple, Self, cast
 
 from holdfast.common.errors import ProtocolError
 from holdfast.common.formats.messages import NO_INDEX, Ack
-from holdfast.common.formats.meta import U32, MetaReader, pack_shuffle, pack_text
+from holdfast.common.formats.meta import U32, MetaReader, MetaSection, pack_rows, pack_shuffle, pack_text
 from holdfast.common.ids import (
     NO_WORKER,
     AttemptId,
@@ -32,16 +32,11 @@ from holdfast.common.statuses import Status
 PUSH_ENTRY = struct.Struct("<IIIIH")
 _PUSH = struct.Struct("<IBQIQI")
 _REPLICA = struct.Struct("<II")
-_CREDIT = struct.Struct("<I")
 _REFUSAL = struct.Struct("<HH")
-_WORKER = struct.Struct("<I")
-_SEAL = struct.Struct("<BQ")
 _EPOCH = struct.Struct("<II")
 _SEALED = struct.Struct("<IIHQIIQ")
-_CHUNKS_OPEN = struct.Struct("<III")
 _CHUNK_FILE = struct.Struct("<III")
 _CHUNKS_OPENED = struct.Struct("<QQ")
-_CHUNKS_DATA = struct.Struct("<QIIIIB")
 #: Hint of an entry whose directory the worker chooses.
 NO_HINT = 0
 
@@ -101,9 +96,7 @@ class Push:
         head = _PUSH.pack(self.incarnation, self.ack, index, self.map, self.attempt, self.body_crc)
         replica = self.replica or _NO_REPLICA
         place = _REPLICA.pack(replica.worker, replica.incarnation) + pack_text(replica.address)
-        pack = PUSH_ENTRY.pack
-        rows = b"".join([pack(*entry) for entry in self.entries])
-        return pack_shuffle(self.shuffle) + head + place + U32.pack(len(self.entries)) + rows
+        return pack_shuffle(self.shuffle) + head + place + pack_rows(PUSH_ENTRY, self.entries)
 
     @classmethod
     def decode(cls, data: bytes | memoryview, of_user: bytes | None = b"") -> Self:
@@ -139,7 +132,7 @@ _NO_REPLICA = ReplicaPlace(NO_WORKER, Incarnation(0), "")
 
 
 @dataclass(frozen=True, slots=True)
-class PushAnswer:
+class PushAnswer(MetaSection):
     """Worker -> client: all batches are kept at the level asked for, except those named here.
 
     `credit_bytes` is from now on how many body bytes this connection may have unanswered; 0 says ask (PUSH_CREDIT).
@@ -147,39 +140,24 @@ class PushAnswer:
     SLOW_DOWN are kept all the same.
     """
 
+    WHAT = "PUSH answer"
+    HEAD = U32
+    ROWS = (_REFUSAL, PUSH_BATCHES_MAX)
+
     credit_bytes: int
     statuses: list[tuple[int, int]]
 
-    def encode(self) -> bytes:
-        rows = b"".join([_REFUSAL.pack(index, status) for index, status in self.statuses])
-        return _CREDIT.pack(self.credit_bytes) + U32.pack(len(self.statuses)) + rows
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "PUSH answer")
-        (credit,) = reader.unpack(_CREDIT)
-        statuses = cast("list[tuple[int, int]]", reader.array(_REFUSAL, PUSH_BATCHES_MAX))
-        reader.end()
-        return cls(credit, statuses)
-
 
 @dataclass(frozen=True, slots=True)
-class PushCredit:
+class PushCredit(MetaSection):
     """Client -> worker: room for that many unanswered body bytes, please (0 gives it back). The answer, of the same
     layout, comes once there is room, first come first served, and says how many were granted; a grant that is not used
     for `push.credit_life` lapses. A push beyond the grant is refused with BUSY, its body dropped."""
 
+    WHAT = "PUSH_CREDIT"
+    HEAD = U32
+
     size_bytes: int
-
-    def encode(self) -> bytes:
-        return _CREDIT.pack(self.size_bytes)
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "PUSH_CREDIT")
-        (size,) = reader.unpack(_CREDIT)
-        reader.end()
-        return cls(size)
 
 
 class SealFlag(IntEnum):
@@ -189,12 +167,17 @@ class SealFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Seal:
+class Seal(MetaSection):
     """Leader -> worker (role MASTER): make these epochs final and durable. The answer is a SealAnswer.
 
     Without FINAL only the named epochs end (they were hard-split). Asking again, also after a restart, gets the same
     answer for every epoch for ever.
     """
+
+    WHAT = "SEAL"
+    KEYED = True
+    HEAD = struct.Struct("<BQ")
+    ROWS = (_EPOCH, SEAL_EPOCHS_MAX)
 
     shuffle: ShuffleKey
     flags: int
@@ -205,19 +188,12 @@ class Seal:
     def encode(self) -> bytes:
         if len(self.epochs) > SEAL_EPOCHS_MAX:
             raise ProtocolError(f"a seal names at most {SEAL_EPOCHS_MAX} epochs, not {len(self.epochs)}")
-        rows = b"".join([_EPOCH.pack(*epoch) for epoch in self.epochs])
-        return pack_shuffle(self.shuffle) + _SEAL.pack(self.flags, self.raft_index) + U32.pack(len(self.epochs)) + rows
+        return MetaSection.encode(self)
 
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "SEAL")
-        shuffle = reader.shuffle()
-        flags, raft_index = reader.unpack(_SEAL)
-        epochs = cast("list[tuple[int, int]]", reader.array(_EPOCH, SEAL_EPOCHS_MAX))
-        reader.end()
-        if flags & ~SealFlag.FINAL:
-            raise ProtocolError(f"SEAL: unknown flags {flags:#04x}")
-        return cls(shuffle=shuffle, flags=flags, raft_index=RaftIndex(raft_index), epochs=epochs)
+    def check(self) -> None:
+        """Raise ProtocolError for unknown flags."""
+        if self.flags & ~SealFlag.FINAL:
+            raise ProtocolError(f"SEAL: unknown flags {self.flags:#04x}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,7 +207,7 @@ class Registered:
     workers: list[tuple[WorkerId, str]]
 
     def encode(self) -> bytes:
-        rows = b"".join([_WORKER.pack(worker) + pack_text(address) for worker, address in self.workers])
+        rows = b"".join([U32.pack(worker) + pack_text(address) for worker, address in self.workers])
         return pack_shuffle(self.shuffle) + U32.pack(len(self.workers)) + rows
 
     @classmethod
@@ -241,7 +217,7 @@ class Registered:
         (count,) = reader.unpack(U32)
         if count > ANNOUNCED_MAX:
             raise ProtocolError(f"REGISTERED: {count} workers, at most {ANNOUNCED_MAX} are allowed")
-        workers = [(WorkerId(reader.unpack(_WORKER)[0]), reader.text()) for _ in range(count)]
+        workers = [(WorkerId(reader.unpack(U32)[0]), reader.text()) for _ in range(count)]
         reader.end()
         return cls(shuffle, workers)
 
@@ -270,7 +246,7 @@ class SealAnswer:
     epochs: list[SealedEpoch]
 
     def encode(self) -> bytes:
-        return U32.pack(len(self.epochs)) + b"".join([_SEALED.pack(*epoch) for epoch in self.epochs])
+        return pack_rows(_SEALED, self.epochs)
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -278,22 +254,22 @@ class SealAnswer:
         rows = reader.array(_SEALED, SEAL_EPOCHS_MAX)
         reader.end()
         try:
-            return cls(
-                [
-                    SealedEpoch(PartitionId(row[0]), Epoch(row[1]), Status(row[2]), row[3], row[4], row[5], row[6])
-                    for row in rows
-                ]
-            )
+            return cls([SealedEpoch(PartitionId(row[0]), Epoch(row[1]), Status(row[2]), *row[3:]) for row in rows])
         except ValueError as error:
             raise ProtocolError(f"SEAL answer: {error}") from None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunksOpen:
+class ChunksOpen(MetaSection):
     """Client -> worker: send the chunks of sealed epochs, under credit. The answer is a ChunksOpened.
 
     With a range of maps only the batches of maps [map_begin, map_end) are sent, cut out by the batch index.
     """
+
+    WHAT = "CHUNKS_OPEN"
+    KEYED = True
+    HEAD = struct.Struct("<III")
+    ROWS = (_CHUNK_FILE, STREAM_FILES_MAX)
 
     shuffle: ShuffleKey
     map_begin: int = 0
@@ -302,23 +278,12 @@ class ChunksOpen:
     #: (partition, epoch, first chunk to send); each epoch once
     files: list[tuple[int, int, int]]
 
-    def encode(self) -> bytes:
-        files = b"".join([_CHUNK_FILE.pack(*file) for file in self.files])
-        head = _CHUNKS_OPEN.pack(self.map_begin, self.map_end, self.credit_bytes)
-        return pack_shuffle(self.shuffle) + head + U32.pack(len(self.files)) + files
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "CHUNKS_OPEN")
-        shuffle = reader.shuffle()
-        begin, end, credit = reader.unpack(_CHUNKS_OPEN)
-        files = cast("list[tuple[int, int, int]]", reader.array(_CHUNK_FILE, STREAM_FILES_MAX))
-        reader.end()
-        if begin >= end or not files:
-            raise ProtocolError(f"CHUNKS_OPEN: {len(files)} files, maps [{begin}, {end})")
-        if len({(partition, epoch) for partition, epoch, _ in files}) < len(files):
+    def check(self) -> None:
+        """Raise ProtocolError for nothing to send, or an epoch twice."""
+        if self.map_begin >= self.map_end or not self.files:
+            raise ProtocolError(f"CHUNKS_OPEN: {len(self.files)} files, maps [{self.map_begin}, {self.map_end})")
+        if len({(partition, epoch) for partition, epoch, _ in self.files}) < len(self.files):
             raise ProtocolError("CHUNKS_OPEN: an epoch is named twice; name each once, with the first chunk to send")
-        return cls(shuffle=shuffle, map_begin=begin, map_end=end, credit_bytes=credit, files=files)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -330,8 +295,7 @@ class ChunksOpened:
     chunks: list[int]
 
     def encode(self) -> bytes:
-        rows = b"".join([U32.pack(count) for count in self.chunks])
-        return _CHUNKS_OPENED.pack(self.stream, self.total_bytes) + U32.pack(len(self.chunks)) + rows
+        return _CHUNKS_OPENED.pack(self.stream, self.total_bytes) + pack_rows(U32, ((count,) for count in self.chunks))
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
@@ -350,28 +314,21 @@ class ChunkFlag(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ChunksData:
+class ChunksData(MetaSection):
     """Worker -> client: the next bytes of one chunk, a response to CHUNKS_OPEN's request id.
 
     `sequence` counts the stream's frames from 0. A chunk holds whole batches of one epoch; it is cut into frames of
     at most 1 MiB anywhere, and none holds bytes of two chunks. Credit and closing are those of STREAM_OPEN.
     """
 
+    WHAT = "CHUNKS_DATA"
+    HEAD = struct.Struct("<QIIIIB")
+
     stream: int
     sequence: int
     #: index into ChunksOpen.files
     file: int
     chunk: int
-    flags: int
     #: bytes of this chunk that come after this body
     left_bytes: int = 0
-
-    def encode(self) -> bytes:
-        return _CHUNKS_DATA.pack(self.stream, self.sequence, self.file, self.chunk, self.left_bytes, self.flags)
-
-    @classmethod
-    def decode(cls, data: bytes | memoryview) -> Self:
-        reader = MetaReader(data, "CHUNKS_DATA")
-        stream, sequence, file, chunk, left, flags = reader.unpack(_CHUNKS_DATA)
-        reader.end()
-        return cls(stream=stream, sequence=sequence, file=file, chunk=chunk, flags=flags, left_bytes=left)
+    flags: int

@@ -112,7 +112,7 @@ class Keeper:
             raise UnauthenticatedError("a token is needed here, and none was given")
         raw = _decode(token)
         body, mac = raw[:-_MAC_BYTES], raw[-_MAC_BYTES:]
-        if len(body) < _HEAD.size or not self._made_here(mac, body):
+        if len(body) < _HEAD.size or not any(hmac.compare_digest(mac, self._mac(key, body)) for key in self._taken):
             raise UnauthenticatedError("the token was not made with the secret of this cluster")
         kind, issued, expires = _HEAD.unpack_from(body)
         if now_s >= expires:
@@ -124,9 +124,6 @@ class Keeper:
             return Bearer(TokenKind(kind), subject, expires, of_user)
         except ValueError:
             raise UnauthenticatedError("the token is of a kind that this version does not know") from None
-
-    def _made_here(self, mac: bytes, body: bytes) -> bool:
-        return any(hmac.compare_digest(mac, self._mac(key, body)) for key in self._taken)
 
     def _mac(self, key: bytes, body: bytes) -> bytes:
         return hmac.digest(key, self._context + body, hashlib.sha256)

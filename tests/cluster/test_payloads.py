@@ -2,7 +2,7 @@
 
 import pytest
 
-from holdfast.client import Codec, Session, compress, reduce_shuffle
+from holdfast.client import Codec, ReduceShuffle, Session, compress
 from holdfast.client.read.manifests import PushManifest
 from holdfast.common.errors import ConfigError, CorruptError, GiveUpError
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
@@ -24,7 +24,7 @@ class _Damages:
 
 def damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on what this process compresses is damaged before it gets its checksum."""
-    monkeypatch.setattr(compress, "_codecs", {Codec.LZ4: _Damages()})
+    monkeypatch.setattr(compress, "_codec", lambda _: _Damages())
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -68,7 +68,7 @@ class _Exhausted:
 
 def exhaust(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on nothing can be compressed."""
-    monkeypatch.setattr(compress, "_codecs", {Codec.LZ4: _Exhausted()})
+    monkeypatch.setattr(compress, "_codec", lambda _: _Exhausted())
 
 
 def test_a01_a_push_writer_that_lost_a_row_takes_nothing_more(
@@ -135,7 +135,7 @@ def test_a46_a_map_of_which_nothing_comes_is_missed(session: Session, copies: in
     assert whole.primary.size_bytes > epoch.primary.size_bytes > 0
     array = ReduceManifest(1, (epoch._replace(primary=sealed[0], replica=sealed[1]),)).encode()
     short._manifest = PushManifest(reported.winners_array, array, reported.addresses, reported.sights)
-    reduce_shuffle._manifests.pop(short.key)
+    ReduceShuffle._manifests.pop(short.key)
     with pytest.raises(
         CorruptError, match=rf"partition 0 .* bytes .* came, and {whole.primary.size_bytes} were sealed"
     ):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.client import FetchOptions, ReduceShuffle, Session, reduce_shuffle
+from holdfast.client import FetchOptions, ReduceShuffle, Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.cluster.server import Server, wait_until
 from holdfast.client.connection.direct import worker_status
@@ -139,7 +139,7 @@ def test_a_worker_that_the_masters_call_lost_is_not_asked(tmp_path: Path) -> Non
         lost = asked_first(shuffle, 0)
         server_of(cluster, session, lost).kill()
         assert wait_until(lambda: any(each.state == "lost" for each in session.workers()), 20.0)
-        reduce_shuffle._manifests.clear()
+        ReduceShuffle._manifests.clear()
         again = session.open_reduce_shuffle(shuffle.key.shuffle)
         assert read(again) == expected
         reads = read_state_of(again.ticket)

@@ -106,7 +106,7 @@ def test_a40_a_connection_that_takes_nothing_more_is_left(tmp_path: Path, monkey
         with shuffle.writer(0, 1) as writer:
             writer.write_region([(0, b"the file is open")])
             wait_until(lambda: writer._sender.settled_bytes, "the first frame is acknowledged")
-            link = runtime().open_link(address, shuffle.ticket)
+            link = runtime().peers(shuffle.ticket).open_link(address)
             assert link is not None
             os.kill(server.pid or 0, signal.SIGSTOP)
             try:

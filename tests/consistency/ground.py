@@ -101,7 +101,7 @@ class Namespaces:
             for server in cluster.servers:
                 self._make_host(server.name)
                 self._move(server, texts[server.name], ports)
-                server._launcher = stack.enter_context(_launcher(server.name))
+                server.launcher = stack.enter_context(_launcher(server.name))
                 if server.role == "worker":
                     stack.enter_context(tmpfs(cluster.directory / server.name, _TMPFS_MIB))
                     self._bystanders[server.name] = cluster.directory / server.name / "lost+found"

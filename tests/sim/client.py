@@ -74,7 +74,10 @@ class SimRuntime:
             self._control = Control(self._network)
         return self._control
 
-    async def link(self, address: str, ticket: Ticket = TICKET) -> Link:
+    def peers(self, ticket: Ticket) -> SimRuntime:
+        return self
+
+    async def link(self, address: str) -> Link:
         async with self._opening.setdefault(address, asyncio.Lock()):
             link = self._links.get(address)
             if link is None or link.closed:

@@ -17,8 +17,7 @@ from collections.abc import Iterable, Mapping
 
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.exact import PartitionCheck
-from holdfast.client.core.read.fetch import Effect, Fetch, Source
-from holdfast.client.core.read.order import CopyOrder
+from holdfast.client.core.read.fetch import CopyOrder, Effect, Fetch, Source
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
 from holdfast.common.formats.batch import Batch
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners

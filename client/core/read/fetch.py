@@ -16,12 +16,11 @@ stream that is over are ignored. Called by stream_reader.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import IntEnum
 from typing import Any, Generic, NamedTuple, Protocol, TypeVar
 
-from holdfast.client.core.read.order import AsGiven, CopyOrder
 from holdfast.client.core.write.route import pause_ns
 from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, HoldfastError
 from holdfast.common.ids import WorkerId
@@ -48,6 +47,33 @@ class _Key(Hashable, Protocol):
 
 
 K = TypeVar("K", bound=_Key)
+
+
+class CopyOrder(Protocol):
+    """Which copy is asked first. The readers of a process share what they know (read_book.py, by reads.py)."""
+
+    def ordered(self, copies: Sequence[WorkerId]) -> Sequence[WorkerId]:
+        """Return all copies, the one to ask first first."""
+
+    def failed(self, worker: WorkerId) -> None:
+        """A read from it failed: it was out of reach, or what it answered or sent was of no use."""
+
+    def slow(self, worker: WorkerId) -> None:
+        """A rival that was asked later brought data first."""
+
+
+class AsGiven:
+    """The order of the manifest, whatever is met: what tests and the simulation read in."""
+
+    def ordered(self, copies: Sequence[WorkerId]) -> Sequence[WorkerId]:
+        """Return the copies."""
+        return copies
+
+    def failed(self, worker: WorkerId) -> None:
+        """Does not matter."""
+
+    def slow(self, worker: WorkerId) -> None:
+        """Does not matter."""
 
 
 class Source(NamedTuple):

@@ -13,8 +13,6 @@ from __future__ import annotations
 import mmap
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass, field
-from types import TracebackType
-from typing import Self
 
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, KIB, MIB
 from holdfast.common.shares import FairQueue, Shares
@@ -57,12 +55,6 @@ class Body:
         if memory is not None:
             self.view = memoryview(b"")
             self._pool._give_back(memory, self._owner)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: TracebackType | None) -> None:
-        self.release()
 
 
 @dataclass(frozen=True, slots=True, eq=False)

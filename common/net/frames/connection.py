@@ -25,7 +25,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body, BufferPool, Waiter
 from holdfast.common.net.frames.reader import WASTE, Frame, FrameReader
 from holdfast.common.net.frames.tls_wire import TlsWire
-from holdfast.common.net.frames.wire import FileRange, PlainWire, Queue, Wire
+from holdfast.common.net.frames.wire import FileRange, Queue, Wire
 from holdfast.common.net.tls import TlsPipe
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
@@ -219,15 +219,12 @@ class FrameConnection(asyncio.BufferedProtocol):
         if self.crowded and self.queued_bytes <= QUEUED_BYTES_LOW and len(self._queue) <= QUEUED_ITEMS_LOW:
             self.crowded = False
             if not self._closing:
-                self._now_writable()
+                try:
+                    self._on_writable()
+                except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the peer hears the end
+                    self._mistaken(error)
         if self._closing and not self._queue:
             self._say_end()
-
-    def _now_writable(self) -> None:
-        try:
-            self._on_writable()
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the peer hears the end
-            self._mistaken(error)
 
     def _mistaken(self, error: Exception) -> None:
         """What acts on this connection raised what is none of ours: it ends, or someone would wait for an answer."""
@@ -296,10 +293,8 @@ class FrameConnection(asyncio.BufferedProtocol):
         peer = transport.get_extra_info("peername")
         self.peer = f"{peer[0]}:{peer[1]}" if peer else "?"
         self._out = out = _sending_half(transport.get_extra_info("socket").fileno())
-        if self._tls is None:
-            self._wire = PlainWire(out, self._reader)
-        else:
-            self._wire = TlsWire(out, self._reader, self._tls, *self._pool.scratches)
+        tls, reader = self._tls, self._reader
+        self._wire = Wire(out, reader) if tls is None else TlsWire(out, reader, tls, *self._pool.scratches)
         self._wire.begin()
         self._flush()
 

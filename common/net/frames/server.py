@@ -10,6 +10,7 @@ and tests.
 from __future__ import annotations
 
 import asyncio
+import itertools
 import socket
 import ssl
 from functools import partial
@@ -69,7 +70,7 @@ class ServerConnection(FrameConnection):
         #: user and application whose share it takes of; nobody's where there is no security, or a server is there
         self.owner: tuple[bytes, ...] = ()
         #: counts connections, for who wants a small name of this one
-        self.number = server.next_number()
+        self.number = next(server.numbers)
 
     @property
     def greeted(self) -> bool:
@@ -175,14 +176,10 @@ class FrameServer:
         self._empty: asyncio.Future[None] | None = None
         #: it closes, or has closed, every connection
         self.ended = False
-        self._numbers = 0
+        #: of connections, each once
+        self.numbers = itertools.count(1)
         #: (host, port) it listens on
         self.address: tuple[str, int] = ("", 0)
-
-    def next_number(self) -> int:
-        """Return a number that no other connection of this server has."""
-        self._numbers += 1
-        return self._numbers
 
     @property
     def bytes_in(self) -> int:

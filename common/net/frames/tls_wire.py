@@ -13,29 +13,28 @@ import socket
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.net.frames.reader import FrameReader
-from holdfast.common.net.frames.wire import FileRange, Queue, too_short
+from holdfast.common.net.frames.wire import FileRange, Queue, Wire, too_short
 from holdfast.common.net.tls import PIECE_BYTES, TlsPipe
 
 #: The kernel's flag for "more follows at once".
 _MORE = socket.MSG_MORE
 
 
-class TlsWire:
-    """Bytes under TLS; see `Wire`. Receiving raises HoldfastError where what came is not what TLS says it should be."""
+class TlsWire(Wire):
+    """Bytes under TLS. Receiving raises HoldfastError where what came is not what TLS says it should be."""
 
     def __init__(
         self, out: socket.socket, reader: FrameReader, pipe: TlsPipe, receiving: memoryview, sending: memoryview
     ) -> None:
         """Connections of a loop share `sending`, used within calls only, and `receiving`, from `buffer` to `settle`."""
-        self._out, self._reader, self._pipe, self._receiving, self._sending = out, reader, pipe, receiving, sending
+        super().__init__(out, reader)
+        self._pipe, self._receiving, self._sending = pipe, receiving, sending
         #: sealed, not yet taken by the kernel, and how much of the queue it stands for
         self._rest: list[bytes | memoryview] = []
         self._plain = 0
         self._flags = 0
         #: the first bytes that came: who speaks something else is told so, if it is one of ours
         self.first = b""
-        self.unsent = False
-        self.more = False
 
     @property
     def ready(self) -> bool:

@@ -47,94 +47,57 @@ class FileRange:
 Queue = deque[memoryview | FileRange]
 
 
-class Wire(Protocol):
-    """What connection.py needs of a way to the kernel and back."""
+class Wire:
+    """A way to the kernel and back: bytes as they are."""
+
+    #: after `received`: the reader's buffer was filled, so `read_into` may have more
+    more = False
+    #: something waits to be sent that is of no frame
+    unsent = False
+
+    def __init__(self, out: socket.socket, reader: FrameReader) -> None:
+        self._out, self._reader = out, reader
+        #: size of the buffer that asyncio receives into
+        self._asked = 0
 
     @property
     def ready(self) -> bool:
         """Frames can be sent."""
-
-    @property
-    def unsent(self) -> bool:
-        """Something waits to be sent that is of no frame."""
-
-    @property
-    def more(self) -> bool:
-        """After `received`: the reader's buffer was filled, so `read_into` may have more."""
+        return True
 
     @property
     def ended(self) -> bool:
         """The other side has said in words of its own that nothing more comes."""
+        return False
 
     @property
     def holds(self) -> bool:
         """Bytes came that the reader was not given yet."""
+        return False
 
     def begin(self) -> None:
         """The connection stands."""
 
     def buffer(self) -> memoryview:
-        """Where to receive."""
+        """Where to receive: the reader's own."""
+        buffer = self._reader.buffer()
+        self._asked = len(buffer)
+        return buffer
 
     def received(self, count: int) -> int:
         """Take note of what came into `buffer`; return how much of it is in the reader's buffer now."""
+        self.more = count == self._asked
+        return count
 
     def read_into(self, buffer: memoryview) -> int:
         """Receive more into the reader's buffer, if it is here; return how much. Raises OSError or HoldfastError."""
+        return self._out.recv_into(buffer)
 
     def settle(self) -> None:
         """All was read that is wanted now; what `buffer` returned may change from here on."""
 
     def send_memory(self, queue: Queue) -> int:
         """Send some of the first buffers of the queue; return how much of them has left. Raises OSError."""
-
-    def send_file(self, item: FileRange) -> int:
-        """Send some of a range; return how much of it has left. Raises OSError."""
-
-    def send_rest(self) -> None:
-        """Send what is `unsent`. Raises OSError."""
-
-    def end(self) -> None:
-        """Tell the other side that nothing more comes. Raises OSError."""
-
-
-class PlainWire:
-    """Bytes as they are."""
-
-    ready = True
-    unsent = False
-    holds = False
-    ended = False
-
-    def __init__(self, out: socket.socket, reader: FrameReader) -> None:
-        self._out, self._reader = out, reader
-        #: size of the buffer that asyncio receives into
-        self._asked = 0
-        self.more = False
-
-    def begin(self) -> None:
-        """Nothing has to be said first."""
-
-    def buffer(self) -> memoryview:
-        """The reader's own."""
-        buffer = self._reader.buffer()
-        self._asked = len(buffer)
-        return buffer
-
-    def received(self, count: int) -> int:
-        """It is where it belongs."""
-        self.more = count == self._asked
-        return count
-
-    def read_into(self, buffer: memoryview) -> int:
-        """From the kernel, without a turn of the loop."""
-        return self._out.recv_into(buffer)
-
-    def settle(self) -> None:
-        """Nothing is left in between."""
-
-    def send_memory(self, queue: Queue) -> int:
-        """Many buffers in one call."""
         parts: list[memoryview] = []
         flags = 0
         for item in queue:
@@ -145,17 +108,17 @@ class PlainWire:
         return self._out.sendmsg(parts, [], flags)
 
     def send_file(self, item: FileRange) -> int:
-        """From the page cache to the socket, uncopied."""
+        """Send some of a range, uncopied from the page cache; return how much of it has left. Raises OSError."""
         sent = os.sendfile(self._out.fileno(), item.fileno, item.offset, item.count)
         if sent == 0:
             raise too_short()
         return sent
 
     def send_rest(self) -> None:
-        """There is none."""
+        """Send what is `unsent`. Raises OSError."""
 
     def end(self) -> None:
-        """Half close the connection."""
+        """Tell the other side that nothing more comes. Raises OSError."""
         self._out.shutdown(socket.SHUT_WR)
 
 
