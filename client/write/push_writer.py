@@ -20,7 +20,7 @@ from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.push import AllKept, Ask, Effect, PushFailed, PushSession, Return, Send, Settled, Wake
 from holdfast.client.core.write.revivals import AskRevive
 from holdfast.client.write.batches import PushBatch, PushBatches
-from holdfast.client.write.settling import AttemptWriter, Half, wait_until_over
+from holdfast.client.write.settling import AttemptSender, AttemptWriter, wait_until_over
 from holdfast.client.write.status import PushStatus
 from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.formats.batch import Codec
@@ -225,7 +225,7 @@ class PushWriter(AttemptWriter):
         raise GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt))
 
 
-class _Pusher(Half):
+class _Pusher(AttemptSender):
     """The half of a writer that lives on the loop."""
 
     def __init__(self, shuffle: PushTarget, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:

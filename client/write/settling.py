@@ -27,7 +27,7 @@ from holdfast.common.system.tasks import background
 SAY_SECONDS = 10.0
 
 
-class Half:
+class AttemptSender:
     """What is on the loop: turns effects into requests and answers into events."""
 
     def __init__(self) -> None:
@@ -83,7 +83,7 @@ class Half:
 class AttemptWriter:
     """What the caller has. As a context manager it aborts unless `close` was called; of the process that made it."""
 
-    def __init__(self, half: Half, unanswered_bytes_max: int) -> None:
+    def __init__(self, half: AttemptSender, unanswered_bytes_max: int) -> None:
         self._runtime = runtime()
         self._half = half
         self._unanswered_bytes_max = unanswered_bytes_max
@@ -126,7 +126,7 @@ class AttemptWriter:
         return self._added - self._half.settled_bytes <= self._unanswered_bytes_max
 
 
-def wait(runtime: Runtime, half: Half, enough: Callable[[], bool]) -> None:
+def wait(runtime: Runtime, half: AttemptSender, enough: Callable[[], bool]) -> None:
     """Return when that is so, or the attempt is over. Raises RetryError if the process ends meanwhile."""
 
     def look(seconds: float) -> None:
@@ -136,12 +136,12 @@ def wait(runtime: Runtime, half: Half, enough: Callable[[], bool]) -> None:
     _wait(runtime, half, lambda: enough() or half.outcome.done(), look)
 
 
-def wait_until_over(runtime: Runtime, half: Half) -> None:
+def wait_until_over(runtime: Runtime, half: AttemptSender) -> None:
     """Return when the attempt is over; single acknowledgements wake nobody. Raises as `wait`."""
     _wait(runtime, half, half.outcome.done, lambda seconds: concurrent.futures.wait((half.outcome,), seconds))
 
 
-def _wait(runtime: Runtime, half: Half, over: Callable[[], bool], look: Callable[[float], object]) -> None:
+def _wait(runtime: Runtime, half: AttemptSender, over: Callable[[], bool], look: Callable[[float], object]) -> None:
     settled, since = half.settled_bytes, time.monotonic()
     while not over():
         if runtime.ended:

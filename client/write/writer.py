@@ -28,7 +28,7 @@ from holdfast.client.core.write.map_write import (
     Written,
 )
 from holdfast.client.write.region import MapPushFrame, MapRegions
-from holdfast.client.write.settling import AttemptWriter, Half, wait_until_over
+from holdfast.client.write.settling import AttemptSender, AttemptWriter, wait_until_over
 from holdfast.client.write.spool import SPOOL_BYTES, Spool
 from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
@@ -149,7 +149,7 @@ class MapWriter(AttemptWriter):
                 raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
 
 
-class _Sender(Half):
+class _Sender(AttemptSender):
     """The half of a writer that lives on the loop."""
 
     def __init__(

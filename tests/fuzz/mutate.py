@@ -1,6 +1,6 @@
 """Mutated frames: a conversation that a client could have had, with something wrong in it.
 
-Every mutation is drawn from one seeded generator, so that a run is repeated by its seed. Half of them keep the
+Every mutation is drawn from one seeded generator, so that a run is repeated by its seed. AttemptSender of them keep the
 checksums right, so that what is wrong reaches the decoders and the services behind them.
 """
 

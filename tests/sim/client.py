@@ -87,7 +87,7 @@ class SimRuntime:
                 link.in_order = self.in_order
             return link
 
-    def open_link(self, address: str, ticket: Ticket = TICKET) -> Link | None:
+    def open_link(self, address: str) -> Link | None:
         link = self._links.get(address)
         return None if link is None or link.closed else link
 

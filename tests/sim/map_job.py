@@ -9,16 +9,15 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.client.connection.addresses import known_addresses
-from holdfast.client.core.read.fetch import RETURN_GRACE_NS
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, _Stream
-from holdfast.client.read.stream_reader import Record, _Event
+from holdfast.client.read.stream_reader import Record
 from holdfast.client.write import writer
 from holdfast.client.write.region import MapPushFrame, MapRegions
 from holdfast.client.write.spool import Spool
@@ -141,11 +140,9 @@ async def write(shuffle: MapShuffleHere, plan: MapPlan, rng: random.Random) -> M
 class _TurningStream(_Stream):
     """A sink to which a byte comes wrong now and then."""
 
-    turn: Callable[[bytes], bytes]
-
     def data(self, data: StreamData, body: Any) -> None:
         if body is not None:
-            body = SimBody(self.turn(bytes(body.view)))
+            body = SimBody(cast("MapReader", self._reader).turned(bytes(body.view)))
         super().data(data, body)
 
 
@@ -160,16 +157,22 @@ class _Queue:
 
 
 class MapReader(RangeReader):
-    """A read of all partitions; the loop is the task's thread, too."""
+    """A read of some partitions; the loop is the task's thread, too."""
+
+    _SINK = _TurningStream
 
     def __init__(self, world: Scenario, shuffle: MapShuffleHere, begin: int, end: int) -> None:
         assert shuffle.manifest is not None, "it is committed"
         super().__init__(
-            shuffle, shuffle.manifest, PartitionId(begin), PartitionId(end), return_grace=RETURN_GRACE_NS / 1e9
+            cast("Any", shuffle),
+            shuffle.manifest,
+            PartitionId(begin),
+            PartitionId(end),
+            return_grace=RETURN_GRACE_NS / 1e9,
         )
         self._world = world
         self._queue = _Queue()
-        self._events = cast("Any", self._queue)
+        self.events = cast("Any", self._queue)
         self._credit_bytes = CREDIT_BYTES
         self._turned = False
         self._tasks: set[asyncio.Task[None]] = set()
@@ -195,8 +198,8 @@ class MapReader(RangeReader):
             self._look_for_late()
             self._look_for_stalls()
             return
-        if isinstance(event, _Event):
-            self._on_event(event)
+        if isinstance(event, partial):
+            event()
         else:
             for record in self._on_piece(event):
                 self._take(record)
@@ -209,12 +212,7 @@ class MapReader(RangeReader):
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
-    def _sink(self, number: int) -> _Stream:
-        sink = _TurningStream(number, self._events)
-        sink.turn = self._turn
-        return sink
-
-    def _turn(self, body: bytes) -> bytes:
+    def turned(self, body: bytes) -> bytes:
         """Once in a read a byte comes wrong: three times may be the end of it."""
         network = self._world.network
         if self._turned or network.rng.random() >= network.weather.turn:
@@ -281,7 +279,7 @@ class MapJob:
         )
         if reply.winners_array != winners:
             raise Violation(f"{shuffle.key} is committed with other winners")
-        shuffle.manifest = Manifest(winners, known_addresses(reply.workers))
+        shuffle.manifest = Manifest(winners, b"", known_addresses(reply.workers))
         if await self._read(shuffle) and rng.random() < 0.9:
             self._kept.append(shuffle)
         return True

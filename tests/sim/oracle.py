@@ -155,7 +155,7 @@ class Oracle:
         before = self._map_seals.setdefault((worker.name, file), answer)
         if before != answer:
             self.fail(f"{worker.name} sealed {file}: {before} before, {answer} now")
-        if worker.gone or worker.store.failing:
+        if worker.gone or worker.store.failing or "rotten" in worker.sins:
             return
         payloads = self.map_pushed[file.map, file.attempt]
         for root in worker.paths:
