@@ -222,7 +222,7 @@ class MasterServer:
         bind = self._config.master.bind
         host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
         try:
-            http_port = await self._http.start(bind, self._config.master.http_port)
+            http_port = await self._http.server.start((bind, self._config.master.http_port))
             grpc, grpc_port = await serve_grpc(
                 self._config.cluster.id,
                 self._handlers,
@@ -254,7 +254,7 @@ class MasterServer:
                 if looker is not None:
                     looker.close()
             await grpc.stop(0.5)
-            await self._http.stop()
+            await self._http.server.stop()
             self._node.stop()
         if self._failure is not None:
             raise self._failure
@@ -370,9 +370,9 @@ class MasterServer:
             yield f"{name}_refused", shares.refused
         yield "winners_bytes", self._sealing.winners.total
         yield "winners_bytes_max", self._sealing.winners.most
-        yield "http_connections", self._http.connections
-        yield "http_connections_max", self._http.connections_max
-        yield "http_connections_displaced", self._http.displaced
+        yield "http_connections", self._http.server.connections
+        yield "http_connections_max", self._http.server.limits.connections
+        yield "http_connections_displaced", self._http.server.displaced
 
     def _reduce_gauges(self) -> Iterable[tuple[str, float]]:
         sealing, revives, moves = self._sealing.counts, self._reviver.counts, self._mover.counts

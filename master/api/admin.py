@@ -11,16 +11,16 @@ from dataclasses import replace
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.urls import parse_url
-from holdfast.common.errors import ConfigError, ProtocolError
+from holdfast.common.errors import ConfigError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import UsageTotals
-from holdfast.common.statuses import Status
 from holdfast.common.system.versions import versions
 from holdfast.common.version import VERSION
 from holdfast.master.api.access import CALLER, check_owner, is_owner
 from holdfast.master.api.registry import Registry
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import LEVELS
 from holdfast.master.core.retention import Retention, retention_of
@@ -133,7 +133,7 @@ class Admin:
             changed = await self._fleet.reload(self._load)
         except ConfigError as error:
             self._leader.events.tell(LogEvent.CONFIGURATION_REFUSED, section="placement", reason=error)
-            raise ProtocolError(f"nothing has changed: {error}", status=Status.BAD_REQUEST) from error
+            raise bad_request(f"nothing has changed: {error}") from error
         return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
     async def list_shuffles(self, request: pb.ListShufflesRequest) -> pb.ListShufflesReply:
@@ -208,7 +208,7 @@ class Admin:
         """Return what happened lately; every master answers for itself."""
         words = [level.word for level in LEVELS]
         if request.least not in ("", *words):
-            raise ProtocolError(f"least is one of {', '.join(words)}", status=Status.BAD_REQUEST)
+            raise bad_request(f"least is one of {', '.join(words)}")
         return self._leader.events.reply(request)
 
     def retention(self, application: Application) -> Retention:
@@ -236,7 +236,7 @@ class Admin:
         return [*slow, *faults.others()]
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
-        report = self._leader.reports.get(worker.id)
+        report = self._leader.report(worker)
         silent = self._leader.liveness.worker_silence(self._leader.now_ns(), worker.id, worker.incarnation)
         info = pb.WorkerInfo(
             worker=worker.id,
@@ -252,7 +252,7 @@ class Admin:
             version=worker.version,
             drain=self._draining.progress(worker),
         )
-        if report is not None and report.incarnation == worker.incarnation:
+        if report is not None:
             info.directories.extend(report.heartbeat.directories)
             info.memory_bytes = report.heartbeat.memory_bytes
             info.files = report.heartbeat.files

@@ -19,7 +19,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, METHODS, Method, quoted_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -30,7 +30,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
 from holdfast.master.api.budgets import RPCS_MAX, SMALL_BYTES, BudgetRoom
 from holdfast.master.api.handlers import Handlers, without_frames
-from holdfast.master.api.statuses import code_of, metadata_of
+from holdfast.master.api.statuses import bad_request, code_of, metadata_of
 
 #: RPCs that gRPC itself lets in of one connection.
 STREAMS_MAX = 1_024
@@ -122,8 +122,8 @@ async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> b
                 budget_room.keep(len(data))
                 return data
     except TimeoutError:
-        raise ProtocolError(f"no request within {_MESSAGE_SECONDS:.0f} s", status=Status.BAD_REQUEST) from None
-    raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
+        raise bad_request(f"no request within {_MESSAGE_SECONDS:.0f} s") from None
+    raise bad_request("the call has no request")
 
 
 async def _send(reply: Message, budget_room: BudgetRoom, context: Any) -> None:

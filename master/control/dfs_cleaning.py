@@ -25,9 +25,8 @@ from holdfast.common.errors import HoldfastError, NotLeaderError
 from holdfast.common.ids import Instance
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
 from holdfast.master.core.leftovers import Grace, dropped_shuffles, sort_instances
-from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.leader import Leader, WhileLeading
 
 T = TypeVar("T")
 
@@ -49,37 +48,30 @@ class CleanCounts:
     unheard: int = 0
 
 
-class DfsCleaner:
+class DfsCleaner(WhileLeading):
     """Cleans the store while this master leads."""
 
     def __init__(self, leader: Leader, store: DfsStore) -> None:
-        self._leader = leader
+        super().__init__(leader)
         self._store = store
         self._section = leader.config.dfs
         self._cluster = leader.config.cluster.id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-dfs-cleaner")
-        self._task: asyncio.Task[None] | None = None
-        self._grace = Grace(self._section.clean_grace.ns)
+        self._reset()
         self._logged: tuple[str, tuple[Instance, ...]] = ("", ())
         self._folders_left = 0
         #: the marker was there before
         self._marked = False
         self.counts = CleanCounts()
-        leader.listeners.append(self._led)
 
     def close(self) -> None:
         """End the thread; what it waits for ends with an error."""
-        self._led(False)
+        super().close()
         self._store.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if leads:
-            self._grace = Grace(self._section.clean_grace.ns)
-            self._task = background(self._run(), self._leader.fail)
+    def _reset(self) -> None:
+        self._grace = Grace(self._section.clean_grace.ns)
 
     async def _run(self) -> None:
         while True:

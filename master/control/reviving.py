@@ -15,12 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from holdfast.common.errors import GiveUpError, ProtocolError, RetryError
+from holdfast.common.errors import GiveUpError, RetryError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.sealing import Sealing
@@ -75,9 +76,9 @@ class Reviver:
         Raises RetryError if no worker is alive.
         """
         if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > UNUSABLE_MAX:
-            raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
+            raise bad_request(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
         if shuffle.kind != KIND_REDUCE:
-            raise _bad("only REDUCE partitions are revived")
+            raise bad_request("only REDUCE partitions are revived")
         key = shuffle.key
         self.counts.asked += len(request.failed)
         await self._check(shuffle, request.failed)
@@ -98,7 +99,7 @@ class Reviver:
     async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
         """Refuse partitions and epochs that never were. Raises ProtocolError."""
         if any(each.partition >= shuffle.partitions for each in failed):
-            raise _bad(f"{shuffle.key} has {shuffle.partitions} partitions")
+            raise bad_request(f"{shuffle.key} has {shuffle.partitions} partitions")
 
         partitions = [each.partition for each in failed]
 
@@ -108,7 +109,7 @@ class Reviver:
 
         # A leader that was replaced and has not heard of it may be behind what the client was told.
         if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
-            raise _bad(f"an epoch of {shuffle.key} is named that was never made")
+            raise bad_request(f"an epoch of {shuffle.key} is named that was never made")
 
     def _newest(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
         """Return the newest epoch of each where it is above the failed one. Raises GiveUpError (COMMITTED)."""
@@ -171,9 +172,9 @@ class Reviver:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
         candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
-        places = await off_loop(len(rows), lambda: replacing.run(rows))
-        self._fleet.chosen("revived", shuffle, candidates, len(places), replacing.not_adhering)
-        return places
+        found = await off_loop(len(rows), lambda: replacing(rows))
+        self._fleet.chosen("revived", shuffle, candidates, len(found.places), found.not_adhering)
+        return found.places
 
     def _count_errors(
         self, failed: Sequence[pb.FailedEpoch], places: Sequence[PlacedEpoch], blamed: Sequence[frozenset[int]]
@@ -237,7 +238,3 @@ def _message(moved: Moved) -> pb.NewLocation:
         replica=moved.replica,
         hint=moved.hint,
     )
-
-
-def _bad(message: str) -> ProtocolError:
-    return ProtocolError(message, status=Status.BAD_REQUEST)

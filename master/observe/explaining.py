@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.common.errors import GiveUpError, ProtocolError
+from holdfast.common.errors import GiveUpError
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
@@ -37,17 +38,12 @@ class Explainer:
     async def explain(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
         """Return where every partition is now, whether that is as wished now, and what this leader chose of it."""
         if len(request.instance) != INSTANCE_BYTES or request.generation > U32_MAX:
-            raise ProtocolError(
-                f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits",
-                status=Status.BAD_REQUEST,
-            )
+            raise bad_request(f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits")
         shuffle = await self._leader.confirmed(lambda state: _find(state, request))
         if shuffle is None:
             name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
-            raise GiveUpError(
-                f"there is no shuffle {name}: see `holdfast shuffles`",
-                status=Status.UNKNOWN_SHUFFLE,
-            )
+            text = f"there is no shuffle {name}: see `holdfast shuffles`"
+            raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
         pairs = await self._pairs(shuffle)
         members = self._members()
         policy = self._fleet.policy
