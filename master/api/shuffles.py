@@ -414,7 +414,7 @@ class Shuffles:
         command = self._leader.numbered("Shuffles/Commit", request, body)
         self._leader.expect(await submit(self._leader, command, upload, winners))
         if not shuffle.committed_ms:
-            self._sealing.counts.under_replicated += body.under_replicated
+            self._leader.counts.commits_under_replicated_epochs += body.under_replicated
 
     async def _workers(self, shuffle: Shuffle) -> Iterable[int]:
         """Return the workers that the readers of a shuffle ask; the writers too, of MAP partitions."""

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.common.dfs import names
@@ -38,16 +37,6 @@ _WORKER_DEPTH = 3
 _NAMED_MAX = 5
 
 
-@dataclass(slots=True)
-class CleanCounts:
-    """What was cleaned since this master started, and what it sees; read by its metrics."""
-
-    rounds: int = 0
-    removed: int = 0
-    failures: int = 0
-    unheard: int = 0
-
-
 class DfsCleaner(WhileLeading):
     """Cleans the store while this master leads."""
 
@@ -62,7 +51,6 @@ class DfsCleaner(WhileLeading):
         self._folders_left = 0
         #: the marker was there before
         self._marked = False
-        self.counts = CleanCounts()
 
     def close(self) -> None:
         """End the thread; what it waits for ends with an error."""
@@ -88,7 +76,7 @@ class DfsCleaner(WhileLeading):
             except HoldfastError as error:
                 problem = str(error)
             self._tell(problem, self._logged[1])
-            self.counts.failures += bool(problem)
+            self._leader.counts.dfs_failures += bool(problem)
 
     def _workers_use_it(self) -> bool:
         """Whether a worker says that its DFS is well: then there is a marker in it, and this is another store. Before
@@ -102,14 +90,14 @@ class DfsCleaner(WhileLeading):
         folders = await self._ask(lambda: self._store.folders(names.cluster_folder(self._cluster)))
         instances = [found for each in folders if (found := names.parse_instance(each)) is not None]
         sorted_out = await self._leader.confirmed(lambda state: sort_instances(state, instances))
-        self.counts.unheard = len(sorted_out.unheard)
+        self._leader.counts.dfs_unheard = len(sorted_out.unheard)
         self._tell("", sorted_out.unheard)
         for instance in sorted_out.dropped:
             await self._remove(names.instance_folder(self._cluster, instance))
         for instance in sorted_out.living:
             await self._clean_living(instance)
         self._grace.end_round()
-        self.counts.rounds += 1
+        self._leader.counts.dfs_rounds += 1
 
     async def _clean_living(self, instance: Instance) -> None:
         """Remove the dropped generations of an application that goes on."""
@@ -133,7 +121,7 @@ class DfsCleaner(WhileLeading):
         if self._folders_left:
             self._folders_left -= 1
             await self._ask(lambda: self._store.remove_folder(folder))
-            self.counts.removed += 1
+            self._leader.counts.dfs_removed += 1
             log_event(LogEvent.DFS_FOLDER_REMOVED, folder=folder)
 
     async def _ask(self, act: Callable[[], T]) -> T:

@@ -39,8 +39,6 @@ class EarlySeals:
         self._asked: dict[tuple[ShuffleKey, int, int], None] = {}
         #: by worker the start, as a place in the log, up to which all was sealed, or is being sealed
         self._started: dict[int, int] = {}
-        #: epochs sealed since this master started
-        self.sealed = 0
         leader.listeners.append(self._led)
 
     def _led(self, _: bool) -> None:
@@ -101,7 +99,7 @@ class EarlySeals:
         except HoldfastError as error:
             log_event(LogEvent.SEAL_EARLY_FAILED, shuffle=key, worker=number, reason=error)
             return False
-        self.sealed += len(epochs)
+        self._leader.counts.early_seals += len(epochs)
         return True
 
 

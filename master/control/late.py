@@ -66,8 +66,6 @@ class LateCopies(WhileLeading):
         #: workers that are being asked
         self._asked: set[int] = set()
         self._paused: dict[int, _Pause] = {}
-        #: copies that were added to manifests since this master started
-        self.added = 0
 
     def _reset(self) -> None:
         for each in (self._known, self._of, self._asked, self._paused):
@@ -178,7 +176,7 @@ class LateCopies(WhileLeading):
             if answer.status == Status.CONFLICT and tries < _TRIES:
                 continue
             self._leader.expect(answer)
-            self.added += added
+            self._leader.counts.late_copies += added
             return
 
     async def _propose(self, shuffle: Shuffle, manifest: bytes, tally: Tally) -> Answer:

@@ -19,7 +19,6 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
 from functools import partial
 
 from holdfast.common.errors import HoldfastError
@@ -43,14 +42,6 @@ from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving, Replaced
 
 
-@dataclass(slots=True)
-class EpochMoveCounts:
-    """What was moved since this master started; read by its metrics."""
-
-    made: int = 0
-    commands: int = 0
-
-
 class EpochMover(WhileLeading):
     """Moves what has to move while this master leads."""
 
@@ -64,7 +55,6 @@ class EpochMover(WhileLeading):
         self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
         #: shuffles that cannot move without breaking what placement enforces
         self._stuck: set[ShuffleKey] = set()
-        self.counts = EpochMoveCounts()
 
     def _reset(self) -> None:
         self._clear = {}
@@ -156,8 +146,8 @@ class EpochMover(WhileLeading):
     async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
         body = cmd.MoveEpochs(tuple(revives))
         answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
-        self.counts.commands += 1
-        self.counts.made += answer.value
+        self._leader.counts.move_commands += 1
+        self._leader.counts.moves += answer.value
 
 
 def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
 from holdfast.common.errors import GiveUpError, RetryError
@@ -47,16 +46,6 @@ _SPLIT = frozenset({Status.HARD_SPLIT, Status.NO_ROOM, Status.DISK_FULL})
 _NO_ERRORS = _SPLIT | {Status.SOFT_SPLIT}
 
 
-@dataclass(slots=True)
-class ReviveCounts:
-    """What was asked and made since this master started; read by its metrics."""
-
-    asked: int = 0
-    made: int = 0
-    commands: int = 0
-    without_room: int = 0
-
-
 class Reviver:
     """Answers revives on the leader."""
 
@@ -67,7 +56,6 @@ class Reviver:
         self._sealing = sealing
         self._early = early
         self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
-        self.counts = ReviveCounts()
 
     async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> tuple[list[pb.NewLocation], str]:
         """Return the newest location of each failed partition, in the order asked.
@@ -80,7 +68,7 @@ class Reviver:
         if shuffle.kind != KIND_REDUCE:
             raise bad_request("only REDUCE partitions are revived")
         key = shuffle.key
-        self.counts.asked += len(request.failed)
+        self._leader.counts.revives += len(request.failed)
         await self._check(shuffle, request.failed)
         newest, limits_met = self._newest(key, request.failed), ""
         if any(each is None for each in newest):
@@ -147,7 +135,7 @@ class Reviver:
             limits_met = "" if places else self._no_room()
         except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
             places, limits_met = [], str(error)
-            self.counts.without_room += 1
+            self._leader.counts.revives_without_room += 1
         if limits_met:
             self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", reason=limits_met)
         moves = [
@@ -157,8 +145,8 @@ class Reviver:
         for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
             body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
             answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
-            self.counts.commands += 1
-            self.counts.made += answer.value
+            self._leader.counts.revive_commands += 1
+            self._leader.counts.revives_made += answer.value
         self._fleet.placed()
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
         if split:
@@ -191,7 +179,7 @@ class Reviver:
             )
 
     def _no_room(self) -> str:
-        self.counts.without_room += 1
+        self._leader.counts.revives_without_room += 1
         limits_met = self._fleet.no_room()
         if not limits_met:
             raise RetryError("no worker is alive; waiting for one")

@@ -16,7 +16,7 @@ import random
 import secrets
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
 from functools import partial
 from typing import TypeVar
 
@@ -55,16 +55,6 @@ _RELOAD_SECONDS = 30.0
 T = TypeVar("T")
 
 
-@dataclass(slots=True)
-class FleetCounts:
-    """What was placed since this master started; read by its metrics."""
-
-    #: partitions whose copies do not stand as wished
-    not_adhering: int = 0
-    #: hosts that could not be resolved and say nothing of themselves, each time they were asked for
-    unresolved: int = 0
-
-
 def policy_of(section: PlacementSection) -> Policy:
     """Return what a configuration wishes."""
     return Policy(
@@ -101,7 +91,6 @@ class Fleet(WhileLeading):
         self.section = leader.config.placement
         self.policy = policy_of(self.section)
         self.places: Places = make_places(self.section)
-        self.counts = FleetCounts()
         self.decisions = PlacementDecisions()
         self._reloading = asyncio.Lock()
         #: resolvers may hang: they have a thread of their own, and ask for all that waits at once
@@ -208,7 +197,7 @@ class Fleet(WhileLeading):
             await asyncio.shield(self._ask(new))
         found = {host: known for host in hosts if (known := self.places.known(host)) is not None}
         placed = {each.host for each in workers if each.rack or each.place}
-        self.counts.unresolved += sum(host not in found and host not in placed for host in new)
+        self._leader.counts.rack_unresolved += sum(host not in found and host not in placed for host in new)
         # What is recorded of a host that cannot be resolved now stands: a script that fails moves nobody.
         moved = [
             cmd.WorkerPlace(each.id, found[each.host])
@@ -311,7 +300,7 @@ class Fleet(WhileLeading):
         self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
     ) -> None:
         """Count and remember a choice; `missing` of the partitions are not as wished."""
-        self.counts.not_adhering += missing
+        self._leader.counts.placement_not_adhering += missing
         left_out = list(self._left_out(shuffle))
         decision = pb.PlacementDecision(
             time_ms=self._leader.now_ms(),
@@ -384,8 +373,6 @@ class Fleet(WhileLeading):
 
     def gauges(self) -> Iterator[tuple[str, float]]:
         """Name and value of each."""
-        yield "placement_not_adhering", self.counts.not_adhering
-        yield "rack_unresolved", self.counts.unresolved
         workers = self._leader.node.local(
             lambda machine: [each for each in machine.state.workers.values() if each.alive]
         )

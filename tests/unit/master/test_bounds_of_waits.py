@@ -80,7 +80,7 @@ def test_a_commit_ends_though_a_living_worker_never_answers_its_seal(monkeypatch
             await asyncio.wait_for(sealing.commit(shuffle, winners, seen), PATIENCE_SECONDS)
         assert ended.value.status is Status.BUSY
         assert peer.seals
-        assert sealing.counts.given_up == 0
+        assert leader.counts.commits_without_worker == 0
         leader.leadership(False, 1)
         await server.close()
 
