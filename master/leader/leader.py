@@ -41,6 +41,7 @@ from holdfast.master.core.drains import Drains
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.apply import gone_text
 from holdfast.master.core.state.records import Answer, Application, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.core.usage import Owned, Usage
@@ -326,6 +327,4 @@ def _spots(beat: pb.HeartbeatRequest) -> Iterator[Spot]:
 
 def gone(instance: bytes) -> ApplicationGoneError:
     """The error for an instance that a confirmed leader does not know."""
-    return ApplicationGoneError(
-        f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
-    )
+    return ApplicationGoneError(gone_text(instance))

@@ -91,5 +91,4 @@ class StateMetrics(Collector):
 
 def _lost_and_silent(state: State) -> tuple[int, int]:
     lost = sum(not worker.alive and not worker.draining_ms for worker in state.workers.values())
-    silent = sum(all(lease.marked_ms for lease in each.leases) for each in state.applications.values())
-    return lost, silent
+    return lost, sum(each.silent for each in state.applications.values())

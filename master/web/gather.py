@@ -189,7 +189,6 @@ class Pages:
         fleet = fleet_of(
             look.workers, look.reports, places_of(look.workers, default), look.drains, view, look.now_ns, _rest
         )
-        silent = sum(all(lease.marked_ms for lease in each.leases) for each in look.applications)
         return write(
             Picture(
                 view=view,
@@ -199,7 +198,7 @@ class Pages:
                 shuffles=tuple(look.rows),
                 shuffle_cut=look.cut,
                 counts=self._count([each.instance for each in look.applications], own.shuffles),
-                silent=silent,
+                silent=sum(each.silent for each in look.applications),
                 application=look.application,
                 pace=look.pace,
             )

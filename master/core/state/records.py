@@ -113,6 +113,11 @@ class Application:
         """Return this holder's lease, if it has one."""
         return next((lease for lease in self.leases if lease.holder == holder), None)
 
+    @property
+    def silent(self) -> bool:
+        """Whether all its leases are expired."""
+        return all(lease.marked_ms for lease in self.leases)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffle:
