@@ -63,17 +63,9 @@ from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.observe.metrics import Metrics
 from holdfast.master.observe.state_metrics import StateMetrics
-from holdfast.master.raft import (
-    EXIT_DISK,
-    STRANGERS_MAX,
-    TAKEN,
-    RaftError,
-    RaftNode,
-    RaftSettings,
-    SettingsRefused,
-    StorageFailed,
-    TlsContexts,
-)
+from holdfast.master.raft.errors import TAKEN, RaftError, SettingsRefused, StorageFailed
+from holdfast.master.raft.node import EXIT_DISK, RaftNode, RaftSettings
+from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 

@@ -33,8 +33,8 @@ from holdfast.master.leader.handing_over import hand_over
 from holdfast.master.leader.leader import Leader
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
-from holdfast.master.raft import RaftStatus
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
+from holdfast.master.raft.node import RaftStatus
 from holdfast.master.state_machine import codec, snapshot
 
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000

@@ -12,7 +12,7 @@ from holdfast.common.errors import RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.api.statuses import bad_request
 from holdfast.master.leader.leader import Leader
-from holdfast.master.raft import RaftError
+from holdfast.master.raft.errors import RaftError
 
 #: An election among masters that hear each other takes milliseconds; longer than this something else is wrong.
 _ELECTED_SECONDS = 3.0

@@ -49,7 +49,7 @@ from holdfast.master.leader.proposer import Proposer, of_the_log, translate
 from holdfast.master.leader.waiters import Waiters
 from holdfast.master.observe.counts import Counts
 from holdfast.master.observe.events import Events
-from holdfast.master.raft import RaftNode
+from holdfast.master.raft.node import RaftNode
 from holdfast.master.state_machine.state_machine import StateMachine
 
 T = TypeVar("T")

@@ -25,15 +25,9 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.waiting import bounded
 from holdfast.master.core.state.commands import Command
 from holdfast.master.core.state.records import Answer
-from holdfast.master.raft import (
-    Applied,
-    CommandTooLarge,
-    NodeStopped,
-    NotLeader,
-    OutcomeUnknown,
-    Overloaded,
-    RaftNode,
-)
+from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, NotLeader, OutcomeUnknown, Overloaded
+from holdfast.master.raft.member import Applied
+from holdfast.master.raft.node import RaftNode
 from holdfast.master.state_machine.codec import encode_command, join_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 

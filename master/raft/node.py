@@ -149,7 +149,7 @@ class RaftNode(Generic[M]):
         *,
         on_leadership: Callable[[bool, int], None] = lambda _serving, _term: None,
         clock: Callable[[], float] = time.monotonic,
-        rng: library.Random | None = None,
+        rng: random.Random | None = None,
         on_fatal: Callable[[BaseException], None] = die,
     ) -> None:
         self._machine = machine
@@ -170,7 +170,7 @@ class RaftNode(Generic[M]):
         self._thread = threading.Thread(target=self._run, name=f"raft-{settings.node_id}", daemon=True)
 
     def _open(
-        self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: library.Random, undo: ExitStack
+        self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: random.Random, undo: ExitStack
     ) -> None:
         snapshots = FileSnapshots(s.directory / "snapshots", s.cluster_id, Pacer())
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
@@ -273,18 +273,11 @@ class RaftNode(Generic[M]):
             self._post(lambda: self._member.propose(PREFIX + command, future))
         return future
 
-    def read(self, fn: Callable[[M], T], confirmed: bool = True) -> Future[T]:
-        """Run fn(machine) under the state lock; confirmed: only after a proof, later than this call, of leadership."""
+    def read(self, fn: Callable[[M], T]) -> Future[T]:
+        """Run fn(machine) under the state lock after a proof, later than this call, of leadership."""
         future: Future[T] = Future()
-        if not self._admit(future):
-            return future
-        if confirmed:
+        if self._admit(future):
             self._post(lambda: self._member.read(fn, future))
-        else:
-            try:
-                future.set_result(self.local(fn))
-            except Exception as error:  # noqa: BLE001 (the reader gets it)
-                future.set_exception(error)
         return future
 
     def _admit(self, future: Future[Any]) -> bool:

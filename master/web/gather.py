@@ -29,7 +29,7 @@ from holdfast.master.fleet.fleet import Fleet, places_of
 from holdfast.master.leader.leader import Leader, WorkerReport
 from holdfast.master.leader.turns import turn
 from holdfast.master.observe.masters import Masters
-from holdfast.master.raft import RaftStatus
+from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow

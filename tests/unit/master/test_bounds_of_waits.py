@@ -20,7 +20,7 @@ from holdfast.master.control.sealing import Sealing
 from holdfast.master.leader import asking, proposer, turns
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.turns import turn
-from holdfast.master.raft import Applied
+from holdfast.master.raft.member import Applied
 from tests.cluster.masters import worker as registration
 from tests.cluster.reduce_peers import Peer
 from tests.unit.master.alone import Node, do, leader_of
