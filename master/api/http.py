@@ -83,8 +83,7 @@ class MasterHttp:
             self._handlers.admit(method, caller)
 
     def _deny(self, error: HoldfastError) -> web.Response:
-        code = code_of(error.status)
-        answer = _refused(error, code, http_status_of(code))
+        answer = _refused(error)
         answer.headers[_CLUSTER] = self._cluster
         return answer
 

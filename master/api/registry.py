@@ -16,10 +16,11 @@ from holdfast.master.control.draining import Draining
 from holdfast.master.control.quotas import Quotas
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import DIRECTORIES_MAX
-from holdfast.master.core.state.records import Directory, Worker
+from holdfast.master.core.state.records import Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
+from holdfast.master.state_machine.codec import from_message
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
 _COUNTERS_MAX = 256
@@ -41,21 +42,7 @@ class Registry:
         _check_applications(request.applications)
         state = await self._leader.state_id()
         place = await self._fleet.resolve(request.host)
-        body = cmd.RegisterWorker(
-            uid=request.uid,
-            name=request.name,
-            incarnation=request.incarnation,
-            host=request.host,
-            rack=request.rack,
-            data_address=request.data_address,
-            http_address=request.http_address,
-            directories=tuple(
-                Directory(each.id, each.path, each.tier, each.capacity_bytes) for each in request.directories
-            ),
-            boot_id=request.boot_id,
-            version=request.version,
-            place=place,
-        )
+        body = from_message(cmd.RegisterWorker, request, place=place)
         answer = await self._leader.command("Registry/RegisterWorker", request, body)
         self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)
         first = pb.HeartbeatRequest(

@@ -24,7 +24,7 @@ from holdfast.common.errors import HoldfastError, NotLeaderError
 from holdfast.common.ids import Instance
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.master.core.leftovers import Grace, dropped_shuffles, sort_instances
+from holdfast.master.core.leftovers import Grace, sort_instances
 from holdfast.master.leader.leader import Leader, WhileLeading
 
 T = TypeVar("T")
@@ -105,7 +105,7 @@ class DfsCleaner(WhileLeading):
         keys = [found for each in folders if (found := names.parse_shuffle(instance, each)) is not None]
         if not keys:
             return
-        for key in await self._leader.confirmed(lambda state: dropped_shuffles(state, keys)):
+        for key in await self._leader.confirmed(lambda state: list(filter(state.dropped, keys))):
             await self._remove(names.shuffle_folder(self._cluster, key))
 
     async def _remove(self, folder: str) -> None:

@@ -89,10 +89,8 @@ class Reviver:
         if any(each.partition >= shuffle.partitions for each in failed):
             raise bad_request(f"{shuffle.key} has {shuffle.partitions} partitions")
 
-        partitions = [each.partition for each in failed]
-
         def beyond(state: State) -> bool:
-            newest = state.moved(shuffle.key, partitions)
+            newest = _moved(state, shuffle.key, failed)
             return any(each.epoch > _epoch(there) for each, there in zip(failed, newest, strict=True))
 
         # A leader that was replaced and has not heard of it may be behind what the client was told.
@@ -102,13 +100,11 @@ class Reviver:
     def _newest(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
         """Return the newest epoch of each where it is above the failed one. Raises GiveUpError (COMMITTED)."""
 
-        partitions = [each.partition for each in failed]
-
         def read(state: State) -> list[Moved | None] | None:
             shuffle = state.shuffle(key)
             if shuffle is None or shuffle.committed_ms:
                 return None
-            found = state.moved(key, partitions)
+            found = _moved(state, key, failed)
             return [
                 there if there is not None and there.epoch > each.epoch else None
                 for there, each in zip(found, failed, strict=True)
@@ -153,11 +149,15 @@ class Reviver:
             self._early.seal(key, split)
         return limits_met
 
-    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
-        """Return a place for each; none at all where nobody takes data."""
+    def _shuffle(self, key: ShuffleKey) -> Shuffle:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        return shuffle
+
+    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
+        """Return a place for each; none at all where nobody takes data."""
+        shuffle = self._shuffle(key)
         candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
         found = await off_loop(len(rows), lambda: replacing(rows))
@@ -192,9 +192,7 @@ class Reviver:
 
         The others were moved while this waited: their newest epoch is elsewhere, and its workers did nothing wrong.
         """
-        shuffle = self._leader.peek(lambda state: state.shuffle(key))
-        if shuffle is None:
-            raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        shuffle = self._shuffle(key)
         first = await self._locations.first(shuffle)
 
         def where(each: pb.FailedEpoch, moved: Moved | None) -> PlacedEpoch:
@@ -203,10 +201,13 @@ class Reviver:
             index = moved.made_index if moved is not None else shuffle.created_index
             return PlacedEpoch(each.partition, each.epoch, primary, replica, index)
 
-        partitions = [each.partition for each in failed]
-        moved = self._leader.peek(lambda state: state.moved(key, partitions))
+        moved = self._leader.peek(lambda state: _moved(state, key, failed))
         pairs = [(each, at) for each, at in zip(failed, moved, strict=True) if each.epoch == _epoch(at)]
         return [each for each, _ in pairs], [where(each, at) for each, at in pairs]
+
+
+def _moved(state: State, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
+    return state.moved(key, [each.partition for each in failed])
 
 
 def _epoch(moved: Moved | None) -> int:
@@ -219,10 +220,5 @@ def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch) -> frozenset[int]:
 
 
 def _message(moved: Moved) -> pb.NewLocation:
-    return pb.NewLocation(
-        partition=moved.partition,
-        epoch=moved.epoch,
-        primary=moved.primary,
-        replica=moved.replica,
-        hint=moved.hint,
-    )
+    partition, epoch, primary, replica, hint, _ = moved
+    return pb.NewLocation(partition=partition, epoch=epoch, primary=primary, replica=replica, hint=hint)

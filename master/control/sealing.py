@@ -60,15 +60,6 @@ class _Commit:
     task: asyncio.Task[None]
 
 
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a commit is: copies of epochs of which workers were asked, of those answered, and who is waited for."""
-
-    asked: int
-    sealed: int
-    workers: tuple[int, ...]
-
-
 class Sealing:
     """Drives commits on the leader."""
 
@@ -97,13 +88,9 @@ class Sealing:
         """Whether this generation is being committed."""
         return key in self._commits
 
-    def progress(self, key: ShuffleKey) -> Progress | None:
+    def progress(self, key: ShuffleKey) -> Seals | None:
         """How far the commit of this generation is; None if none is under way, or it has not asked yet."""
-        seals = self._sealing.get(key)
-        if seals is None:
-            return None
-        asked = seals.copies
-        return Progress(asked, asked - seals.waited_for, tuple(seals.unanswered))
+        return self._sealing.get(key)
 
     async def ended(self, key: ShuffleKey, seconds: float) -> None:
         """Return when no commit of this generation is under way any more. Raises RetryError (BUSY) after `seconds`."""

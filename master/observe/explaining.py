@@ -31,9 +31,7 @@ class Explainer:
     """Answers on the leader."""
 
     def __init__(self, leader: Leader, fleet: Fleet, locations: Locations) -> None:
-        self._leader = leader
-        self._fleet = fleet
-        self._locations = locations
+        self._leader, self._fleet, self._locations = leader, fleet, locations
 
     async def explain(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
         """Return where every partition is now, whether that is as wished now, and what this leader chose of it."""

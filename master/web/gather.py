@@ -141,8 +141,10 @@ class Pages:
             application=application,
             shuffle=shuffle,
             held=held.size_bytes if held is not None else 0,
-            sealing=(progress.sealed, progress.asked) if progress is not None else None,
-            waits_for=tuple(names.get(each, str(each)) for each in progress.workers[:5]) if progress else (),
+            sealing=(progress.settled, progress.copies) if progress is not None else None,
+            waits_for=tuple(names.get(each, str(each)) for each in progress.unanswered[:5])
+            if progress is not None
+            else (),
             retention=self._retention(application),
         )
 
