@@ -179,7 +179,7 @@ class MasterServer:
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
         self._budgets = Budgets()
-        self._metrics = Metrics(self._gauges, StateMetrics(self._leader))
+        self._metrics = Metrics(StateMetrics(self._leader, self._gauges))
         admin = Admin(
             self._leader,
             self._masters,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.common.agreement import settings_digests
@@ -46,10 +46,6 @@ _FORMATS = {"raft": str(WIRE_VERSION), "journal": str(ENTRY_VERSION), "state": s
 _LOOKS = 5
 
 
-def _every_shuffle(tables: StateTables) -> Iterator[Shuffle]:
-    return (shuffle for below in tables.below.values() for shuffle in below.shuffles.values())
-
-
 class Admin:
     """Handlers of the service Admin."""
 
@@ -83,7 +79,7 @@ class Admin:
             if node.status().applied_index == status.applied_index:
                 break
             status, tables = self._look()
-        fewer = [shuffle for shuffle in _every_shuffle(tables) if shuffle.under_replicated]
+        every = [shuffle for below in tables.below.values() for shuffle in below.shuffles.values()]
         return pb.StatusReply(
             cluster_id=config.cluster.id,
             name=config.master.name,
@@ -98,7 +94,7 @@ class Admin:
             workers=len(tables.workers),
             workers_alive=sum(worker.alive for worker in tables.workers.values()),
             applications=len(tables.applications),
-            shuffles=sum(len(below.shuffles) for below in tables.below.values()),
+            shuffles=len(every),
             masters=self._masters.infos(status, self._leader.serving),
             faults=self._faults(),
             version=VERSION,
@@ -106,8 +102,8 @@ class Admin:
             clock_ms=self._leader.now_ms(),
             settings=self._agreed(),
             versions=self._versions,
-            under_replicated=sum(shuffle.under_replicated for shuffle in fewer),
-            awaited=sum(shuffle.awaited for shuffle in fewer),
+            under_replicated=sum(shuffle.under_replicated for shuffle in every),
+            awaited=sum(shuffle.awaited for shuffle in every if shuffle.under_replicated),
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:

@@ -80,7 +80,10 @@ async def serve_grpc(
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
     names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
     if security is None:
-        await _add_health(server, names)
+        servicer = health.aio.HealthServicer()
+        for name in ("", *names):
+            await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     try:
         if security is None:
@@ -94,23 +97,11 @@ async def serve_grpc(
     return server, port
 
 
-async def _add_health(server: aio.Server, names: list[str]) -> None:
-    servicer = health.aio.HealthServicer()
-    for name in ("", *names):
-        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-
-
 def _identify(security: ServerSecurity | None, context: Any) -> Bearer | None:
     if security is None:
         return None
     shown = dict(context.invocation_metadata() or ()).get("authorization", "")
     return security.identify(token_of(shown if isinstance(shown, str) else ""))
-
-
-def _host(context: Any) -> str:
-    """Where a call comes from."""
-    return str(context.peer()).rpartition(":")[0]
 
 
 async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> bytes:
@@ -146,7 +137,8 @@ async def _answer(
     try:
         caller = _identify(security, context)
         handlers.admit(method, caller)
-        asker = budgets.asker(caller, _host(context), method)
+        host = str(context.peer()).rpartition(":")[0]
+        asker = budgets.asker(caller, host, method)
         with budgets.rpc(asker) as rpc:
             rpc.take(1)
             with budgets.body(asker) as budget_room:

@@ -151,9 +151,6 @@ class MasterHttp:
         """Write an answer, for which there has to be room until the client has taken it. One that fits in what the
         system takes at once needs neither room nor a bound on the time."""
         size = reply.ByteSize()
-        if size <= SMALL_BYTES and _is_idle(transport):
-            body = reply.SerializeToString() if content_type == "application/proto" else _json(reply)
-            return web.Response(body=body, content_type=content_type)
         budget_room = self._handlers.budgets.answer(asker)
         if size > SMALL_BYTES:
             budget_room.take(size if content_type == "application/proto" else size * 4 // 3)
@@ -164,6 +161,8 @@ class MasterHttp:
                 body = _json(reply)
             else:
                 body = await asyncio.to_thread(_json, reply)
+            if size <= SMALL_BYTES and _is_idle(transport):
+                return web.Response(body=body, content_type=content_type)
             return _Held(budget_room, body, content_type)
         except BaseException:
             budget_room.close()

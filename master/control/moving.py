@@ -34,7 +34,7 @@ from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.state.epochs import restarted
 from holdfast.master.core.state.moves import EpochMove, pack_moves
-from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
@@ -158,12 +158,7 @@ def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
 
 
 def _open_since(state: State, index: int) -> list[Shuffle]:
-    """Return the shuffles of REDUCE partitions that are not committed and were there at this place in the log."""
-    return [
-        shuffle
-        for shuffle in state.every_shuffle()
-        if shuffle.kind == KIND_REDUCE and not shuffle.committed_ms and shuffle.created_index <= index
-    ]
+    return [shuffle for shuffle in state.every_shuffle() if shuffle.open_since(index)]
 
 
 def _moves(

@@ -80,10 +80,9 @@ class RaftSettings(MemberSettings):
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """A peer as this node sees it; match_index and lag (entries it is behind) mean something on the leader only."""
+    """A peer as this node sees it; lag (entries it is behind) means something on the leader only."""
 
     connected: bool
-    match_index: int
     lag: int
     error: str | None
 
@@ -317,10 +316,9 @@ class RaftNode(Generic[M]):
         current = self._snapshots.current
         peers = {}
         for peer in sorted(self._peers):
-            match = member.match_index(peer) if leads else 0
-            lag = max(0, last - match) if leads else 0
+            lag = max(0, last - member.match_index(peer)) if leads else 0
             connected = self._transport.is_connected(peer)
-            peers[peer] = PeerStatus(connected, match, lag, None if connected else self._transport.errors.get(peer))
+            peers[peer] = PeerStatus(connected, lag, None if connected else self._transport.errors.get(peer))
         return RaftStatus(
             node_id=member.settings.node_id,
             role=ROLES[raft.role],

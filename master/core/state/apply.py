@@ -332,13 +332,9 @@ def _commit(state: State, body: cmd.Commit) -> Answer:
             maps=body.maps,
             winners=winners,
             winners_digest=body.winners_digest,
-            data_bytes=body.data_bytes,
             committed_ms=max(state.time_ms, 1),
             manifest=manifest,
-            lost=body.lost,
-            under_replicated=body.under_replicated,
-            awaited=body.awaited,
-            unsealed=body.unsealed,
+            **_counts(body),
         )
     )
     return Answer()
@@ -358,14 +354,15 @@ def _add_copies(state: State, body: cmd.AddCopies) -> Answer:
             shuffle,
             manifest=manifest,
             manifest_version=shuffle.manifest_version + 1,
-            data_bytes=body.data_bytes,
-            lost=body.lost,
-            under_replicated=body.under_replicated,
-            awaited=body.awaited,
-            unsealed=body.unsealed,
+            **_counts(body),
         )
     )
     return Answer()
+
+
+def _counts(body: cmd.Commit | cmd.AddCopies) -> dict[str, Any]:
+    names = ("data_bytes", "lost", "under_replicated", "awaited", "unsealed")
+    return {name: getattr(body, name) for name in names}
 
 
 def _revive(state: State, body: cmd.Revive) -> Answer:

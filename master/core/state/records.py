@@ -165,6 +165,10 @@ class Shuffle:
             f"(0: not known) and {self.partitions}"
         )
 
+    def open_since(self, index: int) -> bool:
+        """Whether it has REDUCE partitions, is not committed, and was there at this place in the log."""
+        return self.kind == KIND_REDUCE and not self.committed_ms and self.created_index <= index
+
     @property
     def array_bytes(self) -> int:
         """What its arrays occupy in memory and in snapshots."""
