@@ -34,7 +34,6 @@ from holdfast.master.leader.leader import Leader
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
-from holdfast.master.raft.node import RaftStatus
 from holdfast.master.state_machine import codec, snapshot
 
 _LIMIT_DEFAULT, _LIMIT_MAX = 1_000, 10_000
@@ -74,11 +73,11 @@ class Admin:
     async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
         """Say how this master is; every master answers for itself."""
         config, node = self._leader.config, self._leader.node
-        status, tables = self._look()
+        status, tables = node.status(), node.local(lambda machine: machine.capture())
         for _ in range(_LOOKS):
             if node.status().applied_index == status.applied_index:
                 break
-            status, tables = self._look()
+            status, tables = node.status(), node.local(lambda machine: machine.capture())
         every = [shuffle for below in tables.below.values() for shuffle in below.shuffles.values()]
         return pb.StatusReply(
             cluster_id=config.cluster.id,
@@ -215,9 +214,6 @@ class Admin:
             return self._leader.liveness.lease_silence(now, instance, lease.holder) // _NS_PER_MS
 
         return retention_of(application, silence_ms, self._leader.config.lease.deletion_grace.ms)
-
-    def _look(self) -> tuple[RaftStatus, StateTables]:
-        return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
 
     async def _hash(self, tables: StateTables) -> bytes:
         """Hash the state in a thread; once for each index."""

@@ -43,7 +43,9 @@ class Explainer:
             text = f"there is no shuffle {name}: see `holdfast shuffles`"
             raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
         pairs = await self._pairs(shuffle)
-        members = self._members()
+        places = self._fleet.places_now()
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        members = {each.id: Member(each.id, each.host, places[each.id]) for each in workers}
         policy = self._fleet.policy
         limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
         adhering = await off_loop(len(pairs), lambda: _adhering(pairs, members, policy, shuffle.copies_wanted))
@@ -74,11 +76,6 @@ class Explainer:
                 return [(0, worker, NO_WORKER) for worker in ring]
             return [(0, worker, ring[(at + 1) % len(ring)]) for at, worker in enumerate(ring)]
         return [(each.epoch, each.primary, each.replica) for each in await self._locations.newest(shuffle)]
-
-    def _members(self) -> dict[int, Member]:
-        places = self._fleet.places_now()
-        workers = self._leader.peek(lambda state: list(state.workers.values()))
-        return {each.id: Member(each.id, each.host, places[each.id]) for each in workers}
 
 
 def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:

@@ -203,9 +203,6 @@ class RaftNode(Generic[M]):
             self._thread.join()
         if self._job is not None:
             self._job.join()  # it still writes to the directory
-        self._close()
-
-    def _close(self) -> None:
         self._member.stop()
         self._drain()
         self._member.stop()
