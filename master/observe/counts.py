@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 
 @dataclass(slots=True)
-class Counts:
+class MasterCounts:
     """Those of `Leader.counts`, which whoever does something adds to; read by main.py."""
 
     quota_refusals: int = 0

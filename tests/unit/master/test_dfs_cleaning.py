@@ -17,7 +17,7 @@ from holdfast.master.control import dfs_cleaning
 from holdfast.master.control.dfs_cleaning import DfsCleaner
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.leader.leader import WorkerReport
-from holdfast.master.observe.counts import Counts
+from holdfast.master.observe.counts import MasterCounts
 from tests.support.logged import logged
 from tests.unit.master.build import I1, I2, Log, application, key, shuffle, sixteen, worker
 
@@ -35,7 +35,7 @@ class FakeLeader:
         self.now = 10**12
         self.reports: dict[int, WorkerReport] = {}
         self.confirmations = 0
-        self.counts = Counts()
+        self.counts = MasterCounts()
 
     async def confirmed(self, read):
         self.confirmations += 1
