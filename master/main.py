@@ -16,6 +16,7 @@ import socket
 import sys
 import time
 from collections.abc import Callable, Iterable
+from dataclasses import asdict
 from functools import partial
 from pathlib import Path
 
@@ -52,6 +53,7 @@ from holdfast.master.control.moving import EpochMover
 from holdfast.master.control.reviving import Reviver
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import Happened
+from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
@@ -61,17 +63,9 @@ from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.observe.metrics import Metrics
 from holdfast.master.observe.state_metrics import StateMetrics
-from holdfast.master.raft import (
-    EXIT_DISK,
-    STRANGERS_MAX,
-    TAKEN,
-    RaftError,
-    RaftNode,
-    RaftSettings,
-    SettingsRefused,
-    StorageFailed,
-    TlsContexts,
-)
+from holdfast.master.raft.errors import TAKEN, RaftError, SettingsRefused, StorageFailed
+from holdfast.master.raft.node import EXIT_DISK, RaftNode, RaftSettings
+from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 
@@ -174,18 +168,18 @@ class MasterServer:
         self._masters = Masters(config)
         self._masters.secret_digest = secret_digest(secrets[0], config.cluster.id)
         self._fleet = fleet = Fleet(self._leader)
-        self._registry = registry = Registry(self._leader, fleet)
+        registry = Registry(self._leader, fleet)
         locations = Locations()
         asker = Asker(self._leader)
         self._sealing = Sealing(self._leader, locations, asker)
-        self._early = EarlySeals(self._leader, locations, asker, self._sealing.begun)
-        self._late = LateCopies(self._leader, locations, asker)
-        self._reviver = Reviver(self._leader, fleet, locations, self._sealing, self._early)
-        self._mover = EpochMover(self._leader, fleet, locations, self._sealing, self._early)
+        early = EarlySeals(self._leader, locations, asker, self._sealing.begun)
+        LateCopies(self._leader, locations, asker)  # this and the mover run while the leader leads
+        reviver = Reviver(self._leader, fleet, locations, self._sealing, early)
+        EpochMover(self._leader, fleet, locations, self._sealing, early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
         self._budgets = Budgets()
-        self._metrics = Metrics(self._gauges, StateMetrics(self._leader))
+        self._metrics = Metrics(StateMetrics(self._leader, self._gauges))
         admin = Admin(
             self._leader,
             self._masters,
@@ -199,7 +193,7 @@ class MasterServer:
         self._handlers = Handlers(
             {
                 "Shuffles": Shuffles(
-                    self._leader, self._masters, registry, fleet, locations, self._sealing, self._reviver, asker
+                    self._leader, self._masters, registry, fleet, locations, self._sealing, reviver, asker
                 ),
                 "Registry": registry,
                 "Admin": admin,
@@ -222,7 +216,7 @@ class MasterServer:
         bind = self._config.master.bind
         host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
         try:
-            http_port = await self._http.start(bind, self._config.master.http_port)
+            http_port = await self._http.server.start((bind, self._config.master.http_port))
             grpc, grpc_port = await serve_grpc(
                 self._config.cluster.id,
                 self._handlers,
@@ -254,7 +248,7 @@ class MasterServer:
                 if looker is not None:
                     looker.close()
             await grpc.stop(0.5)
-            await self._http.stop()
+            await self._http.server.stop()
             self._node.stop()
         if self._failure is not None:
             raise self._failure
@@ -314,18 +308,6 @@ class MasterServer:
 
     def _gauges(self) -> Iterable[tuple[str, float]]:
         status = self._node.status()
-        workers, alive, draining, applications, shuffles, array_bytes, answers, under_replicated = self._node.local(
-            lambda machine: (
-                len(machine.state.workers),
-                sum(worker.alive for worker in machine.state.workers.values()),
-                sum(worker.alive and worker.draining_ms > 0 for worker in machine.state.workers.values()),
-                len(machine.state.applications),
-                machine.state.shuffle_count,
-                machine.state.array_bytes,
-                machine.state.answers.size,
-                machine.state.under_replicated,
-            )
-        )
         yield "serving", float(self._leader.serving)
         yield "term", status.term
         yield "commit_index", status.commit_index
@@ -351,16 +333,11 @@ class MasterServer:
         yield from self._budget_gauges()
         yield "long_polls", self._leader.waiters.count
         yield "long_polls_max", WAITERS_MAX
-        yield "workers", workers
-        yield "workers_alive", alive
-        yield "workers_draining", draining
-        yield "applications", applications
-        yield "shuffles", shuffles
-        yield "under_replicated_epochs", under_replicated
-        yield "array_bytes", array_bytes
-        yield "answers", answers
-        yield "quota_refusals", self._registry.quotas.refused
-        yield from self._reduce_gauges()
+        yield from self._node.local(lambda machine: list(_gauges_of(machine.state)))
+        yield from self._fleet.gauges()
+        for name, count in asdict(self._leader.counts).items():
+            if self._cleaner is not None or not name.startswith("dfs_"):
+                yield name, count
 
     def _budget_gauges(self) -> Iterable[tuple[str, float]]:
         budgets = self._budgets
@@ -370,32 +347,20 @@ class MasterServer:
             yield f"{name}_refused", shares.refused
         yield "winners_bytes", self._sealing.winners.total
         yield "winners_bytes_max", self._sealing.winners.most
-        yield "http_connections", self._http.connections
-        yield "http_connections_max", self._http.connections_max
-        yield "http_connections_displaced", self._http.displaced
+        yield "http_connections", self._http.server.connections
+        yield "http_connections_max", self._http.server.limits.connections
+        yield "http_connections_displaced", self._http.server.displaced
 
-    def _reduce_gauges(self) -> Iterable[tuple[str, float]]:
-        sealing, revives, moves = self._sealing.counts, self._reviver.counts, self._mover.counts
-        yield "revives", revives.asked
-        yield "revives_made", revives.made
-        yield "revive_commands", revives.commands
-        yield "revives_without_room", revives.without_room
-        yield "moves", moves.made
-        yield "move_commands", moves.commands
-        yield "commits", sealing.commits
-        yield "commit_seconds", sealing.commit_seconds
-        yield "commits_without_worker", sealing.given_up
-        yield "lost_epochs", sealing.lost_epochs
-        yield "commits_under_replicated_epochs", sealing.under_replicated
-        yield "late_copies", self._late.added
-        yield "early_seals", self._early.sealed
-        yield from self._fleet.gauges()
-        if self._cleaner is not None:
-            cleaned = self._cleaner.counts
-            yield "dfs_rounds", cleaned.rounds
-            yield "dfs_removed", cleaned.removed
-            yield "dfs_failures", cleaned.failures
-            yield "dfs_unheard", cleaned.unheard
+
+def _gauges_of(state: State) -> Iterable[tuple[str, float]]:
+    yield "workers", len(state.workers)
+    yield "workers_alive", sum(worker.alive for worker in state.workers.values())
+    yield "workers_draining", sum(worker.alive and worker.draining_ms > 0 for worker in state.workers.values())
+    yield "applications", len(state.applications)
+    yield "shuffles", state.shuffle_count
+    yield "under_replicated_epochs", state.under_replicated
+    yield "array_bytes", state.array_bytes
+    yield "answers", state.answers.size
 
 
 def _raft_settings(

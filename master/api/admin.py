@@ -5,22 +5,22 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import replace
 
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config.config import Config
 from holdfast.common.dfs.urls import parse_url
-from holdfast.common.errors import ConfigError, ProtocolError
+from holdfast.common.errors import ConfigError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import UsageTotals
-from holdfast.common.statuses import Status
 from holdfast.common.system.versions import versions
 from holdfast.common.version import VERSION
 from holdfast.master.api.access import CALLER, check_owner, is_owner
 from holdfast.master.api.registry import Registry
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import LEVELS
 from holdfast.master.core.retention import Retention, retention_of
@@ -33,7 +33,6 @@ from holdfast.master.leader.handing_over import hand_over
 from holdfast.master.leader.leader import Leader
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
-from holdfast.master.raft import RaftStatus
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
 from holdfast.master.state_machine import codec, snapshot
 
@@ -44,10 +43,6 @@ _NS_PER_MS = 1_000_000
 _FORMATS = {"raft": str(WIRE_VERSION), "journal": str(ENTRY_VERSION), "state": str(codec.VERSION)}
 #: Looks at the state until one falls between two entries.
 _LOOKS = 5
-
-
-def _every_shuffle(tables: StateTables) -> Iterator[Shuffle]:
-    return (shuffle for below in tables.below.values() for shuffle in below.shuffles.values())
 
 
 class Admin:
@@ -78,12 +73,12 @@ class Admin:
     async def status(self, request: pb.StatusRequest) -> pb.StatusReply:
         """Say how this master is; every master answers for itself."""
         config, node = self._leader.config, self._leader.node
-        status, tables = self._look()
+        status, tables = node.status(), node.local(lambda machine: machine.capture())
         for _ in range(_LOOKS):
             if node.status().applied_index == status.applied_index:
                 break
-            status, tables = self._look()
-        fewer = [shuffle for shuffle in _every_shuffle(tables) if shuffle.under_replicated]
+            status, tables = node.status(), node.local(lambda machine: machine.capture())
+        every = [shuffle for below in tables.below.values() for shuffle in below.shuffles.values()]
         return pb.StatusReply(
             cluster_id=config.cluster.id,
             name=config.master.name,
@@ -98,7 +93,7 @@ class Admin:
             workers=len(tables.workers),
             workers_alive=sum(worker.alive for worker in tables.workers.values()),
             applications=len(tables.applications),
-            shuffles=sum(len(below.shuffles) for below in tables.below.values()),
+            shuffles=len(every),
             masters=self._masters.infos(status, self._leader.serving),
             faults=self._faults(),
             version=VERSION,
@@ -106,8 +101,8 @@ class Admin:
             clock_ms=self._leader.now_ms(),
             settings=self._agreed(),
             versions=self._versions,
-            under_replicated=sum(shuffle.under_replicated for shuffle in fewer),
-            awaited=sum(shuffle.awaited for shuffle in fewer),
+            under_replicated=sum(shuffle.under_replicated for shuffle in every),
+            awaited=sum(shuffle.awaited for shuffle in every if shuffle.under_replicated),
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
@@ -133,7 +128,7 @@ class Admin:
             changed = await self._fleet.reload(self._load)
         except ConfigError as error:
             self._leader.events.tell(LogEvent.CONFIGURATION_REFUSED, section="placement", reason=error)
-            raise ProtocolError(f"nothing has changed: {error}", status=Status.BAD_REQUEST) from error
+            raise bad_request(f"nothing has changed: {error}") from error
         return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
     async def list_shuffles(self, request: pb.ListShufflesRequest) -> pb.ListShufflesReply:
@@ -208,7 +203,7 @@ class Admin:
         """Return what happened lately; every master answers for itself."""
         words = [level.word for level in LEVELS]
         if request.least not in ("", *words):
-            raise ProtocolError(f"least is one of {', '.join(words)}", status=Status.BAD_REQUEST)
+            raise bad_request(f"least is one of {', '.join(words)}")
         return self._leader.events.reply(request)
 
     def retention(self, application: Application) -> Retention:
@@ -219,9 +214,6 @@ class Admin:
             return self._leader.liveness.lease_silence(now, instance, lease.holder) // _NS_PER_MS
 
         return retention_of(application, silence_ms, self._leader.config.lease.deletion_grace.ms)
-
-    def _look(self) -> tuple[RaftStatus, StateTables]:
-        return self._leader.node.status(), self._leader.node.local(lambda machine: machine.capture())
 
     async def _hash(self, tables: StateTables) -> bytes:
         """Hash the state in a thread; once for each index."""
@@ -236,7 +228,7 @@ class Admin:
         return [*slow, *faults.others()]
 
     def _worker(self, worker: Worker) -> pb.WorkerInfo:
-        report = self._leader.reports.get(worker.id)
+        report = self._leader.report(worker)
         silent = self._leader.liveness.worker_silence(self._leader.now_ns(), worker.id, worker.incarnation)
         info = pb.WorkerInfo(
             worker=worker.id,
@@ -252,7 +244,7 @@ class Admin:
             version=worker.version,
             drain=self._draining.progress(worker),
         )
-        if report is not None and report.incarnation == worker.incarnation:
+        if report is not None:
             info.directories.extend(report.heartbeat.directories)
             info.memory_bytes = report.heartbeat.memory_bytes
             info.files = report.heartbeat.files
@@ -298,8 +290,8 @@ class Admin:
             under_replicated=shuffle.under_replicated,
             awaited=shuffle.awaited,
             copies_wanted=shuffle.copies_wanted,
-            sealing=progress.asked if progress is not None else 0,
-            sealed=progress.sealed if progress is not None else 0,
+            sealing=progress.copies if progress is not None else 0,
+            sealed=progress.settled if progress is not None else 0,
             application_bytes=held.size_bytes,
             application_files=held.files,
             application_bytes_limit=limits.size_bytes,

@@ -13,7 +13,6 @@ from __future__ import annotations
 from collections.abc import Hashable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from types import TracebackType
 
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB, MIB
 from holdfast.common.net.methods import Method
@@ -79,9 +78,7 @@ class BudgetRoom(AbstractContextManager["BudgetRoom"]):
         """Give all back; again is nothing."""
         self.keep(0)
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
 

@@ -19,7 +19,7 @@ from grpc import aio
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 from grpc_reflection.v1alpha import reflection
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.limits import CONTROL_MESSAGE_BYTES_MAX, KIB
 from holdfast.common.net.methods import CLUSTER_KEY, GRPC_MESSAGE_BYTES_MAX, METHODS, Method, quoted_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -30,7 +30,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
 from holdfast.master.api.budgets import RPCS_MAX, SMALL_BYTES, BudgetRoom
 from holdfast.master.api.handlers import Handlers, without_frames
-from holdfast.master.api.statuses import code_of, metadata_of
+from holdfast.master.api.statuses import bad_request, code_of, metadata_of
 
 #: RPCs that gRPC itself lets in of one connection.
 STREAMS_MAX = 1_024
@@ -80,7 +80,10 @@ async def serve_grpc(
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(service.full_name, methods),))
     names = [service.full_name for service in pb.DESCRIPTOR.services_by_name.values()]
     if security is None:
-        await _add_health(server, names)
+        servicer = health.aio.HealthServicer()
+        for name in ("", *names):
+            await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
+        health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
         reflection.enable_server_reflection([*names, health.SERVICE_NAME, reflection.SERVICE_NAME], server)
     try:
         if security is None:
@@ -94,23 +97,11 @@ async def serve_grpc(
     return server, port
 
 
-async def _add_health(server: aio.Server, names: list[str]) -> None:
-    servicer = health.aio.HealthServicer()
-    for name in ("", *names):
-        await servicer.set(name, health_pb2.HealthCheckResponse.SERVING)
-    health_pb2_grpc.add_HealthServicer_to_server(servicer, server)
-
-
 def _identify(security: ServerSecurity | None, context: Any) -> Bearer | None:
     if security is None:
         return None
     shown = dict(context.invocation_metadata() or ()).get("authorization", "")
     return security.identify(token_of(shown if isinstance(shown, str) else ""))
-
-
-def _host(context: Any) -> str:
-    """Where a call comes from."""
-    return str(context.peer()).rpartition(":")[0]
 
 
 async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> bytes:
@@ -122,8 +113,8 @@ async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> b
                 budget_room.keep(len(data))
                 return data
     except TimeoutError:
-        raise ProtocolError(f"no request within {_MESSAGE_SECONDS:.0f} s", status=Status.BAD_REQUEST) from None
-    raise ProtocolError("the call has no request", status=Status.BAD_REQUEST)
+        raise bad_request(f"no request within {_MESSAGE_SECONDS:.0f} s") from None
+    raise bad_request("the call has no request")
 
 
 async def _send(reply: Message, budget_room: BudgetRoom, context: Any) -> None:
@@ -146,7 +137,8 @@ async def _answer(
     try:
         caller = _identify(security, context)
         handlers.admit(method, caller)
-        asker = budgets.asker(caller, _host(context), method)
+        host = str(context.peer()).rpartition(":")[0]
+        asker = budgets.asker(caller, host, method)
         with budgets.rpc(asker) as rpc:
             rpc.take(1)
             with budgets.body(asker) as budget_room:

@@ -19,19 +19,18 @@ from aiohttp import web
 from google.protobuf import json_format
 from google.protobuf.message import Message
 
-from holdfast.common.errors import HoldfastError, ProtocolError
+from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import KIB
 from holdfast.common.net.http_server import OPEN_PATH, HttpLimits, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, quoted_cluster
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import SEES, Bearer, must_be
-from holdfast.common.statuses import Status
 from holdfast.common.system.descriptors import MASTER_DOORS, connections_max
 from holdfast.master.api.budgets import SMALL_BYTES, BudgetOwner, BudgetRoom
 from holdfast.master.api.handlers import Handlers
 from holdfast.master.api.json_bodies import JsonBodies
 from holdfast.master.api.proto_bodies import too_long
-from holdfast.master.api.statuses import code_of, http_status_of, metadata_of
+from holdfast.master.api.statuses import bad_request, code_of, http_status_of, metadata_of
 from holdfast.master.observe.metrics import Metrics
 from holdfast.master.web.gather import Pages
 from holdfast.master.web.page import POLICY
@@ -56,7 +55,7 @@ _PAGE_HEADERS = {
 
 
 class MasterHttp:
-    """Serves calls, health, metrics and the status page."""
+    """Serves calls, health, metrics and the status page; `server` listens."""
 
     def __init__(
         self,
@@ -74,30 +73,7 @@ class MasterHttp:
         self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
         limits = HttpLimits(connections_max(HttpLimits.connections, MASTER_DOORS))
-        self._server = HttpServer(self._answer, self._permit, security, refuse=self._deny, limits=limits)
-
-    @property
-    def connections(self) -> int:
-        """Connections open at this port."""
-        return self._server.connections
-
-    @property
-    def connections_max(self) -> int:
-        """Bound of those."""
-        return self._server.limits.connections
-
-    @property
-    def displaced(self) -> int:
-        """Connections that made room for others, without a permitted request."""
-        return self._server.displaced
-
-    async def start(self, host: str, port: int) -> int:
-        """Listen; return the port. Raises OSError if the address is taken."""
-        return await self._server.start((host, port))
-
-    async def stop(self) -> None:
-        """Stop listening and close what is open."""
-        await self._server.stop()
+        self.server = HttpServer(self._answer, self._permit, security, refuse=self._deny, limits=limits)
 
     def _permit(self, request: web.BaseRequest, caller: Bearer | None) -> None:
         method = self._methods.get(request.path)
@@ -107,8 +83,7 @@ class MasterHttp:
             self._handlers.admit(method, caller)
 
     def _deny(self, error: HoldfastError) -> web.Response:
-        code = code_of(error.status)
-        answer = _refused(error, code, http_status_of(code))
+        answer = _refused(error)
         answer.headers[_CLUSTER] = self._cluster
         return answer
 
@@ -125,7 +100,7 @@ class MasterHttp:
             there = f"there is {', '.join(_READ)} and POST /holdfast.v1.Service/Method"
             return _refused(HoldfastError(there), "not_found", 404)
         if request.method not in ("GET", "HEAD"):
-            return _refused(ProtocolError("ask with GET", status=Status.BAD_REQUEST), "invalid_argument", 405)
+            return _refused(bad_request("ask with GET"), "invalid_argument", 405)
         if request.path == OPEN_PATH:
             return web.Response(text="ok\n")
         if request.path == "/metrics":
@@ -141,23 +116,22 @@ class MasterHttp:
     async def _call(self, method: Method, request: web.BaseRequest, caller: Bearer | None) -> web.Response:
         content_type = request.content_type
         if request.method != "POST":
-            return _refused(ProtocolError("call this with POST", status=Status.BAD_REQUEST), "invalid_argument", 405)
+            return _refused(bad_request("call this with POST"), "invalid_argument", 405)
         try:
             if content_type not in ("application/proto", "application/json"):
-                raise ProtocolError("Content-Type is application/json or application/proto", status=Status.BAD_REQUEST)
+                raise bad_request("Content-Type is application/json or application/proto")
             asker = self._handlers.budgets.asker(caller, request.remote or "", method)
-            if _is_small(request):
-                message = await self._message(method, content_type, bytearray(request.content.read_nowait()), asker)
-                reply = await self._handlers.call(method, message, caller, asker)
-            else:
-                with self._handlers.budgets.body(asker) as budget_room:
+            with self._handlers.budgets.body(asker) as budget_room:
+                if _is_small(request):
+                    body = bytearray(request.content.read_nowait())
+                else:
                     async with asyncio.timeout(_BODY_SECONDS):
                         body = await _read(request, method, content_type, budget_room)
-                    message = await self._message(method, content_type, body, asker)
-                    reply = await self._handlers.call(method, message, caller, asker)
+                message = await self._message(method, content_type, body, asker)
+                reply = await self._handlers.call(method, message, caller, asker)
             return await self._reply(reply, content_type, asker, request.transport)
         except TimeoutError:
-            late = ProtocolError(f"the body did not come within {_BODY_SECONDS:.0f} s", status=Status.BAD_REQUEST)
+            late = bad_request(f"the body did not come within {_BODY_SECONDS:.0f} s")
             return _refused(late, "deadline_exceeded", 408)
         except HoldfastError as error:
             return _refused(error)
@@ -177,9 +151,6 @@ class MasterHttp:
         """Write an answer, for which there has to be room until the client has taken it. One that fits in what the
         system takes at once needs neither room nor a bound on the time."""
         size = reply.ByteSize()
-        if size <= SMALL_BYTES and _is_idle(transport):
-            body = reply.SerializeToString() if content_type == "application/proto" else _json(reply)
-            return web.Response(body=body, content_type=content_type)
         budget_room = self._handlers.budgets.answer(asker)
         if size > SMALL_BYTES:
             budget_room.take(size if content_type == "application/proto" else size * 4 // 3)
@@ -190,6 +161,8 @@ class MasterHttp:
                 body = _json(reply)
             else:
                 body = await asyncio.to_thread(_json, reply)
+            if size <= SMALL_BYTES and _is_idle(transport):
+                return web.Response(body=body, content_type=content_type)
             return _Held(budget_room, body, content_type)
         except BaseException:
             budget_room.close()

@@ -18,6 +18,7 @@ from holdfast.common.limits import KIB, REVIVE_EPOCHS_MAX
 from holdfast.common.net.methods import Method
 from holdfast.common.statuses import Status
 from holdfast.common.strict_json import read_json
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.leader.turns import UserTurns
 
 #: What opens or parts values, or is escaped, in one body. The longest Revive has four for each partition.
@@ -56,7 +57,5 @@ def _read(method: Method, body: bytes | bytearray) -> Message:
             raise ValueError("it is not an object")
         json_format.ParseDict(document, request, max_recursion_depth=_DEPTH_MAX)
     except (json_format.ParseError, ValueError) as error:
-        raise ProtocolError(
-            f"the body is no {request.DESCRIPTOR.name} in JSON: {error}", status=Status.BAD_REQUEST
-        ) from error
+        raise bad_request(f"the body is no {request.DESCRIPTOR.name} in JSON: {error}") from error
     return request

@@ -8,19 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.common.errors import ProtocolError
 from holdfast.common.limits import APPLICATIONS_REPORTED_MAX, SHUFFLES_REPORTED_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.draining import Draining
 from holdfast.master.control.quotas import Quotas
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import DIRECTORIES_MAX
-from holdfast.master.core.state.records import Directory, Worker
+from holdfast.master.core.state.records import Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
+from holdfast.master.state_machine.codec import from_message
 
 #: Counters that a heartbeat may carry; they are shown to people as they are.
 _COUNTERS_MAX = 256
@@ -42,21 +42,7 @@ class Registry:
         _check_applications(request.applications)
         state = await self._leader.state_id()
         place = await self._fleet.resolve(request.host)
-        body = cmd.RegisterWorker(
-            uid=request.uid,
-            name=request.name,
-            incarnation=request.incarnation,
-            host=request.host,
-            rack=request.rack,
-            data_address=request.data_address,
-            http_address=request.http_address,
-            directories=tuple(
-                Directory(each.id, each.path, each.tier, each.capacity_bytes) for each in request.directories
-            ),
-            boot_id=request.boot_id,
-            version=request.version,
-            place=place,
-        )
+        body = from_message(cmd.RegisterWorker, request, place=place)
         answer = await self._leader.command("Registry/RegisterWorker", request, body)
         self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)
         first = pb.HeartbeatRequest(
@@ -83,10 +69,7 @@ class Registry:
         """Take note that a worker lives; one that the masters do not know is asked to register, and so is one whose
         number is of another state, or belongs to another worker."""
         if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
-            raise ProtocolError(
-                f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters",
-                status=Status.BAD_REQUEST,
-            )
+            raise bad_request(f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters")
         _check_applications(request.applications)
 
         def read(state: State) -> Worker | None:
@@ -99,9 +82,8 @@ class Registry:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
-        decommissioning = request.leaving
         self._heed(worker.name, request)
-        if decommissioning:
+        if request.leaving:
             worker = await self.draining.decommission(worker)
         draining, clear = self.draining.heartbeat_answer(worker)
         return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
@@ -114,7 +96,7 @@ class Registry:
     async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
         """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""
         if len(request.keys) > _KEYS_MAX:
-            raise ProtocolError(f"ask for at most {_KEYS_MAX} keys at once", status=Status.BAD_REQUEST)
+            raise bad_request(f"ask for at most {_KEYS_MAX} keys at once")
         keys = [key_in(key) for key in request.keys]
 
         def read(state: State) -> tuple[list[bool], list[bool], bool, int]:
@@ -140,7 +122,7 @@ class Registry:
         """Return which of these shuffles are registered, and where these workers are. Only what is missing needs a
         proof of leadership: a worker refuses its clients upon it."""
         if len(request.keys) + len(request.workers) > _KEYS_MAX:
-            raise ProtocolError(f"ask for at most {_KEYS_MAX} keys and workers at once", status=Status.BAD_REQUEST)
+            raise bad_request(f"ask for at most {_KEYS_MAX} keys and workers at once")
         keys = [key_in(key) for key in request.keys]
 
         def read(state: State) -> tuple[list[bool], list[Worker | None]]:
@@ -168,7 +150,6 @@ def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> W
 
 def _check_applications(reports: Sequence[pb.ApplicationHeld]) -> None:
     if len(reports) > APPLICATIONS_REPORTED_MAX or any(len(each.largest) > SHUFFLES_REPORTED_MAX for each in reports):
-        raise ProtocolError(
-            f"more than {APPLICATIONS_REPORTED_MAX} applications, or {SHUFFLES_REPORTED_MAX} shuffles of one",
-            status=Status.BAD_REQUEST,
+        raise bad_request(
+            f"more than {APPLICATIONS_REPORTED_MAX} applications, or {SHUFFLES_REPORTED_MAX} shuffles of one"
         )

@@ -11,7 +11,7 @@ import time
 from collections.abc import Iterable
 from dataclasses import replace
 
-from holdfast.common.errors import ForbiddenError, GiveUpError, ProtocolError, RetryError
+from holdfast.common.errors import ForbiddenError, GiveUpError, RetryError
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
 from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId, shuffle_name
@@ -24,6 +24,7 @@ from holdfast.common.version import VERSION
 from holdfast.common.worker_states import LOST
 from holdfast.master.api.access import CALLER, check_owner
 from holdfast.master.api.registry import Registry
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.api.winners import WinnersCheck
 from holdfast.master.control.late import unsealed_copies
 from holdfast.master.control.locations import Locations, off_loop
@@ -106,7 +107,7 @@ class Shuffles:
     async def attach(self, request: pb.AttachRequest) -> pb.AttachReply:
         """Add a lease to an application that another driver created."""
         if not request.instance and not request.name:
-            raise _bad("name the application, or give its instance")
+            raise bad_request("name the application, or give its instance")
         lease_ms = request.lease_ms or self._leader.config.lease.application.ms
         instance = request.instance or await self._newest_of_caller(request.name)
         if instance:
@@ -141,13 +142,13 @@ class Shuffles:
         key = key_in(request.key)
         await self._leader.renew(key.instance, request.holder)
         if request.kind not in (KIND_MAP, KIND_REDUCE):
-            raise _bad("kind is PARTITION_KIND_MAP or PARTITION_KIND_REDUCE")
+            raise bad_request("kind is PARTITION_KIND_MAP or PARTITION_KIND_REDUCE")
         if not 1 <= request.partitions <= PARTITIONS_MAX:
-            raise _bad(f"a shuffle has 1 to {PARTITIONS_MAX} partitions, not {request.partitions}")
+            raise bad_request(f"a shuffle has 1 to {PARTITIONS_MAX} partitions, not {request.partitions}")
         if request.copies > COPIES_MAX:
-            raise _bad(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
+            raise bad_request(f"copies are 1 to {COPIES_MAX}, not {request.copies}")
         if len(request.unusable_workers) > UNUSABLE_MAX:
-            raise _bad(f"a registration names at most {UNUSABLE_MAX} workers that cannot be used")
+            raise bad_request(f"a registration names at most {UNUSABLE_MAX} workers that cannot be used")
         await self._leader.state_id()
         if request.to_write:
             key, request = await self._that_takes_data(key, request)
@@ -377,7 +378,7 @@ class Shuffles:
         placing = self._fleet.placing(candidates, partitions, copies)
 
         def work() -> tuple[bytes, int, int]:
-            found = placing.run()
+            found = placing()
             rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in found.places])
             return ReduceLocations(rows).encode(), found.copies, found.not_adhering
 
@@ -395,7 +396,9 @@ class Shuffles:
     async def _commit_maps(self, request: pb.CommitRequest, shuffle: Shuffle, winners: bytes, seen: Seen) -> None:
         strangers = seen.workers.difference(MapAssignment.decode(shuffle.assignment).workers)
         if strangers:
-            raise _bad(f"winners name workers {sorted(strangers)[:5]}, which the assignment of {shuffle.key} does not")
+            raise bad_request(
+                f"winners name workers {sorted(strangers)[:5]}, which the assignment of {shuffle.key} does not"
+            )
         upload = upload_name(len(winners), repr(shuffle.key).encode(), seen.digest)
         body = cmd.Commit(
             key=shuffle.key,
@@ -411,7 +414,7 @@ class Shuffles:
         command = self._leader.numbered("Shuffles/Commit", request, body)
         self._leader.expect(await submit(self._leader, command, upload, winners))
         if not shuffle.committed_ms:
-            self._sealing.counts.under_replicated += body.under_replicated
+            self._leader.counts.commits_under_replicated_epochs += body.under_replicated
 
     async def _workers(self, shuffle: Shuffle) -> Iterable[int]:
         """Return the workers that the readers of a shuffle ask; the writers too, of MAP partitions."""
@@ -448,7 +451,3 @@ def _same_shape(shuffle: Shuffle, request: pb.RegisterShuffleRequest) -> bool:
 def _names(workers: Iterable[Worker | None]) -> list[str]:
     """The first names, for people."""
     return [worker.name for worker in workers if worker is not None][:_NAMED_MAX]
-
-
-def _bad(message: str) -> ProtocolError:
-    return ProtocolError(message, status=Status.BAD_REQUEST)

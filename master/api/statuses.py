@@ -5,7 +5,7 @@ Callers decide by the number; the code only makes generic tools (load balancers,
 
 from __future__ import annotations
 
-from holdfast.common.errors import HoldfastError, IncarnationTooLowError, NotLeaderError
+from holdfast.common.errors import HoldfastError, IncarnationTooLowError, NotLeaderError, ProtocolError
 from holdfast.common.net.methods import LEADER_KEY, LOWEST_KEY, STATUS_KEY
 from holdfast.common.statuses import MEANINGS, Status
 
@@ -31,6 +31,11 @@ def code_of(status: int) -> str:
 def http_status_of(code: str) -> int:
     """Return the HTTP status that goes with a code."""
     return _HTTP[code]
+
+
+def bad_request(message: str) -> ProtocolError:
+    """The error for what nobody may ask."""
+    return ProtocolError(message, status=Status.BAD_REQUEST)
 
 
 def metadata_of(error: HoldfastError) -> dict[str, str]:

@@ -16,7 +16,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import TypeVar
 
 from holdfast.common.dfs import names
@@ -25,9 +24,8 @@ from holdfast.common.errors import HoldfastError, NotLeaderError
 from holdfast.common.ids import Instance
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
-from holdfast.master.core.leftovers import Grace, dropped_shuffles, sort_instances
-from holdfast.master.leader.leader import Leader
+from holdfast.master.core.leftovers import Grace, sort_instances
+from holdfast.master.leader.leader import Leader, WhileLeading
 
 T = TypeVar("T")
 
@@ -39,47 +37,29 @@ _WORKER_DEPTH = 3
 _NAMED_MAX = 5
 
 
-@dataclass(slots=True)
-class CleanCounts:
-    """What was cleaned since this master started, and what it sees; read by its metrics."""
-
-    rounds: int = 0
-    removed: int = 0
-    failures: int = 0
-    unheard: int = 0
-
-
-class DfsCleaner:
+class DfsCleaner(WhileLeading):
     """Cleans the store while this master leads."""
 
     def __init__(self, leader: Leader, store: DfsStore) -> None:
-        self._leader = leader
+        super().__init__(leader)
         self._store = store
         self._section = leader.config.dfs
         self._cluster = leader.config.cluster.id
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="holdfast-dfs-cleaner")
-        self._task: asyncio.Task[None] | None = None
-        self._grace = Grace(self._section.clean_grace.ns)
+        self._reset()
         self._logged: tuple[str, tuple[Instance, ...]] = ("", ())
         self._folders_left = 0
         #: the marker was there before
         self._marked = False
-        self.counts = CleanCounts()
-        leader.listeners.append(self._led)
 
     def close(self) -> None:
         """End the thread; what it waits for ends with an error."""
-        self._led(False)
+        super().close()
         self._store.close()
         self._thread.shutdown(wait=False, cancel_futures=True)
 
-    def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if leads:
-            self._grace = Grace(self._section.clean_grace.ns)
-            self._task = background(self._run(), self._leader.fail)
+    def _reset(self) -> None:
+        self._grace = Grace(self._section.clean_grace.ns)
 
     async def _run(self) -> None:
         while True:
@@ -96,7 +76,7 @@ class DfsCleaner:
             except HoldfastError as error:
                 problem = str(error)
             self._tell(problem, self._logged[1])
-            self.counts.failures += bool(problem)
+            self._leader.counts.dfs_failures += bool(problem)
 
     def _workers_use_it(self) -> bool:
         """Whether a worker says that its DFS is well: then there is a marker in it, and this is another store. Before
@@ -110,14 +90,14 @@ class DfsCleaner:
         folders = await self._ask(lambda: self._store.folders(names.cluster_folder(self._cluster)))
         instances = [found for each in folders if (found := names.parse_instance(each)) is not None]
         sorted_out = await self._leader.confirmed(lambda state: sort_instances(state, instances))
-        self.counts.unheard = len(sorted_out.unheard)
+        self._leader.counts.dfs_unheard = len(sorted_out.unheard)
         self._tell("", sorted_out.unheard)
         for instance in sorted_out.dropped:
             await self._remove(names.instance_folder(self._cluster, instance))
         for instance in sorted_out.living:
             await self._clean_living(instance)
         self._grace.end_round()
-        self.counts.rounds += 1
+        self._leader.counts.dfs_rounds += 1
 
     async def _clean_living(self, instance: Instance) -> None:
         """Remove the dropped generations of an application that goes on."""
@@ -125,7 +105,7 @@ class DfsCleaner:
         keys = [found for each in folders if (found := names.parse_shuffle(instance, each)) is not None]
         if not keys:
             return
-        for key in await self._leader.confirmed(lambda state: dropped_shuffles(state, keys)):
+        for key in await self._leader.confirmed(lambda state: list(filter(state.dropped, keys))):
             await self._remove(names.shuffle_folder(self._cluster, key))
 
     async def _remove(self, folder: str) -> None:
@@ -141,7 +121,7 @@ class DfsCleaner:
         if self._folders_left:
             self._folders_left -= 1
             await self._ask(lambda: self._store.remove_folder(folder))
-            self.counts.removed += 1
+            self._leader.counts.dfs_removed += 1
             log_event(LogEvent.DFS_FOLDER_REMOVED, folder=folder)
 
     async def _ask(self, act: Callable[[], T]) -> T:

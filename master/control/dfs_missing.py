@@ -10,30 +10,16 @@ import asyncio
 
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
-from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.leader import WhileLeading
 
 
-class DfsMissing:
+class DfsMissing(WhileLeading):
     """Looks while this master leads."""
 
-    def __init__(self, leader: Leader) -> None:
-        self._leader = leader
-        self._task: asyncio.Task[None] | None = None
+    _logged = False
+
+    def _reset(self) -> None:
         self._logged = False
-        leader.listeners.append(self._led)
-
-    def close(self) -> None:
-        """End it."""
-        self._led(False)
-
-    def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if leads:
-            self._logged = False
-            self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
         while True:

@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterable, Sequence
 
-from holdfast.common.errors import ConflictError, NoRoomError, ProtocolError
+from holdfast.common.errors import ConflictError, NoRoomError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
@@ -54,7 +54,7 @@ class Draining:
         Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, NoRoomError where no worker would be left.
         """
         if not 1 <= len(texts) <= WORKERS_MAX:
-            raise ProtocolError(f"name 1 to {WORKERS_MAX} workers", status=Status.BAD_REQUEST)
+            raise bad_request(f"name 1 to {WORKERS_MAX} workers")
         async with turn(self._turn, "a drain"):
             meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
             if not cancel:
@@ -104,8 +104,8 @@ class Draining:
         )
 
     def _kept(self, worker: Worker) -> Kept | None:
-        report = self._leader.reports.get(worker.id)
-        if report is None or report.incarnation != worker.incarnation or not report.heartbeat.HasField("emptying"):
+        report = self._leader.report(worker)
+        if report is None or not report.heartbeat.HasField("emptying"):
             return None
         return Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
 

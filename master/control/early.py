@@ -16,7 +16,6 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.master.control.locations import Locations
 from holdfast.master.core.seals import PlacedEpoch, left_behind
-from holdfast.master.core.state.records import KIND_REDUCE, Shuffle
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 
@@ -39,8 +38,6 @@ class EarlySeals:
         self._asked: dict[tuple[ShuffleKey, int, int], None] = {}
         #: by worker the start, as a place in the log, up to which all was sealed, or is being sealed
         self._started: dict[int, int] = {}
-        #: epochs sealed since this master started
-        self.sealed = 0
         leader.listeners.append(self._led)
 
     def _led(self, _: bool) -> None:
@@ -78,12 +75,12 @@ class EarlySeals:
 
     async def _seal_left(self, number: int, started: int) -> None:
         """Seal what one worker held before a start, of the shuffles that were open then."""
-        keys = self._leader.peek(lambda state: [each.key for each in state.every_shuffle() if _open(each, started)])
+        keys = self._leader.peek(lambda state: [each.key for each in state.every_shuffle() if each.open_since(started)])
         for key in keys:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))  # noqa: B023
             if worker is None or worker.started_index != started:
                 return  # it has started again, and is looked at anew
-            if shuffle is None or not _open(shuffle, started):
+            if shuffle is None or not shuffle.open_since(started):
                 continue
             one = {number: worker}
             left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, one))  # noqa: B023
@@ -101,10 +98,5 @@ class EarlySeals:
         except HoldfastError as error:
             log_event(LogEvent.SEAL_EARLY_FAILED, shuffle=key, worker=number, reason=error)
             return False
-        self.sealed += len(epochs)
+        self._leader.counts.early_seals += len(epochs)
         return True
-
-
-def _open(shuffle: Shuffle, index: int) -> bool:
-    """Whether it has REDUCE partitions, is not committed, and was there at this place in the log."""
-    return shuffle.kind == KIND_REDUCE and not shuffle.committed_ms and shuffle.created_index <= index

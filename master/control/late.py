@@ -30,13 +30,12 @@ from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
 from holdfast.master.control.locations import Locations, epochs_of, off_loop
 from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tally, unsealed, with_late
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Shuffle, Worker
 from holdfast.master.leader.asking import Asker
-from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.leader.uploads import submit, upload_name
 
 _PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
@@ -53,14 +52,13 @@ class _Pause:
     length_ns: int
 
 
-class LateCopies:
+class LateCopies(WhileLeading):
     """Asks workers that are back for what commits went without."""
 
     def __init__(self, leader: Leader, locations: Locations, asker: Asker) -> None:
-        self._leader = leader
+        super().__init__(leader)
         self._locations = locations
         self._asker = asker
-        self._task: asyncio.Task[None] | None = None
         #: generations whose manifest was looked through
         self._known: set[ShuffleKey] = set()
         #: by worker, the generations of which it has copies to seal, in the order in which they are tried
@@ -68,18 +66,10 @@ class LateCopies:
         #: workers that are being asked
         self._asked: set[int] = set()
         self._paused: dict[int, _Pause] = {}
-        #: copies that were added to manifests since this master started
-        self.added = 0
-        leader.listeners.append(self._led)
 
-    def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+    def _reset(self) -> None:
         for each in (self._known, self._of, self._asked, self._paused):
             each.clear()
-        if leads:
-            self._task = background(self._run(), self._leader.fail)
 
     async def _run(self) -> None:
         while True:
@@ -186,7 +176,7 @@ class LateCopies:
             if answer.status == Status.CONFLICT and tries < _TRIES:
                 continue
             self._leader.expect(answer)
-            self.added += added
+            self._leader.counts.late_copies += added
             return
 
     async def _propose(self, shuffle: Shuffle, manifest: bytes, tally: Tally) -> Answer:

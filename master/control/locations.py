@@ -84,7 +84,11 @@ class Locations:
     async def newest(self, shuffle: Shuffle) -> list[PlacedEpoch]:
         """Return the newest epoch of every partition, by partition."""
         kept = await self._keep(shuffle)
-        return await off_loop(epochs_of(shuffle), lambda: _newest(kept.first, shuffle))
+
+        def newest() -> list[PlacedEpoch]:
+            return list({placed.partition: placed for placed in _all_epochs(kept.first, shuffle)}.values())
+
+        return await off_loop(epochs_of(shuffle), newest)
 
     async def now(self, shuffle: Shuffle) -> Now:
         """Return the locations of this record."""
@@ -144,13 +148,6 @@ def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
         yield PlacedEpoch(partition, 0, first.primaries[partition], first.replicas[partition], shuffle.created_index)
     for each in unpack_moved(shuffle.moves):
         yield PlacedEpoch(each.partition, each.epoch, each.primary, each.replica, each.made_index)
-
-
-def _newest(first: First, shuffle: Shuffle) -> list[PlacedEpoch]:
-    newest: dict[int, PlacedEpoch] = {}
-    for placed in _all_epochs(first, shuffle):
-        newest[placed.partition] = placed
-    return list(newest.values())
 
 
 def _now(first: First, shuffle: Shuffle) -> Now:

@@ -18,15 +18,13 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import NO_WORKER, ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.sealing import Sealing
@@ -36,49 +34,33 @@ from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.state.epochs import restarted
 from holdfast.master.core.state.moves import EpochMove, pack_moves
-from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.core.state.state import State
-from holdfast.master.fleet.fleet import Fleet, Replacing
-from holdfast.master.leader.leader import Leader
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.placement.members import NotEnoughError
-from holdfast.master.placement.replace import Moving
+from holdfast.master.placement.replace import Moving, Replaced
 
 
-@dataclass(slots=True)
-class EpochMoveCounts:
-    """What was moved since this master started; read by its metrics."""
-
-    made: int = 0
-    commands: int = 0
-
-
-class EpochMover:
+class EpochMover(WhileLeading):
     """Moves what has to move while this master leads."""
 
     def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing, early: EarlySeals) -> None:
-        self._leader = leader
+        super().__init__(leader)
         self._fleet = fleet
         self._locations = locations
         self._sealing = sealing
         self._early = early
-        self._task: asyncio.Task[None] | None = None
         #: shuffles of which nothing was placed on these draining workers, as their record was
         self._clear: dict[ShuffleKey, tuple[Shuffle, frozenset[int]]] = {}
         #: shuffles that cannot move without breaking what placement enforces
         self._stuck: set[ShuffleKey] = set()
-        self.counts = EpochMoveCounts()
-        leader.listeners.append(self._led)
 
-    def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
-        if leads:
-            self._clear = {}
-            self._leader.workers_changed.set()
-            self._task = background(self._run(), self._leader.fail)
+    def _reset(self) -> None:
+        self._clear = {}
 
     async def _run(self) -> None:
+        self._leader.workers_changed.set()
         while True:
             await self._leader.workers_changed.wait()
             self._leader.workers_changed.clear()
@@ -140,7 +122,7 @@ class EpochMover:
             replacing = self._fleet.replacing(there, shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
             try:
-                moves = await off_loop(len(newest), lambda: _moves(newest, workers, grace, replacing))  # noqa: B023
+                moves, missing = await off_loop(len(newest), partial(_moves, newest, workers, grace, replacing))
             except NotEnoughError as error:
                 if shuffle.key not in self._stuck:  # it is tried again with every tick
                     log_event(LogEvent.EPOCHS_MOVE_FAILED, shuffle=shuffle.key, reason=error)
@@ -148,7 +130,7 @@ class EpochMover:
                 done = False
                 continue
             if moves:
-                self._fleet.chosen("moved", shuffle, there, len(moves), replacing.not_adhering)
+                self._fleet.chosen("moved", shuffle, there, len(moves), missing)
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:
@@ -164,8 +146,8 @@ class EpochMover:
     async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
         body = cmd.MoveEpochs(tuple(revives))
         answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
-        self.counts.commands += 1
-        self.counts.made += answer.value
+        self._leader.counts.move_commands += 1
+        self._leader.counts.moves += answer.value
 
 
 def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
@@ -176,19 +158,17 @@ def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
 
 
 def _open_since(state: State, index: int) -> list[Shuffle]:
-    """Return the shuffles of REDUCE partitions that are not committed and were there at this place in the log."""
-    return [
-        shuffle
-        for shuffle in state.every_shuffle()
-        if shuffle.kind == KIND_REDUCE and not shuffle.committed_ms and shuffle.created_index <= index
-    ]
+    return [shuffle for shuffle in state.every_shuffle() if shuffle.open_since(index)]
 
 
 def _moves(
-    newest: Sequence[PlacedEpoch], workers: Mapping[int, Worker], grace: Collection[int], replacing: Replacing
-) -> list[EpochMove]:
+    newest: Sequence[PlacedEpoch],
+    workers: Mapping[int, Worker],
+    grace: Collection[int],
+    replacing: Callable[[Sequence[Moving]], Replaced],
+) -> tuple[list[EpochMove], int]:
     """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
-    than its grace, that drains, or that has started since."""
+    than its grace, that drains, or that has started since; and how many of them are not as wished."""
 
     def bad(number: int, index: int) -> bool:
         worker = workers.get(number)
@@ -201,8 +181,9 @@ def _moves(
         for each in newest
         if (leaves := frozenset(one for one in (each.primary, each.replica) if bad(one, each.placed_index)))
     ]
-    places = replacing.run([Moving(each.primary, each.replica, leaves, frozenset()) for each, leaves in moving])
-    return [
+    found = replacing([Moving(each.primary, each.replica, leaves, frozenset()) for each, leaves in moving])
+    moves = [
         EpochMove(each.partition, each.epoch, place.primary, place.replica)
-        for (each, _), place in zip(moving, places, strict=True)
+        for (each, _), place in zip(moving, found.places, strict=True)
     ]
+    return moves, found.not_adhering

@@ -20,8 +20,6 @@ from holdfast.master.core.state.state import State
 from holdfast.master.core.usage import Owned, QuotaLimits, Row, exceeded
 from holdfast.master.leader.leader import Leader
 
-#: Refusals of an application are logged so often at most; of so many applications it is remembered.
-
 
 class Quotas:
     """The quotas of the configuration."""
@@ -32,9 +30,6 @@ class Quotas:
         self._application = QuotaLimits(quota.application_bytes, quota.application_files)
         self._user = QuotaLimits(quota.user_bytes, quota.user_files)
         self._users = {each.user: QuotaLimits(each.bytes, each.files) for each in quota.users}
-        #: shuffles refused since this master started; read by its metrics
-        self.refused = 0
-        #: when refusals of an application were logged last
 
     def of_application(self) -> QuotaLimits:
         """What each application may hold."""
@@ -110,7 +105,7 @@ class Quotas:
             self._refuse(application, reason)
 
     def _refuse(self, application: Application, reason: str) -> NoReturn:
-        self.refused += 1
+        self._leader.counts.quota_refusals += 1
         instance = application.instance.hex()
         self._leader.events.tell(
             LogEvent.QUOTA_EXCEEDED, application=application.name, instance=instance, reason=reason

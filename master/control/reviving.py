@@ -12,15 +12,15 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from dataclasses import dataclass
 from weakref import WeakValueDictionary
 
-from holdfast.common.errors import GiveUpError, ProtocolError, RetryError
+from holdfast.common.errors import GiveUpError, RetryError
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import LONG_POLL_MS_MAX, REVIVE_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.sealing import Sealing
@@ -46,16 +46,6 @@ _SPLIT = frozenset({Status.HARD_SPLIT, Status.NO_ROOM, Status.DISK_FULL})
 _NO_ERRORS = _SPLIT | {Status.SOFT_SPLIT}
 
 
-@dataclass(slots=True)
-class ReviveCounts:
-    """What was asked and made since this master started; read by its metrics."""
-
-    asked: int = 0
-    made: int = 0
-    commands: int = 0
-    without_room: int = 0
-
-
 class Reviver:
     """Answers revives on the leader."""
 
@@ -66,7 +56,6 @@ class Reviver:
         self._sealing = sealing
         self._early = early
         self._turns: WeakValueDictionary[ShuffleKey, asyncio.Lock] = WeakValueDictionary()
-        self.counts = ReviveCounts()
 
     async def revive(self, shuffle: Shuffle, request: pb.ReviveRequest) -> tuple[list[pb.NewLocation], str]:
         """Return the newest location of each failed partition, in the order asked.
@@ -75,11 +64,11 @@ class Reviver:
         Raises RetryError if no worker is alive.
         """
         if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > UNUSABLE_MAX:
-            raise _bad(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
+            raise bad_request(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
         if shuffle.kind != KIND_REDUCE:
-            raise _bad("only REDUCE partitions are revived")
+            raise bad_request("only REDUCE partitions are revived")
         key = shuffle.key
-        self.counts.asked += len(request.failed)
+        self._leader.counts.revives += len(request.failed)
         await self._check(shuffle, request.failed)
         newest, limits_met = self._newest(key, request.failed), ""
         if any(each is None for each in newest):
@@ -98,28 +87,24 @@ class Reviver:
     async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
         """Refuse partitions and epochs that never were. Raises ProtocolError."""
         if any(each.partition >= shuffle.partitions for each in failed):
-            raise _bad(f"{shuffle.key} has {shuffle.partitions} partitions")
-
-        partitions = [each.partition for each in failed]
+            raise bad_request(f"{shuffle.key} has {shuffle.partitions} partitions")
 
         def beyond(state: State) -> bool:
-            newest = state.moved(shuffle.key, partitions)
+            newest = _moved(state, shuffle.key, failed)
             return any(each.epoch > _epoch(there) for each, there in zip(failed, newest, strict=True))
 
         # A leader that was replaced and has not heard of it may be behind what the client was told.
         if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
-            raise _bad(f"an epoch of {shuffle.key} is named that was never made")
+            raise bad_request(f"an epoch of {shuffle.key} is named that was never made")
 
     def _newest(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
         """Return the newest epoch of each where it is above the failed one. Raises GiveUpError (COMMITTED)."""
-
-        partitions = [each.partition for each in failed]
 
         def read(state: State) -> list[Moved | None] | None:
             shuffle = state.shuffle(key)
             if shuffle is None or shuffle.committed_ms:
                 return None
-            found = state.moved(key, partitions)
+            found = _moved(state, key, failed)
             return [
                 there if there is not None and there.epoch > each.epoch else None
                 for there, each in zip(found, failed, strict=True)
@@ -146,7 +131,7 @@ class Reviver:
             limits_met = "" if places else self._no_room()
         except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
             places, limits_met = [], str(error)
-            self.counts.without_room += 1
+            self._leader.counts.revives_without_room += 1
         if limits_met:
             self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", reason=limits_met)
         moves = [
@@ -156,24 +141,28 @@ class Reviver:
         for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
             body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
             answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
-            self.counts.commands += 1
-            self.counts.made += answer.value
+            self._leader.counts.revive_commands += 1
+            self._leader.counts.revives_made += answer.value
         self._fleet.placed()
         split = [at for each, at in zip(failed, places_now, strict=True) if each.status in _SPLIT]
         if split:
             self._early.seal(key, split)
         return limits_met
 
-    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
-        """Return a place for each; none at all where nobody takes data."""
+    def _shuffle(self, key: ShuffleKey) -> Shuffle:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
         if shuffle is None:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        return shuffle
+
+    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
+        """Return a place for each; none at all where nobody takes data."""
+        shuffle = self._shuffle(key)
         candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
-        places = await off_loop(len(rows), lambda: replacing.run(rows))
-        self._fleet.chosen("revived", shuffle, candidates, len(places), replacing.not_adhering)
-        return places
+        found = await off_loop(len(rows), lambda: replacing(rows))
+        self._fleet.chosen("revived", shuffle, candidates, len(found.places), found.not_adhering)
+        return found.places
 
     def _count_errors(
         self, failed: Sequence[pb.FailedEpoch], places: Sequence[PlacedEpoch], blamed: Sequence[frozenset[int]]
@@ -190,7 +179,7 @@ class Reviver:
             )
 
     def _no_room(self) -> str:
-        self.counts.without_room += 1
+        self._leader.counts.revives_without_room += 1
         limits_met = self._fleet.no_room()
         if not limits_met:
             raise RetryError("no worker is alive; waiting for one")
@@ -203,9 +192,7 @@ class Reviver:
 
         The others were moved while this waited: their newest epoch is elsewhere, and its workers did nothing wrong.
         """
-        shuffle = self._leader.peek(lambda state: state.shuffle(key))
-        if shuffle is None:
-            raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
+        shuffle = self._shuffle(key)
         first = await self._locations.first(shuffle)
 
         def where(each: pb.FailedEpoch, moved: Moved | None) -> PlacedEpoch:
@@ -214,10 +201,13 @@ class Reviver:
             index = moved.made_index if moved is not None else shuffle.created_index
             return PlacedEpoch(each.partition, each.epoch, primary, replica, index)
 
-        partitions = [each.partition for each in failed]
-        moved = self._leader.peek(lambda state: state.moved(key, partitions))
+        moved = self._leader.peek(lambda state: _moved(state, key, failed))
         pairs = [(each, at) for each, at in zip(failed, moved, strict=True) if each.epoch == _epoch(at)]
         return [each for each, _ in pairs], [where(each, at) for each, at in pairs]
+
+
+def _moved(state: State, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
+    return state.moved(key, [each.partition for each in failed])
 
 
 def _epoch(moved: Moved | None) -> int:
@@ -230,14 +220,5 @@ def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch) -> frozenset[int]:
 
 
 def _message(moved: Moved) -> pb.NewLocation:
-    return pb.NewLocation(
-        partition=moved.partition,
-        epoch=moved.epoch,
-        primary=moved.primary,
-        replica=moved.replica,
-        hint=moved.hint,
-    )
-
-
-def _bad(message: str) -> ProtocolError:
-    return ProtocolError(message, status=Status.BAD_REQUEST)
+    partition, epoch, primary, replica, hint, _ = moved
+    return pb.NewLocation(partition=partition, epoch=epoch, primary=primary, replica=replica, hint=hint)

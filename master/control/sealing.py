@@ -54,30 +54,10 @@ _PAUSE_S = 0.05
 _NAMED_MAX = 10
 
 
-@dataclass(slots=True)
-class SealCounts:
-    """What was done since this master started; read by its metrics."""
-
-    commits: int = 0
-    commit_seconds: float = 0.0
-    given_up: int = 0
-    lost_epochs: int = 0
-    under_replicated: int = 0
-
-
 @dataclass(frozen=True, slots=True)
 class _Commit:
     digest: bytes
     task: asyncio.Task[None]
-
-
-@dataclass(frozen=True, slots=True)
-class Progress:
-    """How far a commit is: copies of epochs of which workers were asked, of those answered, and who is waited for."""
-
-    asked: int
-    sealed: int
-    workers: tuple[int, ...]
 
 
 class Sealing:
@@ -96,7 +76,6 @@ class Sealing:
         #: bytes of winners of commits under way, whose callers may have gone
         self.winners = Shares(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX)
         self._at_worker = Shares(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
-        self.counts = SealCounts()
         leader.listeners.append(self._led)
 
     def _led(self, leads: bool) -> None:
@@ -109,13 +88,9 @@ class Sealing:
         """Whether this generation is being committed."""
         return key in self._commits
 
-    def progress(self, key: ShuffleKey) -> Progress | None:
+    def progress(self, key: ShuffleKey) -> Seals | None:
         """How far the commit of this generation is; None if none is under way, or it has not asked yet."""
-        seals = self._sealing.get(key)
-        if seals is None:
-            return None
-        asked = seals.copies
-        return Progress(asked, asked - seals.waited_for, tuple(seals.unanswered))
+        return self._sealing.get(key)
 
     async def ended(self, key: ShuffleKey, seconds: float) -> None:
         """Return when no commit of this generation is under way any more. Raises RetryError (BUSY) after `seconds`."""
@@ -187,7 +162,11 @@ class Sealing:
             await self._collect(shuffle, seals)
             word = await off_loop(len(seals), partial(FinalWord, shuffle, seen, seals))
             if await self._say(key, winners, seen, word) != Status.BUSY:
-                self._done(key, word, time.perf_counter() - started)
+                counts = self._leader.counts
+                counts.commits += 1
+                counts.commit_seconds += time.perf_counter() - started
+                counts.lost_epochs += word.tally.lost
+                counts.commits_under_replicated_epochs += word.tally.under_replicated
                 return
             # An epoch was made meanwhile, or parts of the command got lost.
             await asyncio.sleep(_PAUSE_S)
@@ -195,13 +174,6 @@ class Sealing:
             if record is None:
                 raise GiveUpError(f"{key} was dropped meanwhile", status=Status.UNKNOWN_GENERATION)
             shuffle = record
-
-    def _done(self, key: ShuffleKey, word: FinalWord, took: float) -> None:
-        self.counts.commits += 1
-        self.counts.commit_seconds += took
-        counted = word.tally
-        self.counts.lost_epochs += counted.lost
-        self.counts.under_replicated += counted.under_replicated
 
     async def _say(self, key: ShuffleKey, winners: bytes, seen: Seen, word: FinalWord) -> int:
         """Propose the final word; return OK or BUSY. Raises any other refusal."""
@@ -281,7 +253,7 @@ class Sealing:
                 pause_s = asked.failed(worker, error, None if alive else self._silence(key, number, now), now)
                 if pause_s is None:
                     log_event(LogEvent.SEAL_SKIPPED, shuffle=key, worker=worker.name, reason=error)
-                    self.counts.given_up += 1
+                    self._leader.counts.commits_without_worker += 1
                     return
                 changed.set()
                 await asyncio.sleep(pause_s)

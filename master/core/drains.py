@@ -12,7 +12,7 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
-from holdfast.common.errors import HoldfastError, error_for
+from holdfast.common.errors import error_for
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.sizes import counted
 from holdfast.common.statuses import Status
@@ -113,12 +113,9 @@ def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
     for text in texts:
         worker = by_name.get(text) or by_number.get(text)
         if worker is None:
-            raise _unknown(text, sorted(by_name))
+            names = sorted(by_name)
+            more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
+            there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "none is known"
+            raise error_for(Status.UNKNOWN_WORKER, f'there is no worker "{text[:255]}"; {there}')
         found[worker.id] = worker
     return list(found.values())
-
-
-def _unknown(text: str, names: Sequence[str]) -> HoldfastError:
-    more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
-    there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "none is known"
-    return error_for(Status.UNKNOWN_WORKER, f'there is no worker "{text[:255]}"; {there}')

@@ -34,10 +34,6 @@ def _name(state: State, key: ShuffleKey) -> str:
     return shuffle_name(state.applications[key.instance].name, *key.number)
 
 
-def _state_before(state: State, _: cmd.BeginState) -> StateId:
-    return state.state_id
-
-
 def _began(state: State, _: cmd.BeginState, __: Answer, known: StateId) -> Iterator[Happened]:
     if known not in (NO_STATE, state.state_id):
         yield Happened(LogEvent.MASTERS_RESTORED, state=state.state_id)
@@ -96,10 +92,6 @@ def _moved(_: State, body: cmd.MoveEpochs, answer: Answer, __: None) -> Iterator
 # Applications.
 
 
-def _new_application(state: State, body: cmd.RegisterApplication) -> bool:
-    return body.instance not in state.applications
-
-
 def _application(state: State, body: cmd.RegisterApplication, _: Answer, new: bool) -> Iterator[Happened]:
     found = state.applications.get(body.instance)
     if new and found is not None:
@@ -115,12 +107,16 @@ def _names(application: Application) -> dict[str, object]:
 
 
 def _leased(state: State, body: cmd.MarkLeases | cmd.EndLeases) -> list[tuple[Application, int]]:
-    return _with_shuffles(state, {ref.instance for ref in body.leases})
+    return _with_shuffles(state, *{ref.instance for ref in body.leases})
 
 
-def _with_shuffles(state: State, instances: Iterable[bytes]) -> list[tuple[Application, int]]:
+def _with_shuffles(state: State, *instances: bytes) -> list[tuple[Application, int]]:
     found = [state.applications[each] for each in sorted(instances) if each in state.applications]
     return [(each, len(state.below[each.instance].shuffles)) for each in found]
+
+
+def _named(state: State, body: cmd.Detach | cmd.Forget) -> list[tuple[Application, int]]:
+    return _with_shuffles(state, body.instance)
 
 
 def _marked(
@@ -128,11 +124,9 @@ def _marked(
 ) -> Iterator[Happened]:
     for application, _shuffles in known:
         now = state.applications[application.instance]
-        were, are = [all(lease.marked_ms for lease in each.leases) for each in (application, now)]
-        if are and not were:
-            yield Happened(LogEvent.APPLICATION_SILENT, **_names(now))
-        elif were and not are:
-            yield Happened(LogEvent.APPLICATION_HEARD, **_names(now))
+        if now.silent != application.silent:
+            event = LogEvent.APPLICATION_SILENT if now.silent else LogEvent.APPLICATION_HEARD
+            yield Happened(event, **_names(now))
 
 
 def _ended(reason: str) -> Callable[..., Iterator[Happened]]:
@@ -142,10 +136,6 @@ def _ended(reason: str) -> Callable[..., Iterator[Happened]]:
                 yield Happened(LogEvent.APPLICATION_ENDED, **_names(application), shuffles=shuffles, reason=reason)
 
     return tell
-
-
-def _detaching(state: State, body: cmd.Detach) -> list[tuple[Application, int]]:
-    return _with_shuffles(state, (body.instance,))
 
 
 # Shuffles.
@@ -171,10 +161,6 @@ def _committed(state: State, body: cmd.Commit, _: Answer, was_open: bool) -> Ite
         yield Happened(LogEvent.SHUFFLE_UNDER_REPLICATED, shuffle=name, **fewer)
 
 
-def _with_copies(state: State, body: cmd.AddCopies) -> Shuffle | None:
-    return state.shuffle(body.key)
-
-
 def _copies_added(state: State, body: cmd.AddCopies, _: Answer, known: Shuffle | None) -> Iterator[Happened]:
     now = state.shuffle(body.key)
     if known is None or now is None or now is known:
@@ -197,10 +183,6 @@ def _dropped(state: State, _: cmd.Unregister, __: Answer, known: Iterable[Shuffl
             yield Happened(LogEvent.SHUFFLE_DROPPED, shuffle=name, committed=committed, bytes=shuffle.data_bytes)
 
 
-def _named(state: State, body: cmd.Forget) -> list[tuple[Application, int]]:
-    return _with_shuffles(state, (body.instance,))
-
-
 def _forgotten(
     state: State, body: cmd.Forget, _: Answer, known: Iterable[tuple[Application, int]]
 ) -> Iterator[Happened]:
@@ -214,16 +196,16 @@ def _forgotten(
 
 
 _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {
-    cmd.BeginState: _state_before,
+    cmd.BeginState: lambda state, _: state.state_id,
     cmd.RegisterWorker: _known_worker,
     cmd.SetWorkersAlive: _named_workers,
     cmd.SetWorkersDraining: _named_workers,
-    cmd.RegisterApplication: _new_application,
+    cmd.RegisterApplication: lambda state, body: body.instance not in state.applications,
     cmd.MarkLeases: _leased,
     cmd.EndLeases: _leased,
-    cmd.Detach: _detaching,
+    cmd.Detach: _named,
     cmd.Commit: _open_shuffle,
-    cmd.AddCopies: _with_copies,
+    cmd.AddCopies: lambda state, body: state.shuffle(body.key),
     cmd.Unregister: _doomed,
     cmd.Forget: _named,
 }

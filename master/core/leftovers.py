@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from holdfast.common.ids import Instance, ShuffleKey
+from holdfast.common.ids import Instance
 from holdfast.master.core.state.state import State
 
 
@@ -30,11 +30,6 @@ def sort_instances(state: State, instances: Sequence[Instance]) -> Instances:
         living=tuple(each for each in instances if each in state.applications),
         unheard=tuple(each for each in instances if each not in state.gone and each not in state.applications),
     )
-
-
-def dropped_shuffles(state: State, keys: Sequence[ShuffleKey]) -> list[ShuffleKey]:
-    """Return the generations that the state remembers having dropped."""
-    return [key for key in keys if state.dropped(key)]
 
 
 class Grace:

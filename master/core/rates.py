@@ -1,8 +1,8 @@
-"""How fast a worker takes and gives data, from the counters of two heartbeats. Pure. Called by leader/leader.py."""
+"""How fast workers take and give data, from the counters of two heartbeats. Pure. Called by leader.py and web."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import NamedTuple
 
 #: Nearer to one another than this, two heartbeats say nothing about pace: one that was hurried follows at once.
@@ -23,3 +23,9 @@ def rates_between(before: Mapping[str, int], now: Mapping[str, int], passed_ns: 
     names = ("push_bytes", "stream_bytes")
     grown = [max(now.get(name, 0) - before.get(name, 0), 0) * 1_000_000_000 // passed_ns for name in names]
     return Rates(*grown) if all(name in before for name in names) else Rates()
+
+
+def rates_of(rates: Iterable[Rates]) -> Rates:
+    """Return the pace of several together."""
+    pushes, fetches = zip(Rates(), *rates, strict=True)
+    return Rates(sum(pushes), sum(fetches))

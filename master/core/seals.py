@@ -92,9 +92,9 @@ class Seals:
         return sum(len(left.rows) for left in self._left.values())
 
     @property
-    def waited_for(self) -> int:
-        """Answers that are missing of workers that were not given up: a copy on a worker is one."""
-        return sum(left.count for worker, left in self._left.items() if worker not in self._given_up)
+    def settled(self) -> int:
+        """Copies that were answered for, or whose worker was given up."""
+        return self.copies - sum(left.count for one, left in self._left.items() if one not in self._given_up)
 
     @property
     def unanswered(self) -> list[int]:

@@ -100,13 +100,11 @@ class Usage:
 
     def of(self, instance: bytes) -> UsageTotals:
         """What an application holds."""
-        found = self._applications.get(instance)
-        return found.held if found is not None else UsageTotals()
+        return self._applications.get(instance, _Application()).held
 
     def shuffles(self, instance: bytes) -> dict[int, UsageTotals]:
         """What those shuffles of an application hold that workers told of, which are the largest."""
-        found = self._applications.get(instance)
-        return dict(found.shuffles) if found is not None else {}
+        return dict(self._applications.get(instance, _Application()).shuffles)
 
     def _add(self, row: Row, sign: int) -> None:
         found = self._applications.setdefault(row.instance, _Application())

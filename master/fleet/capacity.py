@@ -6,7 +6,6 @@ Rules: pure; a directory is what the last heartbeat of its worker said of it. Ca
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import NamedTuple
 
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -34,16 +33,9 @@ def excluded_because(directories: Sequence[pb.Directory]) -> str:
     return ", ".join(_of_directory(each) for each in directories[:DIRECTORIES_NAMED_MAX]) or "has no directory"
 
 
-class CapacityReport(NamedTuple):
-    """What a heartbeat tells of room."""
-
-    directories: Sequence[pb.Directory] = ()
-    dfs: pb.Dfs | None = None
-
-
-def no_room(workers: Iterable[tuple[str, CapacityReport]]) -> str:
-    """Say which limits were met on workers, by name, that all have no room; some of them are named. Where files cannot
-    go to the DFS, that is why there is none: it is said too."""
+def no_room(workers: Iterable[tuple[str, pb.HeartbeatRequest]]) -> str:
+    """Say which limits were met on workers that all have no room, by name and last heartbeat; some of them are named.
+    Where files cannot go to the DFS, that is why there is none: it is said too."""
     found = list(workers)
     named = [_of_worker(name, each.directories) for name, each in found[:WORKERS_NAMED_MAX]]
     if len(found) > len(named):
@@ -51,9 +43,9 @@ def no_room(workers: Iterable[tuple[str, CapacityReport]]) -> str:
     return "no worker has room: " + "; ".join(named) + _of_dfs(found)
 
 
-def _of_dfs(workers: Sequence[tuple[str, CapacityReport]]) -> str:
+def _of_dfs(workers: Sequence[tuple[str, pb.HeartbeatRequest]]) -> str:
     """The DFS where it cannot be used, as the worker tells who met that first."""
-    failing = [(name, each.dfs) for name, each in workers if each.dfs is not None and each.dfs.problem]
+    failing = [(name, each.dfs) for name, each in workers if each.dfs.problem]
     if not failing:
         return ""
     name, dfs = max(failing, key=lambda each: each[1].problem_ms)

@@ -14,9 +14,10 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, fields
+from dataclasses import fields
+from functools import partial
 from typing import TypeVar
 
 from holdfast.common.config.config import Config
@@ -29,18 +30,18 @@ from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle, Worker
-from holdfast.master.fleet.capacity import CapacityReport, excluded_because, no_room, takes
+from holdfast.master.fleet.capacity import excluded_because, no_room, takes
 from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
-from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.assign import Assigned, CopyPlace, assign
+from holdfast.master.placement.assign import Assigned, assign
 from holdfast.master.placement.members import Draw, Member
 from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
-from holdfast.master.placement.replace import Moving, replace_all
+from holdfast.master.placement.replace import Moving, Replaced, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
 
@@ -52,16 +53,6 @@ _RESOLVE_SECONDS = 2.0
 #: A reload waits so long for the resolver.
 _RELOAD_SECONDS = 30.0
 T = TypeVar("T")
-
-
-@dataclass(slots=True)
-class FleetCounts:
-    """What was placed since this master started; read by its metrics."""
-
-    #: partitions whose copies do not stand as wished
-    not_adhering: int = 0
-    #: hosts that could not be resolved and say nothing of themselves, each time they were asked for
-    unresolved: int = 0
 
 
 def policy_of(section: PlacementSection) -> Policy:
@@ -90,18 +81,17 @@ def fresh_draw() -> Draw:
     return random.Random(secrets.token_bytes(16))
 
 
-class Fleet:
+class Fleet(WhileLeading):
     """Chooses workers while this master leads."""
 
     def __init__(self, leader: Leader) -> None:
         """Raises ConfigError for a resolver that cannot be made."""
-        self._leader = leader
-        self._section = leader.config.placement
-        self.policy = policy_of(self._section)
-        self.places: Places = make_places(self._section)
-        self.counts = FleetCounts()
+        super().__init__(leader)
+        #: the settings of now
+        self.section = leader.config.placement
+        self.policy = policy_of(self.section)
+        self.places: Places = make_places(self.section)
         self.decisions = PlacementDecisions()
-        self._task: asyncio.Task[None] | None = None
         self._reloading = asyncio.Lock()
         #: resolvers may hang: they have a thread of their own, and ask for all that waits at once
         self._executor = DaemonThread("holdfast-resolver")
@@ -111,18 +101,11 @@ class Fleet:
         self._hurry = asyncio.Event()
         #: by worker its start that was counted last
         self._starts: dict[int, int] = {}
-        self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
-        self._adopt()
-        leader.listeners.append(self._led)
-
-    @property
-    def section(self) -> PlacementSection:
-        """The settings of now."""
-        return self._section
+        self._reset()
 
     def _adopt(self) -> None:
         """Go on with the settings of now."""
-        section = self._section
+        section = self.section
         self._stabiliser.period_ns = section.stabilise.ns
         self._flapping.starts_max, self._flapping.window_ns = section.flap_starts, section.flap_window.ns
         self._quarantine.errors_max = section.quarantine_errors
@@ -130,16 +113,11 @@ class Fleet:
         self._quarantine.duration_ns = section.quarantine_duration.ns
         self._quarantine.ratio = float(section.quarantine_ratio)
 
-    def _led(self, leads: bool) -> None:
-        if self._task is not None:
-            self._task.cancel()
-            self._task = None
+    def _reset(self) -> None:
         self.decisions.clear()
         self._starts.clear()
         self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
         self._adopt()
-        if leads:
-            self._task = background(self._run(), self._leader.fail)
 
     # Settings.
 
@@ -149,7 +127,7 @@ class Fleet:
 
         def read() -> tuple[PlacementSection, Policy, Places]:
             section = load().placement
-            if any(getattr(section, key) != getattr(self._section, key) for key in RESOLVER_KEYS):
+            if any(getattr(section, key) != getattr(self.section, key) for key in RESOLVER_KEYS):
                 return section, policy_of(section), make_places(section)
             self.places.reload()
             return section, policy_of(section), self.places
@@ -157,8 +135,8 @@ class Fleet:
         async with turn(self._reloading, "a reload"):  # the file that was read last is the one that counts
             section, policy, places = await self._read(read)
             keys = [each.name for each in fields(section)]
-            changed = [name for name in keys if getattr(section, name) != getattr(self._section, name)]
-            self._section, self.policy, self.places = section, policy, places
+            changed = [name for name in keys if getattr(section, name) != getattr(self.section, name)]
+            self.section, self.policy, self.places = section, policy, places
             self._adopt()
         self._leader.events.tell(LogEvent.CONFIGURATION_RELOADED, section="placement", changed=changed)
         self._hurry.set()
@@ -208,7 +186,7 @@ class Fleet:
             except HoldfastError as error:
                 log_event(LogEvent.PLACE_RECORD_FAILED, status=error.status.name, reason=error)
             with suppress(TimeoutError):
-                await asyncio.wait_for(self._hurry.wait(), self._section.refresh.seconds)
+                await asyncio.wait_for(self._hurry.wait(), self.section.refresh.seconds)
             self._hurry.clear()
 
     async def _place_all(self) -> None:
@@ -219,7 +197,7 @@ class Fleet:
             await asyncio.shield(self._ask(new))
         found = {host: known for host in hosts if (known := self.places.known(host)) is not None}
         placed = {each.host for each in workers if each.rack or each.place}
-        self.counts.unresolved += sum(host not in found and host not in placed for host in new)
+        self._leader.counts.rack_unresolved += sum(host not in found and host not in placed for host in new)
         # What is recorded of a host that cannot be resolved now stands: a script that fails moves nobody.
         moved = [
             cmd.WorkerPlace(each.id, found[each.host])
@@ -266,7 +244,7 @@ class Fleet:
         for each in workers:
             if each.id in changed.left and not each.alive:
                 self.places.forget(each.host)  # it may be elsewhere when it is back
-        if self._section.stabilise.ns and changed.dead:
+        if self.section.stabilise.ns and changed.dead:
             self._leader.workers_changed.set()
 
     def candidates(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Candidates:
@@ -322,7 +300,7 @@ class Fleet:
         self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
     ) -> None:
         """Count and remember a choice; `missing` of the partitions are not as wished."""
-        self.counts.not_adhering += missing
+        self._leader.counts.placement_not_adhering += missing
         left_out = list(self._left_out(shuffle))
         decision = pb.PlacementDecision(
             time_ms=self._leader.now_ms(),
@@ -340,12 +318,6 @@ class Fleet:
         )
         self.decisions.remember(shuffle.key, decision)
 
-    def unreachable(self) -> frozenset[str]:
-        """Racks of which several workers were lost lately."""
-        default = self.policy.racks.default
-        workers, time_ms = self._leader.peek(lambda state: (list(state.workers.values()), state.time_ms))
-        return unreachable_racks(workers, default, time_ms)
-
     # What is chosen.
 
     def new_ring(self, candidates: Candidates, copies: int) -> Ring:
@@ -355,15 +327,27 @@ class Fleet:
             raise self.nowhere()
         return ring
 
-    def placing(self, candidates: Candidates, count: int, copies: int) -> Placing:
-        """Return what places a new shuffle of REDUCE partitions, to be run in a thread. Raises NoRoomError."""
+    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], Assigned]:
+        """Return what places a new shuffle of REDUCE partitions, in any thread; it raises NotEnoughError. Raises
+        NoRoomError."""
         if not len(candidates):
             raise self.nowhere()
-        return Placing(self.policy, candidates, count, copies, fresh_draw())
+        return partial(assign, self.policy, candidates, count, copies, fresh_draw())
 
-    def replacing(self, candidates: Candidates, copies: int) -> Replacing:
-        """Return what finds new places for partitions, to be run in a thread."""
-        return Replacing(self.policy, candidates, copies, self.places_now(), self.unreachable(), fresh_draw())
+    def replacing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Moving]], Replaced]:
+        """Return what finds new places for partitions of one shuffle, in any thread. It raises NotEnoughError, and
+        finds nothing if nobody takes data."""
+        default = self.policy.racks.default
+        workers, time_ms = self._leader.peek(lambda state: (list(state.workers.values()), state.time_ms))
+        return partial(
+            replace_all,
+            self.policy,
+            candidates,
+            copies=copies,
+            draw=fresh_draw(),
+            places=places_of(workers, default),
+            unreachable=unreachable_racks(workers, default, time_ms),
+        )
 
     def nowhere(self) -> NoRoomError:
         """The error of a shuffle that nobody takes."""
@@ -374,7 +358,7 @@ class Fleet:
     def no_room(self) -> str:
         """Say which limits living workers met, where none is a candidate; "" if none is alive."""
         living = list(self._beats())
-        heard = [(worker.name, _capacity_report(beat)) for worker, beat in living if not worker.draining_ms]
+        heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
         return no_room(heard) if heard else ""
@@ -382,70 +366,22 @@ class Fleet:
     def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
         """Yield the living workers, each with its last heartbeat."""
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
-            report = self._leader.reports.get(worker.id)
-            heard = report is not None and report.incarnation == worker.incarnation
-            yield worker, report.heartbeat if report is not None and heard else None
+            report = self._leader.report(worker)
+            yield worker, report.heartbeat if report is not None else None
 
     # What is shown.
 
     def gauges(self) -> Iterator[tuple[str, float]]:
         """Name and value of each."""
-        yield "placement_not_adhering", self.counts.not_adhering
-        yield "rack_unresolved", self.counts.unresolved
         workers = self._leader.node.local(
             lambda machine: [each for each in machine.state.workers.values() if each.alive]
         )
         default = self.policy.racks.default
-        places = places_of(workers, default)
-        on_default = sum(place == default for place in places.values())
-        yield "workers_on_default_rack", on_default
+        yield "workers_on_default_rack", list(places_of(workers, default).values()).count(default)
         if self._leader.serving:
             now = self._leader.now_ns()
             yield "workers_flapping", len(self._flapping.look(now))
-            held = self._quarantine.tick(now, fresh_draw())
-            yield "workers_in_quarantine", len(held)
-
-
-@dataclass(frozen=True, slots=True)
-class Placing:
-    """One assignment, with all that it needs."""
-
-    policy: Policy
-    candidates: Candidates
-    count: int
-    copies: int
-    draw: Draw
-
-    def run(self) -> Assigned:
-        """Any thread. Raises NotEnoughError."""
-        return assign(self.policy, self.candidates, self.count, self.copies, self.draw)
-
-
-@dataclass(slots=True)
-class Replacing:
-    """New places for partitions of one shuffle after the other, with all that it needs."""
-
-    policy: Policy
-    candidates: Candidates
-    copies: int
-    places: Mapping[int, str]
-    unreachable: Collection[str]
-    draw: Draw
-    not_adhering: int = 0
-
-    def run(self, rows: Sequence[Moving]) -> list[CopyPlace]:
-        """Any thread. Raises NotEnoughError; returns nothing if nobody takes data."""
-        found = replace_all(
-            self.policy,
-            self.candidates,
-            rows,
-            self.copies,
-            self.draw,
-            places=self.places,
-            unreachable=self.unreachable,
-        )
-        self.not_adhering += found.not_adhering
-        return found.places
+            yield "workers_in_quarantine", len(self._quarantine.tick(now, fresh_draw()))
 
 
 def places_of(workers: Iterable[Worker], default: str) -> dict[int, str]:
@@ -477,12 +413,3 @@ def unreachable_racks(workers: Sequence[Worker], default: str, time_ms: int) -> 
         if not worker.alive and time_ms - worker.changed_ms < _RACK_LOST_MS:
             lost[places[worker.id]] = lost.get(places[worker.id], 0) + 1
     return frozenset(rack for rack, count in lost.items() if count >= _RACK_LOST_WORKERS and rack != default)
-
-
-def _capacity_report(beat: pb.HeartbeatRequest | None) -> CapacityReport:
-    """What a heartbeat tells of room."""
-    return (
-        CapacityReport()
-        if beat is None
-        else CapacityReport(beat.directories, beat.dfs if beat.HasField("dfs") else None)
-    )

@@ -43,21 +43,19 @@ class Resolver(Protocol):
         """Return a place for each host, None where it is not known."""
 
     def reload(self) -> None:
-        """Read again whatever this was made of. Raises ConfigError, and goes on with what was known."""
+        """Read again whatever this was made of, if anything. Raises ConfigError, and goes on with what was known."""
+        return
 
 
-class StaticResolver:
+class StaticResolver(Resolver):
     """Knows nothing: what workers say of themselves stands, or the default place."""
 
     def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
         """None for all."""
         return [None] * len(hosts)
 
-    def reload(self) -> None:
-        """There is nothing to read."""
 
-
-class TableResolver:
+class TableResolver(Resolver):
     """A file with a host and a place in each line; `#` begins a comment."""
 
     def __init__(self, path: Path, default: str = DEFAULT_PLACE) -> None:
@@ -95,7 +93,7 @@ class TableResolver:
         self._places = places
 
 
-class ScriptResolver:
+class ScriptResolver(Resolver):
     """A program that is called with hosts and prints a place for each, separated by white space."""
 
     def __init__(self, path: str, hosts_max: int = SCRIPT_HOSTS_MAX, seconds_max: float = SCRIPT_SECONDS_MAX) -> None:
@@ -163,11 +161,8 @@ class ScriptResolver:
             return f"ended with {process.returncode}" + (f" ({last[-1][:200]})" if last else "")
         return text.split()
 
-    def reload(self) -> None:
-        """The script is asked anew for every host that is not kept."""
 
-
-class HostnameResolver:
+class HostnameResolver(Resolver):
     """Reads the place out of the name: `(region)-(rack)-x-y.domain` is /region/rack."""
 
     _LABEL = re.compile(r"([^-]+)-([^-]+)-[^-]+-[^-]+")
@@ -192,9 +187,6 @@ class HostnameResolver:
         if not region:
             return None
         return f"/{region}/{found[2] if found else DEFAULT_PLACE.rsplit('/', 1)[1]}"
-
-    def reload(self) -> None:
-        """There is nothing to read."""
 
 
 def load_resolver(name: str, argument: str) -> Resolver:

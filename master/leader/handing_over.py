@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import asyncio
 
-from holdfast.common.errors import ProtocolError, RetryError
+from holdfast.common.errors import RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.leader.leader import Leader
-from holdfast.master.raft import RaftError
+from holdfast.master.raft.errors import RaftError
 
 #: An election among masters that hear each other takes milliseconds; longer than this something else is wrong.
 _ELECTED_SECONDS = 3.0
@@ -24,15 +24,13 @@ async def hand_over(leader: Leader, request: pb.HandOverRequest) -> pb.HandOverR
     own, names = leader.config.master.name, [peer.name for peer in leader.config.master.peers]
     for wanted in filter(None, (request.to, request.away_from)):
         if wanted not in names:
-            raise ProtocolError(
-                f"there is no master {wanted}; the masters are {', '.join(names)}", status=Status.BAD_REQUEST
-            )
+            raise bad_request(f"there is no master {wanted}; the masters are {', '.join(names)}")
     if request.to and request.to == request.away_from:
-        raise ProtocolError(f"{request.to} cannot lead and not lead: name two masters", status=Status.BAD_REQUEST)
+        raise bad_request(f"{request.to} cannot lead and not lead: name two masters")
     if request.to == own or (request.away_from and request.away_from != own):
         return pb.HandOverReply(leader=own, before=own)
     if len(names) == 1:
-        raise ProtocolError("this cluster has one master: there is none to hand over to", status=Status.BAD_REQUEST)
+        raise bad_request("this cluster has one master: there is none to hand over to")
     try:
         over = await asyncio.wrap_future(leader.node.transfer_leadership(request.to or None))
     except RaftError as error:

@@ -25,30 +25,31 @@ from holdfast.common.errors import (
     HoldfastError,
     IncarnationTooLowError,
     NotLeaderError,
-    ProtocolError,
     error_for,
 )
 from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, StateId
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.server import ServerSecurity
-from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.master.api.access import CALLER, user_of
 from holdfast.master.api.callers import Callers
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.core.conditions import Conditions, Spot
 from holdfast.master.core.drains import Drains
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.records import Answer, Application
+from holdfast.master.core.state.apply import gone_text
+from holdfast.master.core.state.records import Answer, Application, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.core.usage import Owned, Usage
 from holdfast.master.leader.proposer import Proposer, of_the_log, translate
 from holdfast.master.leader.waiters import Waiters
+from holdfast.master.observe.counts import MasterCounts
 from holdfast.master.observe.events import Events
-from holdfast.master.raft import RaftNode
+from holdfast.master.raft.node import RaftNode
 from holdfast.master.state_machine.state_machine import StateMachine
 
 T = TypeVar("T")
@@ -80,7 +81,7 @@ class Leader:
         self._restored = restored
         #: what names a state; the simulator draws from its seed
         self.draw: Callable[[], int] = lambda: secrets.randbits(64) or 1
-        self._fail = fail
+        self.fail = fail
         #: None where everybody may call everything
         self.security = security
         self.config = config
@@ -94,6 +95,7 @@ class Leader:
         self._addresses: dict[str, str] = {peer.name: str(peer.http) for peer in config.master.peers}
         #: what happened, for people
         self.events = Events(config.master.name, self.now_ms)
+        self.counts = MasterCounts()
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         self._callers = Callers()
         #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
@@ -163,10 +165,6 @@ class Leader:
         for listener in self.listeners:
             listener(leads)
 
-    def fail(self, error: BaseException) -> None:
-        """Called when a task ends that should not: what broke it ends the process."""
-        self._fail(error)
-
     async def _run(self) -> None:
         """The leader's rhythm: name the state, look who was silent, propose what changed."""
         while True:
@@ -185,18 +183,14 @@ class Leader:
         decisions = self.liveness.tick(self.now_ns(), workers, applications)
         if decisions.late:
             self.events.tell(LogEvent.MASTER_STALLED, master=self.config.master.name)
-        bodies: list[cmd.Body] = []
-        if decisions.lost:
-            bodies.append(cmd.SetWorkersAlive(False, decisions.lost))
-        if decisions.back:
-            bodies.append(cmd.SetWorkersAlive(True, decisions.back))
-        if decisions.revoke:
-            bodies.append(cmd.MarkLeases(False, decisions.revoke))
-        if decisions.mark:
-            bodies.append(cmd.MarkLeases(True, decisions.mark))
-        if decisions.end:
-            bodies.append(cmd.EndLeases(decisions.end))
-        for body in bodies:
+        bodies: tuple[tuple[object, cmd.Body], ...] = (
+            (decisions.lost, cmd.SetWorkersAlive(False, decisions.lost)),
+            (decisions.back, cmd.SetWorkersAlive(True, decisions.back)),
+            (decisions.revoke, cmd.MarkLeases(False, decisions.revoke)),
+            (decisions.mark, cmd.MarkLeases(True, decisions.mark)),
+            (decisions.end, cmd.EndLeases(decisions.end)),
+        )
+        for body in [body for changed, body in bodies if changed]:
             await self.proposer.submit(cmd.Command(body))
             if isinstance(body, cmd.SetWorkersAlive):
                 self.lives_changed += 1
@@ -210,6 +204,11 @@ class Leader:
             rates = rates_between(before.heartbeat.counters, beat.counters, now - before.at_ns, before.rates)
         self.reports[beat.worker] = WorkerReport(beat.incarnation, beat, now, rates)
         self.events.tell_all(self.conditions.heard(beat.worker, worker, _spots(beat)))
+
+    def report(self, worker: Worker) -> WorkerReport | None:
+        """The last heartbeat of this start of a worker, None if this leadership heard none."""
+        report = self.reports.get(worker.id)
+        return report if report is not None and report.incarnation == worker.incarnation else None
 
     # Commands and reads.
 
@@ -233,9 +232,7 @@ class Leader:
         if not call.client:
             return cmd.Command(body)
         if len(call.client) != INSTANCE_BYTES or not call.number:
-            raise ProtocolError(
-                f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1", status=Status.BAD_REQUEST
-            )
+            raise bad_request(f"a call id has a client of {INSTANCE_BYTES} bytes and a number from 1")
         user = user_of(CALLER.get(), self.owner)
         if user is not None:
             self._callers.heard(call.client, user, self.now_ns())
@@ -292,6 +289,33 @@ class Leader:
         return application
 
 
+class WhileLeading:
+    """What runs while this master leads: `_run` is begun anew with each leadership, and ends with it."""
+
+    def __init__(self, leader: Leader) -> None:
+        self._leader = leader
+        self._task: asyncio.Task[None] | None = None
+        leader.listeners.append(self._led)
+
+    def close(self) -> None:
+        """End it."""
+        self._led(False)
+
+    def _led(self, leads: bool) -> None:
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
+        self._reset()
+        if leads:
+            self._task = background(self._run(), self._leader.fail)
+
+    def _reset(self) -> None:
+        """Forget what is of one leadership."""
+
+    async def _run(self) -> None:
+        raise NotImplementedError
+
+
 def _spots(beat: pb.HeartbeatRequest) -> Iterator[Spot]:
     """Yield what a heartbeat says is not well."""
     for each in beat.directories:
@@ -303,6 +327,4 @@ def _spots(beat: pb.HeartbeatRequest) -> Iterator[Spot]:
 
 def gone(instance: bytes) -> ApplicationGoneError:
     """The error for an instance that a confirmed leader does not know."""
-    return ApplicationGoneError(
-        f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
-    )
+    return ApplicationGoneError(gone_text(instance))

@@ -15,7 +15,6 @@ import asyncio
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Future
-from dataclasses import dataclass
 from functools import partial
 from typing import TypeVar
 
@@ -25,19 +24,15 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.waiting import bounded
 from holdfast.master.core.state.commands import Command
 from holdfast.master.core.state.records import Answer
-from holdfast.master.raft import (
-    Applied,
-    CommandTooLarge,
-    NodeStopped,
-    NotLeader,
-    OutcomeUnknown,
-    Overloaded,
-    RaftNode,
-)
+from holdfast.master.raft.errors import CommandTooLarge, NodeStopped, NotLeader, OutcomeUnknown, Overloaded
+from holdfast.master.raft.member import Applied
+from holdfast.master.raft.node import RaftNode
 from holdfast.master.state_machine.codec import encode_command, join_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 
 T = TypeVar("T")
+#: The bytes of a command, and who waits for its answer.
+_Waiting = tuple[bytes, "asyncio.Future[Answer]"]
 
 #: Commands that wait to be proposed.
 QUEUE_MAX = 4_096
@@ -52,12 +47,6 @@ _ENTRY_BYTES = 256 * KIB
 #: of the others has the log before it, or a disk is very slow.
 ANSWER_SECONDS = 60.0
 _LOG = "the masters' log: a majority has to write it down"
-
-
-@dataclass(slots=True)
-class _Waiting:
-    command: bytes
-    answered: asyncio.Future[Answer]
 
 
 class Proposer:
@@ -89,13 +78,13 @@ class Proposer:
         if len(data) > COMMAND_PART_BYTES + 64 * KIB:
             raise HoldfastError(f"a command of {len(data)} bytes should have gone in parts")
         loop = asyncio.get_running_loop()
-        waiting = _Waiting(data, loop.create_future())
-        self._queue.append(waiting)
+        answered: asyncio.Future[Answer] = loop.create_future()
+        self._queue.append((data, answered))
         if not self._scheduled and self._under_way < _ENTRIES_MAX:
             self._scheduled = True
             loop.call_soon(self._propose)  # after what this turn of the loop still has to hand in
         try:
-            return await of_the_log(waiting.answered)
+            return await of_the_log(answered)
         except TimeoutError:
             raise OutcomeUnknownError(
                 f"no majority of the masters wrote this down within {ANSWER_SECONDS:g} s, and it may be applied yet; "
@@ -106,40 +95,37 @@ class Proposer:
         self._scheduled = False
         while self._queue and self._under_way < _ENTRIES_MAX:
             batch = self._next_batch()
-            entry = join_entry(self._now_ms(), [waiting.command for waiting in batch])
+            entry = join_entry(self._now_ms(), [command for command, _ in batch])
             self._under_way += 1
             try:
                 future = self._node.propose(entry)
             except (CommandTooLarge, NodeStopped) as error:
                 self._under_way -= 1
-                _fail(batch, self._translate(error))
+                _fail(batch, translate(error, self._http_of))
                 continue
             future.add_done_callback(partial(_hand_over, asyncio.get_running_loop(), self._finish, batch))
 
     def _next_batch(self) -> list[_Waiting]:
         batch = [self._queue.popleft()]
-        size = len(batch[0].command)
-        while self._queue and len(batch) < _ENTRY_COMMANDS_MAX and size + len(self._queue[0].command) <= _ENTRY_BYTES:
+        size = len(batch[0][0])
+        while self._queue and len(batch) < _ENTRY_COMMANDS_MAX and size + len(self._queue[0][0]) <= _ENTRY_BYTES:
             batch.append(self._queue.popleft())
-            size += len(batch[-1].command)
+            size += len(batch[-1][0])
         return batch
 
     def _finish(self, batch: list[_Waiting], done: Future[Applied]) -> None:
         self._under_way -= 1
         error = done.exception()
         if error is not None:
-            _fail(batch, self._translate(error))
+            _fail(batch, translate(error, self._http_of))
         else:
             self.entries += 1
             self.commands += len(batch)
             answers: tuple[Answer, ...] = done.result().result  # type: ignore[assignment]
-            for waiting, answer in zip(batch, answers, strict=True):
-                if not waiting.answered.done():
-                    waiting.answered.set_result(answer)
+            for (_, answered), answer in zip(batch, answers, strict=True):
+                if not answered.done():
+                    answered.set_result(answer)
         self._propose()
-
-    def _translate(self, error: BaseException) -> HoldfastError:
-        return translate(error, self._http_of)
 
 
 async def of_the_log(answer: asyncio.Future[T]) -> T:
@@ -179,6 +165,6 @@ def _hand_over(
 
 
 def _fail(batch: list[_Waiting], error: HoldfastError) -> None:
-    for waiting in batch:
-        if not waiting.answered.done():
-            waiting.answered.set_exception(error)
+    for _, answered in batch:
+        if not answered.done():
+            answered.set_exception(error)

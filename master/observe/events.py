@@ -18,7 +18,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_facts
 from holdfast.master.core.conditions import ConnectedPeers
 from holdfast.master.core.events import LEVELS, Event, Happened, LatestEvents
-from holdfast.master.raft import RaftStatus
+from holdfast.master.raft.node import RaftStatus
 
 _LIMIT_DEFAULT, LIMIT_MAX = 100, 3_000
 _LOOK_SECONDS = 1.0

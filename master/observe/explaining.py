@@ -7,13 +7,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.common.errors import GiveUpError, ProtocolError
+from holdfast.common.errors import GiveUpError
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
+from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
@@ -30,26 +31,21 @@ class Explainer:
     """Answers on the leader."""
 
     def __init__(self, leader: Leader, fleet: Fleet, locations: Locations) -> None:
-        self._leader = leader
-        self._fleet = fleet
-        self._locations = locations
+        self._leader, self._fleet, self._locations = leader, fleet, locations
 
     async def explain(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
         """Return where every partition is now, whether that is as wished now, and what this leader chose of it."""
         if len(request.instance) != INSTANCE_BYTES or request.generation > U32_MAX:
-            raise ProtocolError(
-                f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits",
-                status=Status.BAD_REQUEST,
-            )
+            raise bad_request(f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits")
         shuffle = await self._leader.confirmed(lambda state: _find(state, request))
         if shuffle is None:
             name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
-            raise GiveUpError(
-                f"there is no shuffle {name}: see `holdfast shuffles`",
-                status=Status.UNKNOWN_SHUFFLE,
-            )
+            text = f"there is no shuffle {name}: see `holdfast shuffles`"
+            raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
         pairs = await self._pairs(shuffle)
-        members = self._members()
+        places = self._fleet.places_now()
+        workers = self._leader.peek(lambda state: list(state.workers.values()))
+        members = {each.id: Member(each.id, each.host, places[each.id]) for each in workers}
         policy = self._fleet.policy
         limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
         adhering = await off_loop(len(pairs), lambda: _adhering(pairs, members, policy, shuffle.copies_wanted))
@@ -80,11 +76,6 @@ class Explainer:
                 return [(0, worker, NO_WORKER) for worker in ring]
             return [(0, worker, ring[(at + 1) % len(ring)]) for at, worker in enumerate(ring)]
         return [(each.epoch, each.primary, each.replica) for each in await self._locations.newest(shuffle)]
-
-    def _members(self) -> dict[int, Member]:
-        places = self._fleet.places_now()
-        workers = self._leader.peek(lambda state: list(state.workers.values()))
-        return {each.id: Member(each.id, each.host, places[each.id]) for each in workers}
 
 
 def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from holdfast.common.config.config import Config
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.raft import RaftStatus
+from holdfast.master.raft.node import RaftStatus
 
 
 class Masters:

@@ -6,7 +6,7 @@ Gauges are read when they are scraped. Called by handlers.py (counts) and http.p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from prometheus_client import CollectorRegistry, Counter, Histogram, ProcessCollector, generate_latest
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -19,14 +19,12 @@ from holdfast.master.observe.metric_help import CALL_SECONDS, CALLS, GAUGES, LAB
 #: Seconds; a command is a few milliseconds, a long poll up to 30 s.
 _BUCKETS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1.0, 5.0, 30.0)
 
-Gauges = Callable[[], Iterable[tuple[str, float]]]
-
 
 class Metrics:
     """One registry per master process."""
 
-    def __init__(self, gauges: Gauges, collector: Collector | None = None) -> None:
-        """`gauges` yields (name, value) when metrics are scraped, `collector` whole families."""
+    def __init__(self, collector: Collector) -> None:
+        """`collector` yields all but what is counted here, whenever metrics are scraped."""
         self._registry = CollectorRegistry(auto_describe=False)
         self._calls = Counter("holdfast_master_calls", CALLS, ["method", "status"], registry=self._registry)
         seconds = Histogram(
@@ -34,9 +32,7 @@ class Metrics:
         )
         self._seconds = {name: seconds.labels(name) for name in METHODS}
         self._counts: dict[tuple[str, Status], Counter] = {}
-        self._registry.register(_Gauges(gauges))
-        if collector is not None:
-            self._registry.register(collector)
+        self._registry.register(collector)
         ProcessCollector(registry=self._registry)
 
     def answered(self, method: str, status: Status, seconds: float) -> None:
@@ -50,15 +46,6 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self._registry)
-
-
-class _Gauges(Collector):
-    def __init__(self, gauges: Gauges) -> None:
-        self._read = gauges
-
-    def collect(self) -> Iterable[Metric]:
-        for name, value in self._read():
-            yield gauge(name, value)
 
 
 def gauge(name: str, value: float) -> Metric:

@@ -7,7 +7,7 @@ Called by metrics.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
@@ -24,13 +24,15 @@ _TIERS = ("MEMORY", "SSD", "HDD", "DFS", "other")
 
 
 class StateMetrics(Collector):
-    """Reads what `leader` knows."""
+    """Reads what `leader` knows, and the numbers of `gauges` by name."""
 
-    def __init__(self, leader: Leader) -> None:
-        self._leader = leader
+    def __init__(self, leader: Leader, gauges: Callable[[], Iterable[tuple[str, float]]]) -> None:
+        self._leader, self._gauges = leader, gauges
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
+        for name, value in self._gauges():
+            yield gauge(name, value)
         yield labelled("build_info", [(VERSION, 1)])
         yield from self._raft()
         lost, silent = self._leader.node.local(lambda machine: _lost_and_silent(machine.state))
@@ -91,5 +93,4 @@ class StateMetrics(Collector):
 
 def _lost_and_silent(state: State) -> tuple[int, int]:
     lost = sum(not worker.alive and not worker.draining_ms for worker in state.workers.values())
-    silent = sum(all(lease.marked_ms for lease in each.leases) for each in state.applications.values())
-    return lost, silent
+    return lost, sum(each.silent for each in state.applications.values())

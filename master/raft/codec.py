@@ -8,7 +8,7 @@ allocated; trailing bytes are an error; entries carry raw commands whose first b
 from __future__ import annotations
 
 import struct
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from typing import TypeAlias
 
 from holdfast.master.raft.errors import WireError
@@ -113,10 +113,15 @@ class PreVoteGranted:
 Message: TypeAlias = RequestVote | Vote | Append | SnapshotPart | AppendAnswer | TimeoutNow | PreVote | PreVoteGranted
 
 _HEAD = struct.Struct("<BB")
-_REQUEST_VOTE = struct.Struct("<QQQ")
-_TERM = struct.Struct("<Q")
-_PRE_VOTE = struct.Struct("<QQQ")
-_GRANTED = struct.Struct("<QQ")
+#: Messages that are numbers and nothing else, by kind.
+_PLAIN: dict[int, tuple[type[RequestVote | Vote | TimeoutNow | PreVote | PreVoteGranted], struct.Struct]] = {
+    1: (RequestVote, struct.Struct("<QQQ")),
+    2: (Vote, struct.Struct("<Q")),
+    6: (TimeoutNow, struct.Struct("<Q")),
+    7: (PreVote, struct.Struct("<QQQ")),
+    8: (PreVoteGranted, struct.Struct("<QQ")),
+}
+_KINDS = {made: kind for kind, (made, _) in _PLAIN.items()}
 _APPEND = struct.Struct("<QQQQQI")
 _ENTRY = struct.Struct("<QI")
 _PART = struct.Struct("<QQQQQQI")
@@ -130,19 +135,12 @@ def encode(message: Message) -> bytes:
             return _encode_append(message)
         case AppendAnswer(term, seq, next_index, reset, success):
             return _HEAD.pack(WIRE_VERSION, 5) + _ANSWER.pack(term, seq, next_index, reset | success << 1)
-        case RequestVote(term, last_index, last_term):
-            return _HEAD.pack(WIRE_VERSION, 1) + _REQUEST_VOTE.pack(term, last_index, last_term)
-        case Vote(term):
-            return _HEAD.pack(WIRE_VERSION, 2) + _TERM.pack(term)
         case SnapshotPart(term, seq, index, last_term, total, offset, data):
             head = _PART.pack(term, seq, index, last_term, total, offset, len(data))
             return b"".join((_HEAD.pack(WIRE_VERSION, 4), head, data))
-        case TimeoutNow(term):
-            return _HEAD.pack(WIRE_VERSION, 6) + _TERM.pack(term)
-        case PreVote(number, last_index, last_term):
-            return _HEAD.pack(WIRE_VERSION, 7) + _PRE_VOTE.pack(number, last_index, last_term)
-        case PreVoteGranted(number, term):
-            return _HEAD.pack(WIRE_VERSION, 8) + _GRANTED.pack(number, term)
+        case _:
+            kind = _KINDS[type(message)]
+            return _HEAD.pack(WIRE_VERSION, kind) + _PLAIN[kind][1].pack(*astuple(message))
 
 
 def _encode_append(message: Append) -> bytes:
@@ -178,16 +176,9 @@ def decode(payload: bytes) -> Message:
         if flags > 3:
             raise WireError(f"an answer with unknown flags {flags:#x}")
         return AppendAnswer(term, seq, next_index, bool(flags & 1), bool(flags & 2))
-    if kind == 1:
-        return RequestVote(*_fields(_REQUEST_VOTE, payload))
-    if kind == 2:
-        return Vote(*_fields(_TERM, payload))
-    if kind == 6:
-        return TimeoutNow(*_fields(_TERM, payload))
-    if kind == 7:
-        return PreVote(*_fields(_PRE_VOTE, payload))
-    if kind == 8:
-        return PreVoteGranted(*_fields(_GRANTED, payload))
+    if kind in _PLAIN:
+        made, layout = _PLAIN[kind]
+        return made(*_fields(layout, payload))
     raise WireError(f"Raft message of unknown kind {kind}")
 
 

@@ -29,6 +29,7 @@ import hmac
 import struct
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass
+from hmac import compare_digest
 
 from holdfast.master.raft.errors import PeerRefused, WireError
 
@@ -84,7 +85,7 @@ class SecureSession:
             raise WireError("a frame shorter than its MAC")
         payload = frame[MAC_BYTES:]
         self._received += 1
-        if not hmac.compare_digest(frame[:MAC_BYTES], _mac(self._receive_key, self._received, payload)):
+        if not compare_digest(frame[:MAC_BYTES], _mac(self._receive_key, self._received, payload)):
             raise WireError("a message fails its MAC (altered, replayed or out of order)")
         return payload
 
@@ -111,10 +112,6 @@ def _expect(frame: bytes, kind: int, sizes: Collection[int], otherwise: str) -> 
     if frame[:1] != bytes([kind]) or (sizes and len(frame) - 1 not in sizes):
         raise PeerRefused(otherwise)
     return frame[1:]
-
-
-def _same(one: bytes, other: bytes) -> bool:
-    return hmac.compare_digest(one, other)
 
 
 class Initiator:
@@ -152,7 +149,7 @@ class Initiator:
         wrong = f"{self.peer} does not know this cluster's secret: give all masters the same"
         proof = _expect(frame, PROVEN, (PROOF_BYTES,), wrong)
         for secret in self._secrets():
-            if _same(proof, _derive(secret, b"acceptor", self._bound)):
+            if compare_digest(proof, _derive(secret, b"acceptor", self._bound)):
                 self._secret = secret
                 break
         else:
@@ -164,7 +161,7 @@ class Initiator:
     def _welcome(self, frame: bytes) -> bytes | None:
         bound = self._bound + self._names
         sealed = _expect(frame, WELCOME, (PROOF_BYTES,), "no welcome where one was due")
-        if not _same(sealed, _derive(self._secret, b"welcome", bound)):
+        if not compare_digest(sealed, _derive(self._secret, b"welcome", bound)):
             raise PeerRefused("the welcome was altered")
         self.session = SecureSession(
             _derive(self._secret, b"to acceptor", bound), _derive(self._secret, b"to initiator", bound)
@@ -204,7 +201,7 @@ class Acceptor:
     def _proof(self, frame: bytes) -> bytes:
         proofs = _expect(frame, PROOF, (PROOF_BYTES, 2 * PROOF_BYTES), _WRONG_SECRET)
         due = _derive(self._me.secret, b"initiator", self._bound)
-        if not any(_same(proofs[at : at + PROOF_BYTES], due) for at in range(0, len(proofs), PROOF_BYTES)):
+        if not any(compare_digest(proofs[at : at + PROOF_BYTES], due) for at in range(0, len(proofs), PROOF_BYTES)):
             raise PeerRefused(_WRONG_SECRET)
         self._step = self._called
         return bytes([PROVEN]) + _derive(self._me.secret, b"acceptor", self._bound)
@@ -214,7 +211,7 @@ class Acceptor:
         secret = self._me.secret
         sealed = _expect(frame, NAMES, (), "no names where they were due")
         names = sealed[PROOF_BYTES:]
-        if not _same(sealed[:PROOF_BYTES], _derive(secret, b"names", self._bound + names)):
+        if not compare_digest(sealed[:PROOF_BYTES], _derive(secret, b"names", self._bound + names)):
             raise PeerRefused("the names were altered")
         cluster_id, peer, wanted = _read_names(names)
         if cluster_id != self._me.cluster_id:

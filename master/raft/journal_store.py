@@ -80,11 +80,6 @@ def _text(value: str) -> bytes:
     return _SHORT.pack(len(raw)) + raw
 
 
-def _get(txn: lmdb.Transaction, key: bytes) -> bytes | None:
-    value = txn.get(key)
-    return None if value is None else bytes(value)
-
-
 class LmdbStore:
     """Store of one member in `directory`; raises StorageDamaged, from `load` SettingsRefused as well."""
 
@@ -130,27 +125,25 @@ class LmdbStore:
             with self._env.begin() as txn:
                 if txn.stat()["entries"] == 0:
                     return Meta(), [], 1
-                self._check_identity(txn)
+                if self._body(b"i", txn.get(b"i"), "identity") != self._identity:
+                    raise SettingsRefused(
+                        f"Raft journal in {self._directory} is not that of {self._who} (or of another format version): "
+                        "point the node at its own directory"
+                    )
                 return self._read(txn)
         except lmdb.Error as error:
             raise self._damaged(f"cannot be read: {error}") from error
 
-    def _check_identity(self, txn: lmdb.Transaction) -> None:
-        if self._body(b"i", _get(txn, b"i"), "identity") != self._identity:
-            raise SettingsRefused(
-                f"Raft journal in {self._directory} is not that of {self._who} (or of another format version): "
-                "point the node at its own directory"
-            )
-
-    def _body(self, key: bytes, value: bytes | None, name: str) -> bytes:
+    def _body(self, key: bytes, value: bytes | memoryview | None, name: str) -> bytes:
         if value is None:
             raise self._damaged(f"has no {name} record")
+        value = bytes(value)
         if len(value) < _CRC.size or _CRC.unpack_from(value)[0] != crc32c(value[_CRC.size :], crc32c(key)):
             raise self._damaged(f"holds a damaged {name} record (checksum)")
         return value[_CRC.size :]
 
     def _read(self, txn: lmdb.Transaction) -> tuple[Meta, list[Entry], int]:
-        meta = self._meta(self._body(b"m", _get(txn, b"m"), "meta"))
+        meta = self._meta(self._body(b"m", txn.get(b"m"), "meta"))
         entries: list[Entry] = []
         lowest = meta.first
         cursor = txn.cursor()

@@ -13,6 +13,7 @@ import importlib.util
 import zlib
 from collections.abc import Callable
 from importlib.machinery import ModuleSpec, SourceFileLoader
+from random import Random
 from types import CodeType
 from typing import Any, Protocol
 
@@ -22,13 +23,6 @@ from holdfast.master.raft.journal import Journal
 
 PINNED = "0.3.17"
 FOLLOWER, CANDIDATE, LEADER = 0, 1, 2
-
-
-class Random(Protocol):
-    """Source of election timeouts."""
-
-    def random(self) -> float:
-        """A number in [0, 1)."""
 
 
 class NoPickle:

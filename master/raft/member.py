@@ -12,6 +12,7 @@ from collections import deque
 from collections.abc import Callable, Collection, Iterable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
+from random import Random
 from typing import Any, Protocol, TypeVar
 
 from holdfast.master.raft import library
@@ -34,6 +35,8 @@ from holdfast.master.raft.replicator import Replicator
 from holdfast.master.raft.snapshot import SnapshotId, Snapshots
 
 T = TypeVar("T")
+#: A function of the machine, and what it is to resolve.
+Read = tuple[Callable[[Any], Any], Future[Any]]
 PREFIX = bytes([ENTRY_COMMAND, ENTRY_VERSION])
 APPLY_SLICE_SECONDS = 0.02
 APPLY_CHUNK = 64
@@ -59,9 +62,6 @@ class RaftStateMachine(Protocol):
 
     def restore(self, chunks: Iterable[bytes]) -> None:
         """Replace the whole state; the borders between chunks are not those of `encode`."""
-
-    def state_hash(self) -> bytes:
-        """Equal for equal states on every node."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,13 +105,7 @@ class Surroundings:
     network: Network
     background: Background
     clock: Callable[[], float]
-    rng: library.Random
-
-
-@dataclass(slots=True)
-class _Read:
-    future: Future[Any]
-    fn: Callable[[Any], Any]
+    rng: Random
 
 
 @dataclass(slots=True)
@@ -143,8 +137,8 @@ class RaftMember:
         self._queue_bytes = 0
         self._inflight: dict[int, tuple[int, Future[Applied]]] = {}
         self._inflight_bytes = 0
-        self._new_reads: list[_Read] = []
-        self._round: tuple[int, list[_Read]] | None = None
+        self._new_reads: list[Read] = []
+        self._round: tuple[int, list[Read]] | None = None
         self._handing: _HandOver | None = None
         self._serving_term: int | None = None
         self._role_changed = False
@@ -199,7 +193,7 @@ class RaftMember:
 
     def read(self, fn: Callable[[Any], Any], future: Future[Any]) -> None:
         """Run fn(machine) once leadership is proven to hold after this call."""
-        self._new_reads.append(_Read(future, fn))
+        self._new_reads.append((fn, future))
 
     def transfer_leadership(self, to: str | None, future: Future[bool]) -> None:
         """Have `to`, or the peer furthest on, stand for election as soon as it has the whole log.
@@ -352,8 +346,8 @@ class RaftMember:
     def _fail_reads(self, error: RaftError) -> None:
         pending = self._new_reads + (self._round[1] if self._round else [])
         self._new_reads, self._round = [], None
-        for read in pending:
-            read.future.set_exception(error)
+        for _fn, future in pending:
+            future.set_exception(error)
 
     # proposals and reads
 
@@ -394,10 +388,15 @@ class RaftMember:
             self._round = (self.gate.last_seq, pending)
             self.raft._SyncObj__sendAppendEntries()
 
-    def _run_reads(self, pending: list[_Read]) -> None:
+    def _run_reads(self, pending: list[Read]) -> None:
         with self.lock:
-            for read in pending:
-                run_read(read.fn, self.machine, read.future)
+            for fn, future in pending:
+                try:
+                    result = fn(self.machine)
+                except Exception as error:  # noqa: BLE001 (the reader gets it)
+                    future.set_exception(error)
+                else:
+                    future.set_result(result)
 
     # apply
 
@@ -504,13 +503,3 @@ class RaftMember:
         self.raft.set_applied(last.index)
         self._applied_bytes = 0
         self.gate.installing = False
-
-
-def run_read(fn: Callable[[Any], Any], machine: Any, future: Future[Any]) -> None:
-    """Run a reader's function; what it raises is the reader's."""
-    try:
-        result = fn(machine)
-    except Exception as error:  # noqa: BLE001 (the reader gets it)
-        future.set_exception(error)
-    else:
-        future.set_result(result)

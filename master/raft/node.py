@@ -80,10 +80,9 @@ class RaftSettings(MemberSettings):
 
 @dataclass(frozen=True, slots=True)
 class PeerStatus:
-    """A peer as this node sees it; match_index and lag (entries it is behind) mean something on the leader only."""
+    """A peer as this node sees it; lag (entries it is behind) means something on the leader only."""
 
     connected: bool
-    match_index: int
     lag: int
     error: str | None
 
@@ -149,7 +148,7 @@ class RaftNode(Generic[M]):
         *,
         on_leadership: Callable[[bool, int], None] = lambda _serving, _term: None,
         clock: Callable[[], float] = time.monotonic,
-        rng: library.Random | None = None,
+        rng: random.Random | None = None,
         on_fatal: Callable[[BaseException], None] = die,
     ) -> None:
         self._machine = machine
@@ -170,7 +169,7 @@ class RaftNode(Generic[M]):
         self._thread = threading.Thread(target=self._run, name=f"raft-{settings.node_id}", daemon=True)
 
     def _open(
-        self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: library.Random, undo: ExitStack
+        self, s: RaftSettings, on_leadership: Callable[[bool, int], None], rng: random.Random, undo: ExitStack
     ) -> None:
         snapshots = FileSnapshots(s.directory / "snapshots", s.cluster_id, Pacer())
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
@@ -204,9 +203,6 @@ class RaftNode(Generic[M]):
             self._thread.join()
         if self._job is not None:
             self._job.join()  # it still writes to the directory
-        self._close()
-
-    def _close(self) -> None:
         self._member.stop()
         self._drain()
         self._member.stop()
@@ -273,18 +269,11 @@ class RaftNode(Generic[M]):
             self._post(lambda: self._member.propose(PREFIX + command, future))
         return future
 
-    def read(self, fn: Callable[[M], T], confirmed: bool = True) -> Future[T]:
-        """Run fn(machine) under the state lock; confirmed: only after a proof, later than this call, of leadership."""
+    def read(self, fn: Callable[[M], T]) -> Future[T]:
+        """Run fn(machine) under the state lock after a proof, later than this call, of leadership."""
         future: Future[T] = Future()
-        if not self._admit(future):
-            return future
-        if confirmed:
+        if self._admit(future):
             self._post(lambda: self._member.read(fn, future))
-        else:
-            try:
-                future.set_result(self.local(fn))
-            except Exception as error:  # noqa: BLE001 (the reader gets it)
-                future.set_exception(error)
         return future
 
     def _admit(self, future: Future[Any]) -> bool:
@@ -324,10 +313,9 @@ class RaftNode(Generic[M]):
         current = self._snapshots.current
         peers = {}
         for peer in sorted(self._peers):
-            match = member.match_index(peer) if leads else 0
-            lag = max(0, last - match) if leads else 0
+            lag = max(0, last - member.match_index(peer)) if leads else 0
             connected = self._transport.is_connected(peer)
-            peers[peer] = PeerStatus(connected, match, lag, None if connected else self._transport.errors.get(peer))
+            peers[peer] = PeerStatus(connected, lag, None if connected else self._transport.errors.get(peer))
         return RaftStatus(
             node_id=member.settings.node_id,
             role=ROLES[raft.role],

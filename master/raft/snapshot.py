@@ -106,19 +106,9 @@ class FileSnapshots:
         with writing(directory):
             make_folders(directory)
         self._receiving: tuple[SnapshotId, int, BinaryIO] | None = None
-        self._current = self.verify(self._file) if self._file.exists() else None
-        self._length = self._file.stat().st_size if self._current else 0
+        self.current = self.verify(self._file) if self._file.exists() else None
+        self.length = self._file.stat().st_size if self.current else 0
         self._pause = pause
-
-    @property
-    def current(self) -> SnapshotId | None:
-        """See `Snapshots`."""
-        return self._current
-
-    @property
-    def length(self) -> int:
-        """See `Snapshots`."""
-        return self._length
 
     def _damaged(self, path: Path, what: str) -> StorageDamaged:
         return StorageDamaged(f"Raft snapshot {path} {what}. {WAY_OUT}")
@@ -173,7 +163,7 @@ class FileSnapshots:
         with writing(self._directory):
             path.replace(self._file)
             sync_directory(self._directory)
-        self._current, self._length = last, self._file.stat().st_size
+        self.current, self.length = last, self._file.stat().st_size
 
     def chunks(self) -> Iterator[bytes]:
         """See `Snapshots`."""
@@ -184,7 +174,7 @@ class FileSnapshots:
 
     def transfer(self) -> Transfer | None:
         """See `Snapshots`."""
-        if self._current is None:
+        if self.current is None:
             return None
         file = self._file.open("rb")
         last, _, _ = self._read_header(self._file, file)

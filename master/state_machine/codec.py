@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import typing
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from google.protobuf.message import DecodeError, Message
@@ -108,24 +109,14 @@ def _same(value: Any) -> Any:
     return value
 
 
-def _writer(hint: Any) -> Callable[[Any], Any]:
-    if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        return (lambda values: [to_message(each) for each in values]) if dataclasses.is_dataclass(item) else list
-    return to_message if dataclasses.is_dataclass(hint) else _same
-
-
-def _reader(hint: Any) -> Callable[[Any], Any]:
-    if typing.get_origin(hint) is tuple:
-        item = typing.get_args(hint)[0]
-        if dataclasses.is_dataclass(item):
-            kind = typing.cast(type[Any], item)
-            return lambda messages: tuple([from_message(kind, each) for each in messages])
-        return tuple
-    if dataclasses.is_dataclass(hint):
-        kind = typing.cast(type[Any], hint)
-        return lambda message: from_message(kind, message)
-    return _same
+def _mapped(hint: Any, one: Callable[[Any], Callable[[Any], Any]], many: type[Any]) -> Callable[[Any], Any]:
+    """How a field is mapped: a record as `one` says of its kind, several values to `many`."""
+    several = typing.get_origin(hint) is tuple
+    kind = typing.get_args(hint)[0] if several else hint
+    if not dataclasses.is_dataclass(kind):
+        return many if several else _same
+    convert = one(kind)
+    return (lambda values: many([convert(each) for each in values])) if several else convert
 
 
 _COMMANDS: tuple[type[Any], ...] = typing.get_args(cmd.Body)
@@ -138,8 +129,13 @@ _READERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
 for _kind in (*_COMMANDS, *_RECORDS):
     _hints = typing.get_type_hints(_kind)
     _names = [field.name for field in dataclasses.fields(_kind)]
-    _WRITERS[_kind] = (getattr(pb, _kind.__name__), tuple((name, _writer(_hints[name])) for name in _names))
-    _READERS[_kind] = tuple((name, _reader(_hints[name])) for name in _names)
+    _WRITERS[_kind] = (
+        getattr(pb, _kind.__name__),
+        tuple((name, _mapped(_hints[name], lambda _: to_message, list)) for name in _names),
+    )
+    _READERS[_kind] = tuple(
+        (name, _mapped(_hints[name], lambda kind: partial(from_message, kind), tuple)) for name in _names
+    )
 
 _BY_NAME = {kind.__name__: kind for kind in _COMMANDS}
 _BODY_OF: dict[str, type[Any]] = {

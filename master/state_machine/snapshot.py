@@ -89,7 +89,7 @@ def decode(chunks: Iterable[bytes]) -> StateTables:
         if kind is None:
             raise SnapshotError(f"record {count} of the snapshot is of a kind this version does not know")
         try:
-            _LOADERS[kind](tables, getattr(record, kind), arrays)
+            _load(tables, kind, getattr(record, kind), arrays)
         except (ValueError, struct.error) as error:
             raise SnapshotError(f"record {count} of the snapshot, {kind}, is damaged: {error}") from error
         count += 1
@@ -123,18 +123,31 @@ def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, t
             yield pb.Record(head=head), ()
 
 
-def _load_header(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    for name in _HEADER:
-        setattr(tables, name, getattr(message, name))
-
-
-def _load_worker(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    tables.workers[message.id] = from_message(Worker, message)
-
-
-def _load_application(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    tables.applications[message.instance] = from_message(Application, message)
-    tables.below[message.instance] = Below()
+def _load(tables: StateTables, kind: str, message: Any, arrays: list[bytes]) -> None:
+    """Put a record into the tables. Raises ValueError and struct.error if it is damaged."""
+    match kind:
+        case "header":
+            for name in _HEADER:
+                setattr(tables, name, getattr(message, name))
+        case "worker":
+            tables.workers[message.id] = from_message(Worker, message)
+        case "application":
+            tables.applications[message.instance] = from_message(Application, message)
+            tables.below[message.instance] = Below()
+        case "shuffle":
+            _load_shuffle(tables, message, arrays)
+        case "head":
+            run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
+            _below(tables, message.instance).highest.setdefault(message.state, HighestGenerations()).append(run)
+        case "gone":
+            tables.gone[message.instance] = message.time_ms
+        case "upload":
+            tables.uploads[message.name] = Upload(tuple(arrays), message.started_ms)
+        case "client":
+            Client.unpack(message.packed)
+            tables.clients[message.id] = message.packed
+        case _:
+            raise AssertionError(f"records of kind {kind} are in the schema, and nobody reads them")
 
 
 def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> None:
@@ -146,41 +159,11 @@ def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> Non
     _below(tables, shuffle.key.instance).shuffles[shuffle.key.number] = shuffle
 
 
-def _load_head(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    run = Run(message.shuffle, message.shuffle + message.shuffles, message.generation)
-    _below(tables, message.instance).highest.setdefault(message.state, HighestGenerations()).append(run)
-
-
-def _load_gone(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    tables.gone[message.instance] = message.time_ms
-
-
-def _load_upload(tables: StateTables, message: Any, arrays: list[bytes]) -> None:
-    tables.uploads[message.name] = Upload(tuple(arrays), message.started_ms)
-
-
-def _load_client(tables: StateTables, message: Any, _: list[bytes]) -> None:
-    Client.unpack(message.packed)
-    tables.clients[message.id] = message.packed
-
-
 def _below(tables: StateTables, instance: bytes) -> Below:
     below = tables.below.get(instance)
     if below is None:
         raise ValueError("its application is missing")
     return below
-
-
-_LOADERS = {
-    "header": _load_header,
-    "worker": _load_worker,
-    "application": _load_application,
-    "shuffle": _load_shuffle,
-    "head": _load_head,
-    "gone": _load_gone,
-    "upload": _load_upload,
-    "client": _load_client,
-}
 
 
 class _Source:

@@ -23,14 +23,13 @@ from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.retention import Retention
-from holdfast.master.core.state.moves import moved_count
-from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
+from holdfast.master.core.state.records import Application, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State
 from holdfast.master.fleet.fleet import Fleet, places_of
 from holdfast.master.leader.leader import Leader, WorkerReport
 from holdfast.master.leader.turns import turn
 from holdfast.master.observe.masters import Masters
-from holdfast.master.raft import RaftStatus
+from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -119,7 +118,7 @@ class Pages:
                 look = await self._leader.confirmed(lambda state: _copy(state, view))
         except (HoldfastError, TimeoutError):
             return None
-        look.reports = dict(self._leader.reports)
+        look.reports = {each.id: report for each in look.workers if (report := self._leader.report(each)) is not None}
         look.now_ns = self._leader.now_ns()
         look.pace = self._pace.pace()
         draining = (each for each in look.workers if each.draining_ms and each.alive)
@@ -135,31 +134,17 @@ class Pages:
         return look
 
     def _row(self, shuffle: Shuffle, application: Application, names: Mapping[int, str]) -> ShuffleRow:
-        key, moves = shuffle.key, moved_count(shuffle.moves)
+        key = shuffle.key
         progress = None if shuffle.committed_ms else self._sealing.progress(key)
         held = self._leader.usage.shuffles(key.instance).get(key.shuffle)
         return ShuffleRow(
-            application=application.name,
-            user=application.user,
-            instance=key.instance.hex(),
-            shuffle=key.shuffle,
-            generation=key.generation,
-            kind="MAP" if shuffle.kind == KIND_MAP else "REDUCE",
-            maps=shuffle.maps,
-            partitions=shuffle.partitions,
-            copies=shuffle.copies,
-            copies_wanted=shuffle.copies_wanted,
-            epochs=shuffle.partitions + moves if shuffle.kind == KIND_REDUCE else 0,
-            moves=moves,
-            lost=shuffle.lost,
-            under_replicated=shuffle.under_replicated,
-            awaited=shuffle.awaited,
-            size=shuffle.data_bytes,
+            application=application,
+            shuffle=shuffle,
             held=held.size_bytes if held is not None else 0,
-            created_ms=shuffle.created_ms,
-            committed_ms=shuffle.committed_ms,
-            sealing=(progress.sealed, progress.asked) if progress is not None else None,
-            waits_for=tuple(names.get(each, str(each)) for each in progress.workers[:5]) if progress else (),
+            sealing=(progress.settled, progress.copies) if progress is not None else None,
+            waits_for=tuple(names.get(each, str(each)) for each in progress.unanswered[:5])
+            if progress is not None
+            else (),
             retention=self._retention(application),
         )
 
@@ -171,18 +156,9 @@ class Pages:
             name=config.master.name,
             cluster=config.cluster.id,
             version=VERSION,
-            role=status.role,
+            status=status,
             serving=leader.serving and proved,
-            leader=status.leader or "",
             leader_http=leader.http_of(status.leader),
-            term=status.term,
-            commit_index=status.commit_index,
-            applied_index=status.applied_index,
-            snapshot_index=status.snapshot_index,
-            log_entries=status.log_length,
-            log_bytes=status.log_bytes,
-            slow_turns=status.slow_turns,
-            longest_turn=status.longest_turn,
             masters=tuple(self._master_rows(status)),
             faults=("disk_delay", "clock_offset") if faults.enabled else (),
             workers=counts[0],
@@ -215,7 +191,6 @@ class Pages:
         fleet = fleet_of(
             look.workers, look.reports, places_of(look.workers, default), look.drains, view, look.now_ns, _rest
         )
-        silent = sum(all(lease.marked_ms for lease in each.leases) for each in look.applications)
         return write(
             Picture(
                 view=view,
@@ -225,7 +200,7 @@ class Pages:
                 shuffles=tuple(look.rows),
                 shuffle_cut=look.cut,
                 counts=self._count([each.instance for each in look.applications], own.shuffles),
-                silent=silent,
+                silent=sum(each.silent for each in look.applications),
                 application=look.application,
                 pace=look.pace,
             )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -11,6 +12,9 @@ from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import Retention
+from holdfast.master.core.state.moves import moved_count
+from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Worker
+from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.view import Cut, View
 
 
@@ -29,23 +33,14 @@ class MasterRow:
 
 @dataclass(frozen=True, slots=True)
 class Own:
-    """This master."""
+    """This master. `serving`: it leads, and could prove it."""
 
     name: str
     cluster: str
     version: str
-    role: str
+    status: RaftStatus
     serving: bool
-    leader: str
     leader_http: str
-    term: int
-    commit_index: int
-    applied_index: int
-    snapshot_index: int
-    log_entries: int
-    log_bytes: int
-    slow_turns: int
-    longest_turn: float
     masters: tuple[MasterRow, ...]
     faults: tuple[str, ...]
     workers: int
@@ -87,15 +82,9 @@ class DiskRow:
 class WorkerRow:
     """One worker. `seen_ms` is -1 while this leader has not heard it."""
 
-    number: int
-    name: str
-    host: str
+    worker: Worker
     rack: str
-    address: str
-    state: str
     seen_ms: int
-    start: int
-    version: str
     memory: int
     files: int
     rates: Rates
@@ -114,32 +103,16 @@ class RackRow:
     lost: int = 0
     ill: int = 0
     rates: Rates = Rates()
-    tiers: dict[str, TierUsage] = field(default_factory=dict)
+    tiers: dict[str, TierUsage] = field(default_factory=lambda: defaultdict(TierUsage))
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRow:
     """One generation of a shuffle. `held`: bytes that workers told of while it is open."""
 
-    application: str
-    user: str
-    instance: str
-    shuffle: int
-    generation: int
-    kind: str
-    maps: int
-    partitions: int
-    copies: int
-    copies_wanted: int
-    epochs: int
-    moves: int
-    lost: int
-    under_replicated: int
-    awaited: int
-    size: int
+    application: Application
+    shuffle: Shuffle
     held: int
-    created_ms: int
-    committed_ms: int
     sealing: tuple[int, int] | None
     waits_for: tuple[str, ...]
     retention: Retention
@@ -147,15 +120,27 @@ class ShuffleRow:
     @property
     def number(self) -> str:
         """What stands behind the application in its name."""
-        return shuffle_name(self.application, self.shuffle, self.generation).removeprefix(self.application)
+        name = self.application.name
+        return shuffle_name(name, *self.shuffle.key.number).removeprefix(name)
+
+    @property
+    def moves(self) -> int:
+        """How many epochs were made above the first of a partition."""
+        return moved_count(self.shuffle.moves)
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs it has, 0 of MAP partitions."""
+        return self.shuffle.partitions + self.moves if self.shuffle.kind == KIND_REDUCE else 0
 
     @property
     def result(self) -> tuple[str, str, str]:
         """What its commit came to: a word, its mood, and what is missing."""
-        if self.lost:
-            return "data lost", "bad", f"{counted(self.lost, 'epoch')} lost"
-        if self.under_replicated:
-            return "committed", "warn", fewer_copies(self.under_replicated, self.awaited)
+        shuffle = self.shuffle
+        if shuffle.lost:
+            return "data lost", "bad", f"{counted(shuffle.lost, 'epoch')} lost"
+        if shuffle.under_replicated:
+            return "committed", "warn", fewer_copies(shuffle.under_replicated, shuffle.awaited)
         return "committed", "good", ""
 
 

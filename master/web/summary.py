@@ -5,11 +5,12 @@ It looks at every directory of every worker, which is a few milliseconds of a th
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted
-from holdfast.master.core.rates import Rates
+from holdfast.master.core.rates import Rates, rates_of
 from holdfast.master.core.retention import in_time
 from holdfast.master.core.state.records import Worker
 from holdfast.master.leader.leader import WorkerReport
@@ -42,9 +43,10 @@ def fleet_of(
     now_ns: int,
     rest: Callable[[], None],
 ) -> FleetPicture:
-    """Sum up the workers, and make rows of those that are asked for. `drains`: what drains wait for."""
+    """Sum up the workers, and make rows of those that are asked for. `reports`: the last heartbeats of their latest
+    starts, as far as they were heard; `drains`: what drains wait for."""
     racks: dict[str, RackRow] = {}
-    tiers: dict[str, TierUsage] = {}
+    tiers: dict[str, TierUsage] = defaultdict(TierUsage)
     problems = _Problems()
     shown = []
     for number, worker in enumerate(workers):
@@ -53,15 +55,14 @@ def fleet_of(
         rack = racks.get(places[worker.id])
         if rack is None:
             rack = racks[places[worker.id]] = RackRow(places[worker.id])
-        report = _report(worker, reports)
-        _count(worker, report, rack, tiers, problems)
+        _count(worker, reports.get(worker.id), rack, tiers, problems)
         if not view.rack or view.rack == rack.name:
             shown.append(worker)
     rest()
     shown.sort(key=lambda worker: (places[worker.id], worker.name))
     cut = Cut.of(len(shown), view.workers)
     rows = [
-        worker_row(worker, _report(worker, reports), places[worker.id], drains.get(worker.id, ""), now_ns)
+        _row(worker, reports.get(worker.id), places[worker.id], drains.get(worker.id, ""), now_ns)
         for worker in shown[cut.first : cut.end]
     ]
     ordered = tuple(racks[name] for name in sorted(racks))
@@ -69,8 +70,8 @@ def fleet_of(
         racks=ordered,
         rows=tuple(rows),
         cut=cut,
-        tiers=in_order(tiers),
-        rates=_sum(each.rates for each in ordered),
+        tiers=dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0]))),
+        rates=rates_of(each.rates for each in ordered),
         alive=sum(each.alive for each in ordered),
         draining=sum(each.draining for each in ordered),
         lost=sum(each.lost for each in ordered),
@@ -82,7 +83,7 @@ def problems_of(picture: Picture) -> list[Problem]:
     """What somebody should look at, in all that is shown."""
     own, fleet, counts = picture.own, picture.fleet, picture.counts
     found = []
-    if not own.leader:
+    if not own.status.leader:
         found.append(Problem("there is no leader, as far as this one knows: nothing is registered or committed now"))
     found += [
         Problem(f"master {each.name} is not connected{f': {each.error}' if each.error else ''}")
@@ -116,36 +117,18 @@ def _fewer(counts: ShuffleCounts) -> str:
     return f"{text}. Missing copies of {counts.awaited} of them are sealed once their workers can; the others stay so"
 
 
-def in_order(tiers: dict[str, TierUsage]) -> dict[str, TierUsage]:
-    """Tiers from the fastest down."""
-    return dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0])))
-
-
-def worker_row(worker: Worker, report: WorkerReport | None, rack: str, drain: str, now_ns: int) -> WorkerRow:
-    """One worker as the page shows it."""
+def _row(worker: Worker, report: WorkerReport | None, rack: str, drain: str, now_ns: int) -> WorkerRow:
     beat = report.heartbeat if report is not None else None
     return WorkerRow(
-        number=worker.id,
-        name=worker.name,
-        host=worker.host,
+        worker=worker,
         rack=rack,
-        address=worker.http_address or worker.data_address,
-        state=worker.state,
         seen_ms=max(now_ns - report.at_ns, 0) // 1_000_000 if report is not None else -1,
-        start=worker.incarnation,
-        version=worker.version,
         memory=beat.memory_bytes if beat is not None else 0,
         files=beat.files if beat is not None else 0,
         rates=report.rates if report is not None and worker.alive else Rates(),
         disks=tuple(_disks(worker, beat)),
         drain=drain,
     )
-
-
-def _report(worker: Worker, reports: Mapping[int, WorkerReport]) -> WorkerReport | None:
-    """The last heartbeat of this start of a worker, if this leader heard one."""
-    report = reports.get(worker.id)
-    return report if report is not None and report.incarnation == worker.incarnation else None
 
 
 def _count(
@@ -161,11 +144,11 @@ def _count(
         problems.lost.append(worker.name)
     if report is None or not worker.alive:
         return
-    rack.rates = Rates(rack.rates.push + report.rates.push, rack.rates.fetch + report.rates.fetch)
+    rack.rates = rates_of((rack.rates, report.rates))
     ill = False
     for disk in report.heartbeat.directories:
         used, free = disk.used_bytes, disk.free_bytes
-        for usage in (_tier_usage(rack.tiers, disk.tier), _tier_usage(tiers, disk.tier)):
+        for usage in (rack.tiers[disk.tier], tiers[disk.tier]):
             usage.used += used
             usage.free += free
             usage.spots += 1
@@ -176,25 +159,13 @@ def _count(
             problems.full.append(f"{worker.name} {disk.path}: {disk.full}")
     if report.heartbeat.HasField("dfs"):
         dfs = report.heartbeat.dfs
-        for usage in (_tier_usage(rack.tiers, "DFS"), _tier_usage(tiers, "DFS")):
+        for usage in (rack.tiers["DFS"], tiers["DFS"]):
             usage.used += dfs.bytes
             usage.spots += 1
         if dfs.problem:
             ill = True
             problems.ill.append(f"{worker.name} cannot use {dfs.url} since {in_time(dfs.problem_ms)}: {dfs.problem}")
     rack.ill += ill
-
-
-def _tier_usage(tiers: dict[str, TierUsage], tier: str) -> TierUsage:
-    found = tiers.get(tier)
-    if found is None:
-        found = tiers[tier] = TierUsage()
-    return found
-
-
-def _sum(rates: Iterable[Rates]) -> Rates:
-    all_ = list(rates)
-    return Rates(sum(each.push for each in all_), sum(each.fetch for each in all_))
 
 
 def _disks(worker: Worker, beat: pb.HeartbeatRequest | None) -> Iterator[DiskRow]:

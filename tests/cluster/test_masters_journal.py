@@ -15,7 +15,7 @@ from holdfast.client.connection.direct import ask
 from holdfast.common.errors import HoldfastError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.master.raft import EXIT_DISK
+from holdfast.master.raft.node import EXIT_DISK
 from tests.cli.test_commands import document
 from tests.cli.test_commands import run as command
 from tests.support.waiting import wait_until

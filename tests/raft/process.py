@@ -23,7 +23,8 @@ from typing import Any, Self
 
 from holdfast.common.security.credentials import calling_context
 from holdfast.common.system.ports import free_ports
-from holdfast.master.raft import RaftNode, RaftSettings, TlsContexts
+from holdfast.master.raft.node import RaftNode, RaftSettings
+from holdfast.master.raft.transport import TlsContexts
 from tests.support.certificates import authority
 from tests.support.waiting import wait_until
 

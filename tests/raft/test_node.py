@@ -11,21 +11,20 @@ from typing import Any
 import pytest
 
 from holdfast.common.system.ports import free_ports
-from holdfast.master.raft import (
-    MAX_COMMAND_BYTES,
+from holdfast.master.raft.codec import MAX_COMMAND_BYTES
+from holdfast.master.raft.errors import (
     CommandTooLarge,
     NodeStopped,
     NotLeader,
     Overloaded,
-    RaftNode,
-    RaftSettings,
     SettingsRefused,
     StorageDamaged,
     StorageFailed,
-    TlsContexts,
 )
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
+from holdfast.master.raft.node import RaftNode, RaftSettings
+from holdfast.master.raft.transport import TlsContexts
 from tests.raft.process import ListMachine
 from tests.support.certificates import authority
 from tests.support.waiting import wait_until
@@ -152,7 +151,7 @@ def test_followers_refuse_and_name_the_leader(nodes: Nodes) -> None:
         with pytest.raises(NotLeader, match=f"ask {name}") as caught:
             future.result(60)
         assert caught.value.leader == name
-    assert follower.read(lambda machine: 2, confirmed=False).result(0) == 2
+    assert follower.local(lambda machine: 2) == 2
 
 
 def test_leadership_moves_when_asked(nodes: Nodes) -> None:
@@ -168,9 +167,10 @@ def test_leadership_moves_when_asked(nodes: Nodes) -> None:
 def test_a_reader_error_is_the_readers(nodes: Nodes) -> None:
     """What a reader's function raises comes back to it and harms nothing."""
     node = leader_of([nodes.start()])
-    for confirmed in (True, False):
-        with pytest.raises(ZeroDivisionError):
-            node.read(lambda machine: 1 // 0, confirmed).result(60)
+    with pytest.raises(ZeroDivisionError):
+        node.read(lambda machine: 1 // 0).result(60)
+    with pytest.raises(ZeroDivisionError):
+        node.local(lambda machine: 1 // 0)
     assert node.propose(b"x").result(60).result == 1
 
 

@@ -17,6 +17,7 @@ from holdfast.master.core.state import epochs as epochs_module
 from holdfast.master.core.state import moves as moves_module
 from holdfast.master.core.state import workers as workers_module
 from holdfast.master.core.state.answers import AnswerTable
+from holdfast.master.core.state.commands import Commit
 from holdfast.master.core.state.state import State
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.waiters import Waiters
@@ -226,14 +227,14 @@ def apply_reads_the_clock() -> list[Swap]:
     """Two masters stamp the same commit differently."""
     import time
 
-    original = apply_module._commit_with
+    original = apply_module._commit
 
     def commit(state: Any, body: Any) -> Any:
         answer = original(state, body)
         state.time_ms = time.time_ns() // 1_000_000
         return answer
 
-    return [(apply_module, "_commit_with", commit)]
+    return [(apply_module, "_APPLY", apply_module._APPLY | {Commit: commit})]
 
 
 @bug
@@ -350,12 +351,15 @@ def id_reused_after_forget() -> list[Swap]:
 def generation_reused_after_unregister() -> list[Swap]:
     """A generation that was dropped is opened again."""
 
-    def problem(state: Any, body: Any) -> Any:
-        found = original(state, body)
-        return None if found is not None and "was dropped" in found.detail else found
+    def check(state: Any, body: Any) -> None:
+        try:
+            original(state, body)
+        except apply_module._RefusedError as refused:
+            if "was dropped" not in refused.answer.detail:
+                raise
 
-    original = apply_module._generation_problem
-    return [(apply_module, "_generation_problem", problem)]
+    original = apply_module._check_generation
+    return [(apply_module, "_check_generation", check)]
 
 
 @bug

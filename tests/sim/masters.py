@@ -28,7 +28,8 @@ from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
-from holdfast.master.raft import Applied, NotLeader, OutcomeUnknown
+from holdfast.master.raft.errors import NotLeader, OutcomeUnknown
+from holdfast.master.raft.member import Applied
 from holdfast.master.state_machine.codec import join_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 from tests.sim.clock import Life, Violation, VirtualLoop, here

@@ -119,7 +119,10 @@ class AnswerTable:
         for call in client.calls:
             if _number(call) == command.number:
                 digest, answer = _unpack_call(call)
-                return answer if digest == command.digest else _reused(command)
+                if digest == command.digest:
+                    return answer
+                text = f"call {command.number} of this client was another request; use a new number"
+                return Answer(Status.CALL_REUSED, text)
         return None
 
     def remember(self, command: Command, answer: Answer, index: int, now_ms: int) -> None:
@@ -163,7 +166,3 @@ class AnswerTable:
             if len(numbers) > bounds.CALLS_PER_CLIENT_MAX:
                 found.append(f"a client has {len(numbers)} answers")
         return found
-
-
-def _reused(command: Command) -> Answer:
-    return Answer(Status.CALL_REUSED, f"call {command.number} of this client was another request; use a new number")

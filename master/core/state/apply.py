@@ -2,7 +2,8 @@
 
 Rules
 * Deterministic: what decides is the state, the command and its place in the log, nothing else.
-* Never raises for what a command holds: a refusal is an answer with a status and a sentence.
+* `apply` never raises for what a command holds: a refusal, which ends the function of a command, is an answer with a
+  status and a sentence.
 * A refused command changes nothing; one that was done before answers as if it were done now.
 
 Called by master/machine, once for each command of the log, in order.
@@ -13,7 +14,7 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, Generation, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
@@ -45,30 +46,70 @@ def apply(state: State, index: int, time_ms: int, command: cmd.Command) -> Answe
     state.time_ms = max(state.time_ms, time_ms)
     state.answers.expire(state.time_ms)
     if not command.client:
-        return _APPLY[type(command.body)](state, command.body)
+        return _answer(state, command.body)
     remembered = state.answers.recall(command)
     if remembered is not None:
         return remembered
-    answer = _APPLY[type(command.body)](state, command.body)
+    answer = _answer(state, command.body)
     state.answers.remember(command, answer, index, state.time_ms)
     return answer
 
 
-def _refuse(status: Status, detail: str) -> Answer:
-    return Answer(status, detail[: bounds.DETAIL_CHARS_MAX])
+def _answer(state: State, body: cmd.Body) -> Answer:
+    try:
+        answer = _APPLY[type(body)](state, body)
+    except _RefusedError as refused:
+        answer = refused.answer
+    if isinstance(body, cmd.Commit | cmd.AddCopies) and answer.status != Status.BUSY:
+        state.drop_upload(body.upload)
+    return answer
 
 
-def _gone(instance: bytes) -> Answer:
-    return _refuse(
-        Status.APPLICATION_GONE,
-        f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance",
-    )
+class _RefusedError(Exception):
+    """Ends what would apply a command."""
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(answer.detail)
+        self.answer = answer
+
+
+def _refuse(status: Status, detail: str) -> NoReturn:
+    raise _RefusedError(Answer(status, detail[: bounds.DETAIL_CHARS_MAX]))
+
+
+def gone_text(instance: bytes) -> str:
+    """What is said of an instance that is not known."""
+    return f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
+
+
+def _application(state: State, instance: bytes) -> Application:
+    application = state.applications.get(instance)
+    if application is None:
+        _refuse(Status.APPLICATION_GONE, gone_text(instance))
+    return application
+
+
+def _shuffle(state: State, key: ShuffleKey) -> Shuffle:
+    _application(state, key.instance)
+    shuffle = state.shuffle(key)
+    if shuffle is None and state.head(key.instance, key.shuffle) is None:
+        _refuse(Status.UNKNOWN_SHUFFLE, f"{shuffle_name(key.instance.hex()[:8], key.shuffle)} was never registered")
+    if shuffle is None:
+        _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
+    return shuffle
+
+
+def _uploaded(state: State, upload: bytes) -> bytes:
+    whole = state.uploaded(upload)
+    if whole is None:
+        _refuse(Status.BUSY, "parts of this call are missing; send them again")
+    return whole
 
 
 def _begin_state(state: State, body: cmd.BeginState) -> Answer:
     """Name the state; of two that ask at once the first one does."""
     if body.state == NO_STATE:
-        return _refuse(Status.BAD_REQUEST, "0 names no state")
+        _refuse(Status.BAD_REQUEST, "0 names no state")
     if body.after == state.state_index:
         state.state_id, state.state_index = body.state, state.index
     return Answer()
@@ -78,15 +119,16 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
     known = state.applications.get(body.instance)
     if known is not None:
         if (known.name, known.user) != (body.name, body.user):
-            return _refuse(Status.CONFLICT, f'this instance was registered as "{known.name}" of "{known.user}"')
+            _refuse(Status.CONFLICT, f'this instance was registered as "{known.name}" of "{known.user}"')
         return _add_lease(state, known, body.holder, body.lease_ms)
     if body.instance in state.gone:
-        return _gone(body.instance)
-    problem = _lease_problem(body.holder, body.lease_ms) or _name_problem(body.name, body.user, body.spark_id)
-    if problem or len(body.instance) != INSTANCE_BYTES:
-        return _refuse(Status.BAD_REQUEST, problem or f"an instance has {INSTANCE_BYTES} bytes")
+        _refuse(Status.APPLICATION_GONE, gone_text(body.instance))
+    _check_lease(body.holder, body.lease_ms)
+    if any(len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX for name in (body.name, body.user, body.spark_id)):
+        _refuse(Status.BAD_REQUEST, f"a name has at most {NAME_BYTES_MAX} bytes")
+    _check_instance(body.instance)
     if len(state.applications) >= bounds.APPLICATIONS_MAX:
-        return _refuse(Status.NO_ROOM, f"{bounds.APPLICATIONS_MAX} applications are registered; forget some first")
+        _refuse(Status.NO_ROOM, f"{bounds.APPLICATIONS_MAX} applications are registered; forget some first")
     state.applications_made += 1
     state.put_application(
         Application(
@@ -103,24 +145,17 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
 
 
 def _attach(state: State, body: cmd.Attach) -> Answer:
-    if body.instance:
-        application = state.applications.get(body.instance)
-        if application is None:
-            return _gone(body.instance)
-    else:
-        application = state.newest_named(body.name)
-        if application is None:
-            return _refuse(Status.APPLICATION_GONE, f'no application named "{body.name}" is alive')
+    application = _application(state, body.instance) if body.instance else state.newest_named(body.name)
+    if application is None:
+        _refuse(Status.APPLICATION_GONE, f'no application named "{body.name}" is alive')
     return _add_lease(state, application, body.holder, body.lease_ms)
 
 
 def _add_lease(state: State, application: Application, holder: bytes, lease_ms: int) -> Answer:
-    problem = _lease_problem(holder, lease_ms)
-    if problem:
-        return _refuse(Status.BAD_REQUEST, problem)
+    _check_lease(holder, lease_ms)
     others = tuple(lease for lease in application.leases if lease.holder != holder)
     if len(others) >= bounds.LEASES_PER_APPLICATION_MAX:
-        return _refuse(Status.NO_ROOM, f"the application has {len(others)} leases; detach some first")
+        _refuse(Status.NO_ROOM, f"the application has {len(others)} leases; detach some first")
     leases = (*others, Lease(holder, lease_ms))
     if leases != application.leases:
         state.put_application(replace(application, leases=leases))
@@ -180,29 +215,22 @@ def _end_marked_leases(state: State, body: cmd.EndLeases) -> Answer:
 
 def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
     key = body.key
-    if key.instance not in state.applications:
-        return _gone(key.instance)
+    _application(state, key.instance)
     known = state.shuffle(key)
     if known is not None:
         state.drop_upload(body.upload)
-        answer = _same_shape(known, body)
+        _check_shape(known, body)
         avoid = tuple(sorted({*known.avoid, *body.avoid}))
-        if answer.ok and not known.committed_ms and len(known.avoid) < len(avoid) <= bounds.WORKERS_MAX:
+        if not known.committed_ms and len(known.avoid) < len(avoid) <= bounds.WORKERS_MAX:
             state.put_shuffle(replace(known, avoid=avoid))  # other readers of the generation before blame others
-        return answer
-    refusal = _generation_problem(state, body) or _shuffle_bounds(state, body)
-    if refusal is not None:
-        return refusal
+        return Answer()
+    _check_generation(state, body)
+    _check_bounds(state, body)
     assignment = body.assignment
     if body.upload:
-        whole = state.uploaded(body.upload)
-        if whole is None:
-            return _parts_missing()
+        assignment = _uploaded(state, body.upload)
         state.drop_upload(body.upload)
-        assignment = whole
-    refusal = _array_room(state, len(assignment) + AVOID_BYTES * len(body.avoid))
-    if refusal is not None:
-        return refusal
+    _check_array_room(state, len(assignment) + AVOID_BYTES * len(body.avoid))
     state.put_shuffle(
         Shuffle(
             key=replace(key, state=state.state_id),
@@ -221,119 +249,92 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
     return Answer()
 
 
-def _same_shape(known: Shuffle, body: cmd.RegisterShuffle) -> Answer:
+def _check_shape(known: Shuffle, body: cmd.RegisterShuffle) -> None:
     for name in ("kind", "partitions", "maps", "copies_wanted", "ack"):
         before, now = getattr(known, name), getattr(body, name)
         if before != now and (name != "maps" or now):  # 0 maps: not said, and a commit says it for everybody
-            return _refuse(Status.CONFLICT, f"shuffle {known.key} was registered with {name} {before}, not {now}")
-    return Answer()
+            _refuse(Status.CONFLICT, f"shuffle {known.key} was registered with {name} {before}, not {now}")
 
 
-def _generation_problem(state: State, body: cmd.RegisterShuffle) -> Answer | None:
+def _check_generation(state: State, body: cmd.RegisterShuffle) -> None:
     """Generations open one after another, each once the one before is committed, dropped or has lost data; none comes
     back."""
     key = body.key
     highest = state.head(key.instance, key.shuffle)
     if highest is None:
-        return None
+        return
     if key.generation <= highest:
-        return _refuse(Status.GENERATION_CLOSED, f"{key} was dropped; it never opens again")
+        _refuse(Status.GENERATION_CLOSED, f"{key} was dropped; it never opens again")
     if key.generation != highest + 1:
-        return _refuse(Status.GENERATION_CLOSED, f"{key} cannot open: the next generation is {highest + 1}")
+        _refuse(Status.GENERATION_CLOSED, f"{key} cannot open: the next generation is {highest + 1}")
     before = state.shuffle(ShuffleKey(key.instance, key.shuffle, Generation(highest)))
     # What a restore forgot may hold the end of a generation that it found open: workers may take nothing more of it.
     forgotten = before is not None and before.key.state != state.state_id
     if before is not None and not before.committed_ms and not body.lost_before and not forgotten:
-        return _refuse(Status.GENERATION_CLOSED, f"generation {highest} is open; push into it, or commit it first")
-    return None
+        _refuse(Status.GENERATION_CLOSED, f"generation {highest} is open; push into it, or commit it first")
 
 
-def _shuffle_bounds(state: State, body: cmd.RegisterShuffle) -> Answer | None:
+def _check_bounds(state: State, body: cmd.RegisterShuffle) -> None:
     if not 1 <= body.partitions <= PARTITIONS_MAX or body.maps > MAPS_MAX:
-        return _refuse(
+        _refuse(
             Status.BAD_REQUEST,
             f"{body.partitions} partitions, {body.maps} maps: a shuffle has 1 to {PARTITIONS_MAX} and up to {MAPS_MAX}",
         )
     placed = bool(body.assignment) != bool(body.upload)
     if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not placed:
-        return _refuse(
-            Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment"
-        )
+        _refuse(Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment")
     if len(body.avoid) > bounds.WORKERS_MAX:
-        return _refuse(Status.BAD_REQUEST, f"at most {bounds.WORKERS_MAX} workers are avoided, not {len(body.avoid)}")
+        _refuse(Status.BAD_REQUEST, f"at most {bounds.WORKERS_MAX} workers are avoided, not {len(body.avoid)}")
     if body.kind not in (KIND_MAP, KIND_REDUCE):
-        return _refuse(Status.BAD_REQUEST, f"partitions are of kind {KIND_MAP} or {KIND_REDUCE}, not {body.kind}")
+        _refuse(Status.BAD_REQUEST, f"partitions are of kind {KIND_MAP} or {KIND_REDUCE}, not {body.kind}")
     below = state.below[body.key.instance]
     own, runs = len(below.shuffles), below.runs
     if own >= bounds.SHUFFLES_PER_APPLICATION_MAX or runs >= bounds.RUNS_PER_APPLICATION_MAX:
-        return _refuse(
+        _refuse(
             Status.NO_ROOM,
             f"the application has {own} shuffles alive and {runs} gaps in the ids it had; unregister some, or go "
             "on in a new instance",
         )
     if state.shuffle_count >= bounds.SHUFFLES_MAX or state.run_count >= bounds.RUNS_MAX:
-        return _refuse(
-            Status.NO_ROOM, f"{state.shuffle_count} shuffles are registered; unregister or forget some first"
-        )
-    return None
+        _refuse(Status.NO_ROOM, f"{state.shuffle_count} shuffles are registered; unregister or forget some first")
 
 
-def _array_room(state: State, more: int) -> Answer | None:
+def _check_array_room(state: State, more: int) -> None:
     if state.array_bytes + more > bounds.ARRAY_BYTES_MAX:
-        return _refuse(
+        _refuse(
             Status.NO_ROOM,
             f"the masters hold {state.array_bytes} bytes of assignments and winners, {more} more do not fit in "
             f"{bounds.ARRAY_BYTES_MAX}; unregister or forget some shuffles first",
         )
-    return None
 
 
 def _commit(state: State, body: cmd.Commit) -> Answer:
-    answer = _commit_with(state, body)
-    if answer.status != Status.BUSY:
-        state.drop_upload(body.upload)
-    return answer
-
-
-def _commit_with(state: State, body: cmd.Commit) -> Answer:
-    if body.key.instance not in state.applications:
-        return _gone(body.key.instance)
-    shuffle = state.shuffle(body.key)
-    if shuffle is None:
-        return _no_such(state, body.key)
+    shuffle = _shuffle(state, body.key)
     if shuffle.committed_ms:
         if shuffle.winners_digest == body.winners_digest:
             return Answer()
-        return _refuse(Status.CONFLICT, f"{body.key} is committed with other winners; a commit is final")
+        _refuse(Status.CONFLICT, f"{body.key} is committed with other winners; a commit is final")
     if misfit := shuffle.misfit(body.maps, body.partitions):
-        return _refuse(Status.CONFLICT, misfit)
+        _refuse(Status.CONFLICT, misfit)
     if shuffle.kind == KIND_REDUCE and body.epochs != shuffle.partitions + moved_count(shuffle.moves):
-        return _refuse(Status.BUSY, f"{body.key} has other epochs than the {body.epochs} that were sealed; seal again")
+        _refuse(Status.BUSY, f"{body.key} has other epochs than the {body.epochs} that were sealed; seal again")
     winners, manifest = body.winners, body.manifest
     if body.upload:
-        whole = state.uploaded(body.upload)
-        if whole is None:
-            return _parts_missing()
+        whole = _uploaded(state, body.upload)
         split = max(len(whole) - body.manifest_bytes, 0)
         winners, manifest = whole[:split], whole[split:]
     if not winners or bool(manifest) != (shuffle.kind == KIND_REDUCE):
-        return _refuse(Status.BAD_REQUEST, "a commit has winners, and of REDUCE partitions a manifest")
-    refusal = _array_room(state, len(winners) + len(manifest))
-    if refusal is not None:
-        return refusal
+        _refuse(Status.BAD_REQUEST, "a commit has winners, and of REDUCE partitions a manifest")
+    _check_array_room(state, len(winners) + len(manifest))
     state.put_shuffle(
         replace(
             shuffle,
             maps=body.maps,
             winners=winners,
             winners_digest=body.winners_digest,
-            data_bytes=body.data_bytes,
             committed_ms=max(state.time_ms, 1),
             manifest=manifest,
-            lost=body.lost,
-            under_replicated=body.under_replicated,
-            awaited=body.awaited,
-            unsealed=body.unsealed,
+            **_counts(body),
         )
     )
     return Answer()
@@ -341,70 +342,36 @@ def _commit_with(state: State, body: cmd.Commit) -> Answer:
 
 def _add_copies(state: State, body: cmd.AddCopies) -> Answer:
     """Replace the manifest of a committed generation by one that names more copies of the same epochs."""
-    answer = _add_copies_with(state, body)
-    if answer.status != Status.BUSY:
-        state.drop_upload(body.upload)
-    return answer
-
-
-def _add_copies_with(state: State, body: cmd.AddCopies) -> Answer:
-    if body.key.instance not in state.applications:
-        return _gone(body.key.instance)
-    shuffle = state.shuffle(body.key)
-    if shuffle is None:
-        return _no_such(state, body.key)
+    shuffle = _shuffle(state, body.key)
     if not shuffle.manifest or shuffle.manifest_version != body.manifest_version:
-        return _refuse(Status.CONFLICT, f"{body.key} has no manifest, or a newer one than was added to")
-    manifest = body.manifest
-    if body.upload:
-        whole = state.uploaded(body.upload)
-        if whole is None:
-            return _parts_missing()
-        manifest = whole
+        _refuse(Status.CONFLICT, f"{body.key} has no manifest, or a newer one than was added to")
+    manifest = _uploaded(state, body.upload) if body.upload else body.manifest
     if not manifest:
-        return _refuse(Status.BAD_REQUEST, "copies are added with a manifest")
-    refusal = _array_room(state, len(manifest) - len(shuffle.manifest))
-    if refusal is not None:
-        return refusal
+        _refuse(Status.BAD_REQUEST, "copies are added with a manifest")
+    _check_array_room(state, len(manifest) - len(shuffle.manifest))
     state.put_shuffle(
         replace(
             shuffle,
             manifest=manifest,
             manifest_version=shuffle.manifest_version + 1,
-            data_bytes=body.data_bytes,
-            lost=body.lost,
-            under_replicated=body.under_replicated,
-            awaited=body.awaited,
-            unsealed=body.unsealed,
+            **_counts(body),
         )
     )
     return Answer()
 
 
-def _parts_missing() -> Answer:
-    return _refuse(Status.BUSY, "parts of this call are missing; send them again")
+def _counts(body: cmd.Commit | cmd.AddCopies) -> dict[str, Any]:
+    names = ("data_bytes", "lost", "under_replicated", "awaited", "unsealed")
+    return {name: getattr(body, name) for name in names}
 
 
 def _revive(state: State, body: cmd.Revive) -> Answer:
-    if body.key.instance not in state.applications:
-        return _gone(body.key.instance)
-    shuffle = state.shuffle(body.key)
-    return _no_such(state, body.key) if shuffle is None else revive(state, shuffle, body)
-
-
-def _no_such(state: State, key: ShuffleKey) -> Answer:
-    if state.head(key.instance, key.shuffle) is None:
-        return _refuse(
-            Status.UNKNOWN_SHUFFLE,
-            f"{shuffle_name(key.instance.hex()[:8], key.shuffle)} was never registered",
-        )
-    return _refuse(Status.UNKNOWN_GENERATION, f"{key} is not open: it was dropped, or never registered")
+    return revive(state, _shuffle(state, body.key), body)
 
 
 def _unregister(state: State, body: cmd.Unregister) -> Answer:
     key = body.key
-    if key.instance not in state.applications:
-        return _gone(key.instance)
+    _application(state, key.instance)
     if key.state != NO_STATE and state.shuffle(key) is None and not state.dropped(key):
         return Answer()  # of what a restore forgot; what has that number now is another one
     doomed = [each for each in state.generations(key.instance, key.shuffle) if each.generation <= key.generation]
@@ -415,11 +382,10 @@ def _unregister(state: State, body: cmd.Unregister) -> Answer:
 
 def _forget(state: State, body: cmd.Forget) -> Answer:
     instance = body.instance
-    if len(instance) != INSTANCE_BYTES:
-        return _refuse(Status.BAD_REQUEST, f"an instance has {INSTANCE_BYTES} bytes")
+    _check_instance(instance)
     if instance not in state.applications:
         if body.one_shuffle or instance in state.gone:
-            return _refuse(Status.APPLICATION_GONE, f"no application with instance {instance.hex()[:8]} is alive")
+            _refuse(Status.APPLICATION_GONE, f"no application with instance {instance.hex()[:8]} is alive")
         # From before a restored backup, or very old: workers that still have data of it wait for this word.
         state.gone[instance] = state.time_ms
         _trim_gone(state)
@@ -438,32 +404,29 @@ def _part(state: State, body: cmd.Part) -> Answer:
     ]:
         state.drop_upload(name)
     if not 1 <= body.parts <= COMMAND_PARTS_MAX or body.number >= body.parts or not body.data or not body.upload:
-        return _refuse(Status.BAD_REQUEST, f"part {body.number} of {body.parts} is empty or out of range")
+        _refuse(Status.BAD_REQUEST, f"part {body.number} of {body.parts} is empty or out of range")
     upload = state.uploads.get(body.upload) or Upload((b"",) * body.parts, state.time_ms)
     if len(upload.parts) != body.parts:
-        return _refuse(Status.CONFLICT, f"this array has {len(upload.parts)} parts, not {body.parts}")
+        _refuse(Status.CONFLICT, f"this array has {len(upload.parts)} parts, not {body.parts}")
     if state.upload_bytes + len(body.data) > bounds.UPLOAD_BYTES_MAX or (
         body.upload not in state.uploads and len(state.uploads) >= bounds.UPLOADS_MAX
     ):
-        return _refuse(Status.BUSY, "too many large calls are under way; try again")
+        _refuse(Status.BUSY, "too many large calls are under way; try again")
     parts = (*upload.parts[: body.number], body.data, *upload.parts[body.number + 1 :])
     state.put_upload(body.upload, Upload(parts, upload.started_ms))
     return Answer()
 
 
-def _lease_problem(holder: bytes, lease_ms: int) -> str:
+def _check_instance(instance: bytes) -> None:
+    if len(instance) != INSTANCE_BYTES:
+        _refuse(Status.BAD_REQUEST, f"an instance has {INSTANCE_BYTES} bytes")
+
+
+def _check_lease(holder: bytes, lease_ms: int) -> None:
     if len(holder) != INSTANCE_BYTES:
-        return f"a lease holder has {INSTANCE_BYTES} bytes, not {len(holder)}"
+        _refuse(Status.BAD_REQUEST, f"a lease holder has {INSTANCE_BYTES} bytes, not {len(holder)}")
     if not 1 <= lease_ms <= bounds.LEASE_MS_MAX:
-        return f"a lease is 1 to {bounds.LEASE_MS_MAX} ms, not {lease_ms}"
-    return ""
-
-
-def _name_problem(*names: str) -> str:
-    for name in names:
-        if len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX:
-            return f"a name has at most {NAME_BYTES_MAX} bytes"
-    return ""
+        _refuse(Status.BAD_REQUEST, f"a lease is 1 to {bounds.LEASE_MS_MAX} ms, not {lease_ms}")
 
 
 _APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {

@@ -113,6 +113,11 @@ class Application:
         """Return this holder's lease, if it has one."""
         return next((lease for lease in self.leases if lease.holder == holder), None)
 
+    @property
+    def silent(self) -> bool:
+        """Whether all its leases are expired."""
+        return all(lease.marked_ms for lease in self.leases)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Shuffle:
@@ -159,6 +164,10 @@ class Shuffle:
             f"winners of {maps} maps and {partitions} partitions do not fit {self.key}, registered with {self.maps} "
             f"(0: not known) and {self.partitions}"
         )
+
+    def open_since(self, index: int) -> bool:
+        """Whether it has REDUCE partitions, is not committed, and was there at this place in the log."""
+        return self.kind == KIND_REDUCE and not self.committed_ms and self.created_index <= index
 
     @property
     def array_bytes(self) -> int:

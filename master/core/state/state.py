@@ -306,10 +306,7 @@ class State:
         for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed"):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} is not what the tables say"
-        for name in (
-            *("applications_of", "shuffles_of", "bytes_of"),
-            *("upload_bytes", "run_count", "under_replicated"),
-        ):
+        for name in ("applications_of", "shuffles_of", "bytes_of", "upload_bytes", "run_count", "under_replicated"):
             if getattr(again, name) != getattr(self, name):
                 yield f"{name} is {getattr(self, name)}, the tables say {getattr(again, name)}"
 

@@ -120,13 +120,8 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
 
 def _same_start(known: Worker, body: cmd.RegisterWorker) -> bool:
     """Whether this is the process that registered before: another one cannot listen at the same addresses."""
-    return (known.name, known.data_address, known.http_address, known.boot_id, known.directories) == (
-        body.name,
-        body.data_address,
-        body.http_address,
-        body.boot_id,
-        body.directories,
-    )
+    same = ("name", "data_address", "http_address", "boot_id", "directories")
+    return all(getattr(known, name) == getattr(body, name) for name in same)
 
 
 def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
@@ -151,16 +146,7 @@ def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
 
 def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
     ids = [directory.id for directory in body.directories]
-    texts = [
-        body.name,
-        body.host,
-        body.rack,
-        body.place,
-        body.data_address,
-        body.http_address,
-        body.boot_id,
-        body.version,
-    ]
+    names = (body.name, body.host, body.rack, body.place, body.boot_id, body.version)
     problem = ""
     if len(body.uid) != INSTANCE_BYTES or any(len(each) != INSTANCE_BYTES for each in ids):
         problem = f"a worker's uid and the ids of its directories have {INSTANCE_BYTES} bytes"
@@ -168,7 +154,9 @@ def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
         problem = "a worker has a name, a host, a data address and an incarnation from 1"
     elif not 1 <= len(ids) <= bounds.DIRECTORIES_MAX or len(set(ids)) != len(ids):
         problem = f"a worker has 1 to {bounds.DIRECTORIES_MAX} directories, each with an id of its own"
-    elif any(len(text.encode("utf-8", "replace")) > NAME_BYTES_MAX for text in texts):
+    elif any(
+        len(text.encode("utf-8", "replace")) > NAME_BYTES_MAX for text in (*names, body.data_address, body.http_address)
+    ):
         problem = f"names and addresses have at most {NAME_BYTES_MAX} bytes"
     elif any(len(each.path.encode("utf-8", "replace")) > 4096 or len(each.tier) > 16 for each in body.directories):
         problem = "a directory's path has at most 4096 bytes and its tier 16"

@@ -8,7 +8,7 @@ from holdfast.common.config.config import from_tables
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer
 from holdfast.master.leader.leader import Leader
-from holdfast.master.raft import Applied
+from holdfast.master.raft.member import Applied
 from holdfast.master.state_machine.state_machine import StateMachine
 
 

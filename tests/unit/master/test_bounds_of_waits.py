@@ -20,7 +20,7 @@ from holdfast.master.control.sealing import Sealing
 from holdfast.master.leader import asking, proposer, turns
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.turns import turn
-from holdfast.master.raft import Applied
+from holdfast.master.raft.member import Applied
 from tests.cluster.masters import worker as registration
 from tests.cluster.reduce_peers import Peer
 from tests.unit.master.alone import Node, do, leader_of
@@ -80,7 +80,7 @@ def test_a_commit_ends_though_a_living_worker_never_answers_its_seal(monkeypatch
             await asyncio.wait_for(sealing.commit(shuffle, winners, seen), PATIENCE_SECONDS)
         assert ended.value.status is Status.BUSY
         assert peer.seals
-        assert sealing.counts.given_up == 0
+        assert leader.counts.commits_without_worker == 0
         leader.leadership(False, 1)
         await server.close()
 

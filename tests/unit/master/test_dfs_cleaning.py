@@ -17,6 +17,7 @@ from holdfast.master.control import dfs_cleaning
 from holdfast.master.control.dfs_cleaning import DfsCleaner
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.leader.leader import WorkerReport
+from holdfast.master.observe.counts import MasterCounts
 from tests.support.logged import logged
 from tests.unit.master.build import I1, I2, Log, application, key, shuffle, sixteen, worker
 
@@ -34,6 +35,7 @@ class FakeLeader:
         self.now = 10**12
         self.reports: dict[int, WorkerReport] = {}
         self.confirmations = 0
+        self.counts = MasterCounts()
 
     async def confirmed(self, read):
         self.confirmations += 1
@@ -94,7 +96,7 @@ def test_what_was_dropped_goes_after_the_grace(world):
     assert world.round(GRACE_NS - 1) == gone | stays
     assert world.round(1) == stays
     assert world.store.folders(CLUSTER) == [I1.hex()]
-    assert world.cleaner.counts.removed == 6, "of three workers, two shuffles and an instance"
+    assert world.leader.counts.dfs_removed == 6, "of three workers, two shuffles and an instance"
     assert world.leader.confirmations >= 4, "each round asked a proved leader"
 
 
@@ -104,12 +106,12 @@ def test_what_was_never_heard_of_stays(world, caplog):
     kept = {world.put(key(1, instance=strange)), world.put(key(7)), world.put(key(1, generation=3)), world.put(key(2))}
     for _ in range(3):
         assert world.round(10 * GRACE_NS) == kept
-    assert world.cleaner.counts.unheard == 1
+    assert world.leader.counts.dfs_unheard == 1
     assert logged(caplog, LogEvent.DFS_UNKNOWN_APPLICATIONS) == [{"count": 1, "instances": [strange.hex()]}]
     assert world.log.do(cmd.Forget(strange, False, 0)).ok
     world.round()
     assert world.round(GRACE_NS) == {each for each in kept if strange.hex() not in each}
-    assert world.cleaner.counts.unheard == 0
+    assert world.leader.counts.dfs_unheard == 0
 
 
 def test_masters_restored_from_an_old_copy_delete_nothing_new(world):
@@ -203,10 +205,10 @@ def test_a_fresh_cluster_is_no_failure(world, caplog):
         [lead] = world.leader.listeners[-1:]
         lead(True)
         await wait_until_async(lambda: looks >= 3, "three looks")
-        assert (cleaner.counts.failures, cleaner.counts.rounds) == (0, 0)
+        assert (world.leader.counts.dfs_failures, world.leader.counts.dfs_rounds) == (0, 0)
         assert not logged(caplog, LogEvent.DFS_CLEANING_FAILED)
         world.leader.reports[1] = WorkerReport(1, pb.HeartbeatRequest(dfs=pb.Dfs(state="well")))
-        await wait_until_async(lambda: cleaner.counts.failures, "a failure to be counted")
+        await wait_until_async(lambda: world.leader.counts.dfs_failures, "a failure to be counted")
         assert logged(caplog, LogEvent.DFS_CLEANING_FAILED)
         lead(False)
         cleaner.close()
@@ -229,13 +231,13 @@ def test_it_runs_while_this_master_leads_and_no_longer(world):
         cleaner = DfsCleaner(world.leader, world.store)
         [lead] = world.leader.listeners[-1:]
         lead(True)
-        await wait_until_async(lambda: cleaner.counts.rounds >= 1, "a round")
+        await wait_until_async(lambda: world.leader.counts.dfs_rounds >= 1, "a round")
         assert world.files() == set()
         world.folder.rename(world.folder.with_name("away"))
-        await wait_until_async(lambda: cleaner.counts.failures >= 1, "a failure to be counted")
+        await wait_until_async(lambda: world.leader.counts.dfs_failures >= 1, "a failure to be counted")
         world.folder.with_name("away").rename(world.folder)
-        before = cleaner.counts.rounds
-        await wait_until_async(lambda: cleaner.counts.rounds > before, "a round after that")
+        before = world.leader.counts.dfs_rounds
+        await wait_until_async(lambda: world.leader.counts.dfs_rounds > before, "a round after that")
         lead(False)
         assert cleaner._task is None
         cleaner.close()

@@ -16,14 +16,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.retention import in_time, retention_of
-from holdfast.master.core.state.records import Application, Lease, Worker
+from holdfast.master.core.state.moves import MOVED
+from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.leader.leader import WorkerReport
+from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web import page
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
@@ -87,22 +90,30 @@ def beat(number: int, **changed: Any) -> WorkerReport:
 
 def own(**changed: Any) -> Own:
     masters = (MasterRow("m1", "a:1", True, True, True, None, ""), MasterRow("m2", "b:1", False, False, True, 7, ""))
+    status = RaftStatus(
+        node_id="m1",
+        role="leader",
+        serving=True,
+        term=41,
+        leader="m1",
+        commit_index=1234,
+        applied_index=1233,
+        log_length=234,
+        log_bytes=5 * MIB,
+        snapshot_index=1000,
+        longest_turn=0.061,
+        slow_turns=3,
+        peers={},
+        strangers=0,
+        displaced=0,
+    )
     fields: dict[str, Any] = {
         "name": "m1",
         "cluster": "c",
         "version": "1",
-        "role": "leader",
+        "status": replace(status, **{name: changed.pop(name) for name in ("role", "leader") if name in changed}),
         "serving": True,
-        "leader": "m1",
         "leader_http": "a:1",
-        "term": 41,
-        "commit_index": 1234,
-        "applied_index": 1233,
-        "snapshot_index": 1000,
-        "log_entries": 234,
-        "log_bytes": 5 * MIB,
-        "slow_turns": 3,
-        "longest_turn": 0.061,
         "masters": masters,
         "faults": (),
         "workers": 4,
@@ -114,33 +125,31 @@ def own(**changed: Any) -> Own:
     return Own(**{**fields, **changed})
 
 
-def shuffle(**changed: Any) -> ShuffleRow:
-    reason = retention_of(application(), lambda _: 5_000, 60_000)
-    fields: dict[str, Any] = {
-        "application": "app",
-        "user": "ana",
-        "instance": "ab" * 16,
-        "shuffle": 7,
-        "generation": 0,
-        "kind": "REDUCE",
-        "maps": 40,
+def shuffle(number: int = 7, generation: int = 0, name: str = "app", user: str = "ana", **changed: Any) -> ShuffleRow:
+    of = replace(application(), instance=b"\xab" * 16, name=name, user=user)
+    record: dict[str, Any] = {
+        "key": ShuffleKey(Instance(of.instance), ShuffleId(number), Generation(generation)),
+        "kind": KIND_REDUCE,
         "partitions": 200,
-        "copies": 2,
+        "maps": 40,
         "copies_wanted": 2,
-        "epochs": 203,
-        "moves": 3,
-        "lost": 0,
-        "under_replicated": 0,
-        "awaited": 0,
-        "size": 33 * MIB,
-        "held": 0,
+        "copies": 2,
+        "ack": 1,
+        "assignment": b"",
         "created_ms": 9_000_000,
+        "created_index": 1,
+        "data_bytes": 33 * MIB,
         "committed_ms": 9_500_000,
+        "moves": (b"\0" * 3 * MOVED.size,),
+    }
+    row: dict[str, Any] = {
+        "held": 0,
         "sealing": None,
         "waits_for": (),
-        "retention": reason,
+        "retention": retention_of(application(), lambda _: 5_000, 60_000),
     }
-    return ShuffleRow(**{**fields, **changed})
+    row |= {name: changed.pop(name) for name in row if name in changed}
+    return ShuffleRow(application=of, shuffle=Shuffle(**{**record, **changed}), **row)
 
 
 def application(leases: int = 1) -> Application:
@@ -192,7 +201,7 @@ def test_names_of_others_stay_names() -> None:
     """Markup in an application, a user, a worker, a path, a problem and an event is shown and does nothing."""
     known = [replace(each, name=EVIL, host=EVIL, place=f"/dc/{EVIL}") for each in workers(1)]
     event = Event(1, 9_000_000, 0, Happened(LogEvent.PLACEMENT_NO_ROOM, what=EVIL))
-    rows = (shuffle(application=EVIL, user=EVIL, sealing=(1, 2), committed_ms=0, waits_for=(EVIL,)),)
+    rows = (shuffle(name=EVIL, user=EVIL, sealing=(1, 2), committed_ms=0, waits_for=(EVIL,)),)
     shown = picture(known, {1: beat(1, path=EVIL, problem=EVIL)}, shuffles=rows, events=(event,))
     html = page.write(replace(shown, own=own(cluster=EVIL, name=EVIL), application=EVIL, view=View(rack=EVIL)))
     found = Reader(html)
@@ -253,7 +262,7 @@ def test_what_is_long_has_pages() -> None:
     """1,500 workers and 1,000 shuffles: 50 of each, links to the others, every rack in sight, and a bounded size."""
     known = workers(1_500, racks=30)
     reports = {each.id: beat(each.id) for each in known}
-    rows = tuple(shuffle(shuffle=number) for number in range(50))
+    rows = tuple(shuffle(number) for number in range(50))
     shown = picture(known, reports, View(workers=3), shuffles=rows, shuffle_cut=Cut.of(1_000, 1))
     html = page.write(shown)
     found = Reader(html)
@@ -274,7 +283,7 @@ def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     assert "//b:1/" in found.links()
     assert "This master is a follower" in found.text
     assert "Here, as of entry 1,233: 4 workers (4 alive), 6 applications, 1 shuffle." in found.text
-    alone = read(Picture(View(), own(role="candidate", leader="", leader_http=""), ()))
+    alone = read(Picture(View(), own(role="candidate", leader=None, leader_http=""), ()))
     assert "there is no leader" in alone.text
 
 
@@ -298,7 +307,7 @@ def test_an_empty_cluster_says_what_to_do() -> None:
         ({"copies": 1}, "1 copy of 2"),
         ({"generation": 4}, "/7/4"),
         ({"maps": 0}, "not said yet"),
-        ({"kind": "MAP", "epochs": 0}, "–"),
+        ({"kind": KIND_MAP, "moves": ()}, "–"),
     ],
 )
 def test_how_far_a_shuffle_is(changed: dict[str, Any], reported: str) -> None:
