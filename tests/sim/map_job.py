@@ -163,13 +163,7 @@ class MapReader(RangeReader):
 
     def __init__(self, world: Scenario, shuffle: MapShuffleHere, begin: int, end: int) -> None:
         assert shuffle.manifest is not None, "it is committed"
-        super().__init__(
-            cast("Any", shuffle),
-            shuffle.manifest,
-            PartitionId(begin),
-            PartitionId(end),
-            return_grace=RETURN_GRACE_NS / 1e9,
-        )
+        super().__init__(cast("Any", shuffle), shuffle.manifest, PartitionId(begin), PartitionId(end))
         self._world = world
         self._queue = _Queue()
         self.events = cast("Any", self._queue)
