@@ -19,6 +19,7 @@ from holdfast.client.session import Session
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
+from holdfast.tools.bare import register_application, register_shuffle
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
@@ -106,7 +107,8 @@ async def _silent(endpoints: str, report: Report, instance: bytes) -> None:
     by more a call that is tried again at the next leader may be refused as too old (docs/failure_model.md).
     """
     async with ControlClient(endpoints) as control:
-        await _say_one_word(control, instance)
+        await register_application(control, instance, "silent", lease_ms=int(LEASE_SECONDS * 1e3))
+        await register_shuffle(control, instance, 0, partitions=1, maps=1)
         heard = time.monotonic()
         with report.until("an application that nobody renews does not end"):
             await _until_gone(control, instance)
@@ -116,21 +118,6 @@ async def _silent(endpoints: str, report: Report, instance: bytes) -> None:
     report.check("no lease ends early", lasted >= least - _HEARD_SECONDS, wrong)
     report.check("leases end", True, "")
     report.time("silent applications, from the last word to the end", lasted)
-
-
-async def _say_one_word(control: ControlClient, instance: bytes) -> None:
-    lease_ms = int(LEASE_SECONDS * 1e3)
-    request = pb.RegisterApplicationRequest(instance=instance, name="silent", holder=instance, lease_ms=lease_ms)
-    await control.call("Shuffles/RegisterApplication", request)
-    shuffle = pb.RegisterShuffleRequest(
-        key=pb.ShuffleKey(instance=instance, shuffle=0, generation=0),
-        kind=pb.PARTITION_KIND_MAP,
-        partitions=1,
-        maps=1,
-        ack=1,
-        holder=instance,
-    )
-    await control.call("Shuffles/RegisterShuffle", shuffle)
 
 
 async def _until_gone(control: ControlClient, instance: bytes) -> None:

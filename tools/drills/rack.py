@@ -30,7 +30,6 @@ GROUND = Ground(
     own={f"w{number}": {"worker": {"rack": f"r{number % 2 + 1}"}} for number in range(1, WORKERS + 1)},
 )
 _PUSH_SECONDS = 1.0
-_BACK_SECONDS_MAX = 60.0
 
 
 async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
@@ -47,11 +46,9 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
                     await _round(session, racks[rack], report, rng)
                     await asyncio.to_thread(before.check_read)
             finally:
-                away = [worker for worker in racks[rack] if not worker.running]
-                await servers.start(away)
+                await servers.start([worker for worker in racks[rack] if not worker.running])
             with report.until("the masters do not accept the workers of the rack"):
-                for worker in racks[rack]:
-                    await servers.registered(worker, _BACK_SECONDS_MAX)
+                await servers.registered(racks[rack])
             report.done += 1
             step(f"{report.failed} broken promises")
 
@@ -79,9 +76,7 @@ async def _round(session: Session, rack: list[Server], report: Report, rng: rand
     if moment == "commit":
         await servers.kill(rack, report)
     await asyncio.to_thread(job.commit)
-    attempts = job.shuffle.manifest().winners.attempts
-    again = sum(attempt != map_id for map_id, attempt in enumerate(attempts))
-    report.check("no map runs again", again == 0, f"{again} maps were won by a later attempt")
+    job.check_attempts()
     if moment == "reads":
         await servers.kill(rack, report)
     await asyncio.to_thread(job.check_read)

@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Self
 
 from holdfast.client.cluster.local import LocalCluster, Server
+from holdfast.client.reduce_shuffle import ReduceShuffle
 from holdfast.client.session import Session
+from holdfast.client.shuffle import MapShuffle
 from holdfast.client.write.status import MapStatus, PushStatus
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import MIB
@@ -27,8 +28,8 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
-from holdfast.tools.drills.push import MAPS, PARTITIONS, Contents, Records, records_of
-from holdfast.tools.drills.support import servers
+from holdfast.tools.drills.push import RECORDS
+from holdfast.tools.drills.support import jobs, servers
 from holdfast.tools.drills.support.report import DrillError, Report
 
 #: Drivers of REDUCE partitions, and of MAP ones.
@@ -38,7 +39,6 @@ _MAP_SECONDS = 1.0
 _STEPS = 8
 #: A worker that has not ended after so long is stuck: `worker.drain_timeout` is shorter.
 _END_SECONDS_MAX = 90.0
-_BACK_SECONDS_MAX = 60.0
 #: Until something that was begun after a restart has been read.
 _READ_SECONDS_MAX = 240.0
 _LOOK_SECONDS = 0.1
@@ -100,8 +100,8 @@ class _Load:
     # Both kinds, in threads.
 
     def _push_one(self, seed: int) -> None:
-        shuffle = self._session.register_reduce_shuffle(PARTITIONS, MAPS, copies=self._copies)
-        data = {map_id: records_of(seed, map_id) for map_id in range(MAPS)}
+        shuffle = self._session.register_reduce_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self._copies)
+        data = {map_id: jobs.records_of(seed, map_id, RECORDS) for map_id in range(jobs.MAPS)}
         writers = {map_id: shuffle.writer(map_id, attempt=map_id, buffer_bytes=1 * MIB) for map_id in data}
         for step in range(_STEPS):
             for map_id, writer in writers.items():
@@ -111,46 +111,30 @@ class _Load:
             time.sleep(_MAP_SECONDS / _STEPS)
         statuses: list[PushStatus] = [writer.close() for writer in writers.values()]
         shuffle.commit(statuses)
-        epochs = shuffle.manifest().epochs.epochs
-        lost = [each for each in epochs if each.lost]
-        self._report.check("no partition is lost", not lost, f"shuffle {shuffle.key}: {len(lost)} epochs are lost")
-        self._won_first(shuffle.manifest().winners.attempts)
-        self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in epochs)
-        read = shuffle.reader(range(PARTITIONS))
-        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
-        self._judge(str(shuffle.key), data, found)
-        shuffle.unregister()
+        jobs.check_epochs(self._report, shuffle)
+        self._read_and_judge(shuffle, seed, shuffle.manifest().winners.attempts)
 
     def _map_one(self, seed: int) -> None:
-        shuffle = self._session.register_map_shuffle(PARTITIONS, MAPS, copies=self._copies)
-        data = {map_id: records_of(seed, map_id) for map_id in range(MAPS)}
+        shuffle = self._session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self._copies)
         statuses: list[MapStatus] = []
-        for map_id, records in data.items():
+        for map_id in range(jobs.MAPS):
+            records = jobs.records_of(seed, map_id, RECORDS)
             with shuffle.writer(map_id, map_id) as writer:
                 for step in range(_STEPS):
                     writer.write_region(sorted(records[step::_STEPS]))
-                    time.sleep(_MAP_SECONDS / _STEPS / MAPS)
+                    time.sleep(_MAP_SECONDS / _STEPS / jobs.MAPS)
                 statuses.append(writer.close())
         shuffle.commit(statuses)
         winners = shuffle.manifest().winners.maps
-        self._won_first([each.attempt for each in winners])
         self._report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
-        read = shuffle.reader(range(PARTITIONS))
-        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
-        self._judge(str(shuffle.key), data, found)
-        shuffle.unregister()
+        self._read_and_judge(shuffle, seed, [each.attempt for each in winners])
 
-    def _won_first(self, attempts: Iterable[int]) -> None:
-        again = [attempt for map_id, attempt in enumerate(attempts) if attempt != map_id]
-        self._report.check("no map runs again", not again, f"{len(again)} maps were won by a later attempt")
-
-    def _judge(self, which: str, data: dict[int, Records], found: Contents) -> None:
-        wanted = Counter((map_id, *record) for map_id, records in data.items() for record in records)
-        missing, extra = (wanted - found).total(), (found - wanted).total()
-        wrong = f"shuffle {which}: {missing} records are missing, {extra} too many"
-        self._report.check("every record read once", found == wanted, wrong)
-        self._report.counts["records"] += wanted.total()
+    def _read_and_judge(self, shuffle: ReduceShuffle | MapShuffle, seed: int, winners: Sequence[int]) -> None:
+        jobs.check_attempts(self._report, winners)
+        found = jobs.contents(shuffle.reader(range(jobs.PARTITIONS)))
+        jobs.check_contents(self._report, shuffle, jobs.wanted_of(seed, range(jobs.PARTITIONS), RECORDS), found)
         self._report.counts["shuffles"] += 1
+        shuffle.unregister()
 
 
 async def drill(
@@ -202,7 +186,7 @@ async def restart(worker: Server, report: Report) -> None:
     began = time.monotonic()
     await servers.start([worker])
     with report.until("the masters do not accept the worker"):
-        await servers.registered(worker, _BACK_SECONDS_MAX)
+        await servers.registered([worker])
     report.time("start, until the masters have it back", time.monotonic() - began)
     report.counts["restarts"] += 1
 

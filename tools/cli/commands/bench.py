@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from holdfast.common.errors import ConfigError
-from holdfast.tools.cli.output import json_option, progress, show, table
+from holdfast.tools.cli.output import PATH, json_option, progress, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -32,7 +32,7 @@ WORKERS = {"small": 2, "placement": 0, "page": 0}
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where the clusters put their state. Default: a temporary directory.",
 )
 @json_option

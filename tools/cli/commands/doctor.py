@@ -20,7 +20,7 @@ from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.sizes import counted
-from holdfast.tools.cli.output import escape, json_option, show
+from holdfast.tools.cli.output import PATH, escape, json_option, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,13 +33,11 @@ _LOOPBACK = ("localhost", "127.", "[::1]")
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path), help="The TOML file of the master or worker on this host."
-)
+@click.option("--config", "file", type=PATH, help="The TOML file of the master or worker on this host.")
 @click.option(
     "--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="Masters that run. Default: HOLDFAST_MASTERS."
 )
-@click.option("--spark-conf", type=click.Path(path_type=Path), help="Settings of Spark, such as spark-defaults.conf.")
+@click.option("--spark-conf", type=PATH, help="Settings of Spark, such as spark-defaults.conf.")
 @click.option("--user", help="The user that servers will run as; only root may say another.")
 @json_option
 def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool) -> int:

@@ -14,7 +14,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.tools.cli.commands.applications import shuffle_of
-from holdfast.tools.cli.output import json_option, masters_option, progress, show
+from holdfast.tools.cli.output import PATH, json_option, masters_option, progress, show
 
 if TYPE_CHECKING:
     from holdfast.client.arrow.tables import ArrowRows
@@ -26,13 +26,7 @@ _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 @click.command()
 @click.argument("shuffle", metavar="APPLICATION/SHUFFLE[/GENERATION]")
-@click.option(
-    "--to",
-    "directory",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Where the files go: a new or empty directory.",
-)
+@click.option("--to", "directory", required=True, type=PATH, help="Where the files go: a new or empty directory.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
 @click.option("--partitions", default="", metavar="0-9,17", help="Only these. Default: all.")
 @masters_option

@@ -16,12 +16,12 @@ from holdfast.common.config.config import Config, parse
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import in_bytes
-from holdfast.tools.cli.output import console, escape, json_option, show, table
+from holdfast.tools.cli.output import PATH, console, escape, json_option, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_directory = click.argument("directory", metavar="DIR", type=PATH)
 
 
 @click.command()
@@ -43,12 +43,7 @@ def inspect(directory: Path, files: bool, as_json: bool) -> int:
 
 @click.command()
 @_directory
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    help="The worker's TOML file: check the files on its DFS as well.",
-)
+@click.option("--config", "file", type=PATH, help="The worker's TOML file: check the files on its DFS as well.")
 @json_option
 def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     """Check every byte of the storage directory DIR of a stopped worker. Exit 1 if something is damaged.

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError
-from holdfast.tools.cli.output import console, json_option, table
+from holdfast.tools.cli.output import PATH, console, json_option, state_option, table
 
 if TYPE_CHECKING:
     from holdfast.client.cluster.server import Server
 
 _config_option = click.option(
-    "--config", "file", required=True, type=click.Path(path_type=Path), help="The TOML file; see docs/configuration.md."
+    "--config", "file", required=True, type=PATH, help="The TOML file; see docs/configuration.md."
 )
 
 
@@ -32,12 +32,7 @@ _config_option = click.option(
     show_default=True,
     help="How many workers, each on a host of its own.",
 )
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
-)
+@state_option
 @click.option(
     "--secure", is_flag=True, help="With TLS and tokens, whose files are made in DIR/security; needs the extra ca."
 )
@@ -113,18 +108,18 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
 @_config_option
 def master(file: Path) -> None:
     """Run one master; it logs to standard error and prints one line of JSON when it serves."""
-    _become("master", file)
+    become("master", file, "holdfast.master")
 
 
 @click.command()
 @_config_option
 def worker(file: Path) -> None:
     """Run one worker; it logs to standard error and prints one line of JSON when it serves."""
-    _become("worker", file)
+    become("worker", file, "holdfast.worker")
 
 
-def _become(role: str, file: Path) -> None:
-    """Replace this process by the server, so that signals and exit status are the server's own."""
+def become(role: str, file: Path, module: str, *words: str) -> None:
+    """Replace this process by one that has the file of a server, so that signals and exit status are its own."""
     if not file.is_file():
         raise ConfigError(f"there is no file {file}: give --config the {role}'s TOML file")
-    os.execv(sys.executable, [sys.executable, "-P", "-m", f"holdfast.{role}", "--config", str(file)])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *words, "--config", str(file)])

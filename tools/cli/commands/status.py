@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, MASTER_SECONDS_MAX, one_master, with_masters
+from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
@@ -41,13 +40,13 @@ _SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicat
 
 
 async def _status(client: ControlClient) -> dict[str, Any]:
-    answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
-    masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
-    leading = [answer for answer in answers if isinstance(answer, pb.StatusReply) and answer.role == "leader"]
+    answers = await each_master(client, client.endpoints, "Admin/Status", lambda _: pb.StatusRequest())
+    masters = [_master(address, reply) for address, reply in answers.items()]
+    leading = [reply for reply in answers.values() if isinstance(reply, pb.StatusReply) and reply.role == "leader"]
     problems = [
-        f"master at {address} {'refuses this token' if _refused(answer) else 'is not reachable'}: {answer}"
-        for address, answer in zip(client.endpoints, answers, strict=True)
-        if isinstance(answer, HoldfastError)
+        f"master at {address} {'refuses this token' if _refused(reply) else 'is not reachable'}: {reply}"
+        for address, reply in answers.items()
+        if isinstance(reply, HoldfastError)
     ]
     document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": []}
     if leading:
@@ -58,7 +57,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         if first.under_replicated:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
         problems += await _worker_problems(client, masters)
-    elif not any(map(_refused, answers)):
+    elif not any(map(_refused, answers.values())):
         problems.append("there is no leader")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
@@ -127,11 +126,6 @@ def _differences(masters: list[dict[str, Any]]) -> list[str]:
     return [f"masters differ in state at applied index {index}" for index, seen in hashes.items() if len(seen) > 1]
 
 
-async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | HoldfastError:
-    reply: pb.StatusReply | HoldfastError = await one_master(client, address, "Admin/Status", pb.StatusRequest())
-    return reply
-
-
 def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, Any]:
     if isinstance(answer, HoldfastError):
         return {"address": address, "reachable": False}
@@ -175,14 +169,8 @@ def _draw_status(document: Document, screen: Console) -> None:
 @json_option
 def workers(masters: str, as_json: bool) -> int:
     """List the workers. Exit 1 if one is lost, or has a directory or a DFS that is not healthy."""
-
-    async def question(client: ControlClient) -> pb.ListWorkersReply:
-        reply: pb.ListWorkersReply = await client.call(
-            "Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX
-        )
-        return reply
-
-    found = [_worker(worker) for worker in with_masters(masters, question).workers]
+    reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
+    found = [_worker(worker) for worker in reply.workers]
     show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
@@ -291,7 +279,7 @@ def shuffles(application: str, limit: int, masters: str, as_json: bool) -> None:
     async def question(client: ControlClient) -> pb.ListShufflesReply:
         instance = (await find_application(client, application)).instance if application else b""
         request = pb.ListShufflesRequest(instance=instance, limit=limit)
-        reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
+        reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
         return reply
 
     reply = with_masters(masters, question)

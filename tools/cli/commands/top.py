@@ -15,7 +15,7 @@ from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
+from holdfast.tools.cli.asking import answer, with_masters
 from holdfast.tools.cli.output import FiniteRange, console, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ async def _look(client: ControlClient, rows: int) -> dict[str, Any]:
     workers: pb.ListWorkersReply
     shuffles: pb.ListShufflesReply
     workers, shuffles = await asyncio.gather(
-        client.call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX),
-        client.call("Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000), deadline_s=ANSWER_SECONDS_MAX),
+        answer(client, "Admin/ListWorkers", pb.ListWorkersRequest()),
+        answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000)),
     )
     return document_of(list(workers.workers), list(shuffles.shuffles), shuffles.total, rows)
 

@@ -38,7 +38,6 @@ STALL_SECONDS = 2.0
 STALL = "longest time without a task that ended, in queries with one kill"
 #: Longest that a killed worker stays away.
 _AWAY_SECONDS = 2.0
-_BACK_SECONDS_MAX = 60.0
 _ROWS = 200_000
 _REUSE_ROWS = 50_000
 #: How often each query is run before anything is killed, after a first time that does not count.
@@ -192,9 +191,8 @@ async def _again(run: _Run, kind: str, which: list[Server]) -> None:
     starting = awaited(_timed(servers.start(which)))
     read = await run.ask("reuse")
     restart = await starting
-    for worker in set(which) & set(run.cluster.workers):
-        with report.until("the masters do not accept the worker"):
-            await servers.registered(worker, _BACK_SECONDS_MAX)
+    with report.until("the masters do not accept the worker"):
+        await servers.registered(set(which) & set(run.cluster.workers))
     taken = read.ended - killed
     report.time("read again, undisturbed", calm.seconds)
     report.time(f"restart of {kind}", restart)
@@ -262,7 +260,7 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
     await asyncio.sleep(rng.uniform(0.0, _AWAY_SECONDS))
     await servers.start([worker])
     with run.report.until("the masters do not accept the worker"):
-        await servers.registered(worker, _BACK_SECONDS_MAX)
+        await servers.registered([worker])
 
 
 async def _restart_worker(run: _Run, _: random.Random) -> None:
