@@ -10,8 +10,10 @@ import asyncio
 import multiprocessing
 import secrets
 import time
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.formats.batch import BatchWriter
@@ -60,24 +62,16 @@ def data(cluster: LocalCluster) -> list[Figure]:
         for name, action, limit, times in plans:
             begin = time.time() + 3.0  # when every process has made its batches
             loads = [_Load(worker.address, cluster_id, shuffle, number, begin) for number in range(_CLIENTS)]
-            futures = [pool.submit(action, load) for load in loads]
+            futures = [pool.submit(_in_process, action, load) for load in loads]
             time.sleep(max(0.0, begin - time.time()))  # the measurement starts when the clients do
             cpu, wall = cpu_seconds(worker.pid), time.perf_counter()
             total = sum(future.result(_SECONDS_MAX) for future in futures)
             cpu, wall = cpu_seconds(worker.pid) - cpu, time.perf_counter() - wall
-            note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients" + (
-                f", {times} times, page cache" if times > 1 else ", CRC checked, sealed"
-            )
+            how = f"{times} times, page cache" if times > 1 else "CRC checked, sealed"
+            note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients, {how}"
+            of_core = f"{name}, per second of the worker's core"
             figures += [
-                Figure(
-                    "data",
-                    f"{name}, per second of the worker's core",
-                    total / cpu / 1e9,
-                    "GB/core-s",
-                    limit,
-                    False,
-                    note,
-                ),
+                Figure("data", of_core, total / cpu / 1e9, "GB/core-s", limit, False, note),
                 Figure("data", f"{name}, by the clock", total / wall / 1e9, "GB/s", note="clients share the cores"),
             ]
     return figures
@@ -96,12 +90,12 @@ async def _connect(load: _Load) -> FrameClient:
     return await bare.connect(load.address, load.cluster_id, BufferPool(128 * MIB))
 
 
-def _write(load: _Load) -> int:
-    """In a process of its own: write this client's files; returns bytes."""
-    return asyncio.run(_write_files(load))
+def _in_process(action: Callable[[_Load], Coroutine[Any, Any, int]], load: _Load) -> int:
+    return asyncio.run(action(load))
 
 
-async def _write_files(load: _Load) -> int:
+async def _write(load: _Load) -> int:
+    """Write this client's files; returns bytes."""
     pushes, totals = _region(load)
     client = await _connect(load)
     await asyncio.sleep(max(0.0, load.begin - time.time()))
@@ -137,12 +131,8 @@ def _region(load: _Load) -> tuple[list[bare.Push], FileTotals]:
     return pushes, bare.totals_of(writers, 1, size)
 
 
-def _read(load: _Load) -> int:
-    """In a process of its own: read all of this client's files by ranges of partitions; returns bytes."""
-    return asyncio.run(_read_files(load))
-
-
-async def _read_files(load: _Load) -> int:
+async def _read(load: _Load) -> int:
+    """Read all of this client's files by ranges of partitions; returns bytes."""
     client = await _connect(load)
     await asyncio.sleep(max(0.0, load.begin - time.time()))
     total = 0

@@ -17,18 +17,16 @@ from holdfast.common.net.control import ControlClient
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
+from holdfast.tools.bare import register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import registration
+from holdfast.tools.benches.fleet import AT_ONCE, RACKS, WORKERS, register
 from holdfast.tools.benches.process_stats import cpu_seconds
 from holdfast.tools.cli.output import percentile
 
-WORKERS = 1_500
-RACKS = 30
 APPLICATIONS = 20
 SHUFFLES = 50
-_AT_ONCE = 32
 _SECONDS = 8.0
 _PAGE_SECONDS_MAX = 60.0
 #: For the masters of this section: heartbeats come late, since one process sends them all.
@@ -92,18 +90,13 @@ async def _load(pages: HttpClient, address: str, path: str, end: float) -> tuple
 
 async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     """Register everything; return a heartbeat of each worker."""
-    beats: list[pb.HeartbeatRequest] = []
-    for first in range(0, WORKERS, _AT_ONCE):
-        made = [registration(number, RACKS) for number in range(first, min(first + _AT_ONCE, WORKERS))]
-        replies = await asyncio.gather(*(client.call("Registry/RegisterWorker", each) for each in made))
-        beats += [
-            pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
-            for each, reply in zip(made, replies, strict=True)
-        ]
+    beats = [
+        pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
+        for each, reply in await register(client)
+    ]
     for number in range(APPLICATIONS):
         instance = secrets.token_bytes(16)
-        application = pb.RegisterApplicationRequest(instance=instance, name=f"application-{number}", holder=instance)
-        await client.call("Shuffles/RegisterApplication", application)
+        await register_application(client, instance, f"application-{number}")
         requests = [
             pb.RegisterShuffleRequest(
                 key=pb.ShuffleKey(instance=instance, shuffle=shuffle),
@@ -115,8 +108,8 @@ async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
             )
             for shuffle in range(SHUFFLES)
         ]
-        for first in range(0, SHUFFLES, _AT_ONCE):
-            some = requests[first : first + _AT_ONCE]
+        for first in range(0, SHUFFLES, AT_ONCE):
+            some = requests[first : first + AT_ONCE]
             await asyncio.gather(*(client.call("Shuffles/RegisterShuffle", each) for each in some))
     return beats
 

@@ -17,18 +17,16 @@ from holdfast.common.formats.reduce_layouts import ReduceLocations
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.bare import register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import registration
+from holdfast.tools.benches.fleet import RACKS, WORKERS, register
 from holdfast.tools.benches.process_stats import pss_bytes
 
-WORKERS = 1_500
-RACKS = 30
 PARTITIONS = 100_000
 #: So that 10^6 partitions live.
 SHUFFLES = 10
-_AT_ONCE = 32
 #: Of commands beside snapshots.
 _SECONDS = 10.0
 #: For the masters of this section: nobody sends heartbeats for the workers, and snapshots come often.
@@ -66,13 +64,8 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
     """Return the seconds that each shuffle took, the bytes of an assignment, and how many pairs are on one rack."""
     instance = secrets.token_bytes(16)
     async with ControlClient(endpoints) as client:
-        for first in range(0, WORKERS, _AT_ONCE):
-            numbers = range(first, min(first + _AT_ONCE, WORKERS))
-            await asyncio.gather(
-                *(client.call("Registry/RegisterWorker", registration(number, RACKS)) for number in numbers)
-            )
-        application = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
-        await client.call("Shuffles/RegisterApplication", application)
+        await register(client)
+        await register_application(client, instance, "bench")
         times, encoded, together = [], 0, 0
         for number in range(SHUFFLES):
             request = pb.RegisterShuffleRequest(

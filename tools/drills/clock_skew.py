@@ -41,16 +41,12 @@ def ground(seed: int) -> Ground:
     rng = random.Random(f"{seed}/clocks")
 
     def clock(*, jumps: bool) -> dict[str, object]:
-        offset = rng.randrange(_OFFSET_SECONDS_MAX)
+        offset = f"{rng.randrange(_OFFSET_SECONDS_MAX)}s"
         if not jumps:
-            return {"enabled": True, "clock_offset": f"{offset}s"}
-        jump = rng.choice((-1, 1)) * rng.randrange(60, _OFFSET_SECONDS_MAX)
-        return {
-            "enabled": True,
-            "clock_offset": f"{offset}s",
-            "clock_jump": f"{jump}s",
-            "clock_jump_every": f"{int(JUMP_SECONDS * 1e3)}ms",
-        }
+            return {"enabled": True, "clock_offset": offset}
+        jump = f"{rng.choice((-1, 1)) * rng.randrange(60, _OFFSET_SECONDS_MAX)}s"
+        every = f"{int(JUMP_SECONDS * 1e3)}ms"
+        return {"enabled": True, "clock_offset": offset, "clock_jump": jump, "clock_jump_every": every}
 
     own = {name: {"faults": clock(jumps=name.startswith("m"))} for name in ("m1", "m2", "m3", "w1", "w2")}
     lease = {"worker": "5s", "heartbeat": "500ms", "deletion_grace": f"{int(GRACE_SECONDS * 1e3)}ms", "tick": "200ms"}

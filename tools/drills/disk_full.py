@@ -31,21 +31,12 @@ _RECORD_BYTES = 100 * KIB
 _ROUND_MIB, _TOO_MUCH_MIB = 50, 70
 _NO_ROOM_GRACE_SECONDS = 2.0
 
+_FULL = {"enabled": True, "disk_error_rate": 1.0, "disk_error": "ENOSPC"}
 GROUND = Ground(
     masters=1,
     workers=len(DISKS),
     settings={"worker": {"disk_reserve": "1MiB"}, "lease": {"heartbeat": "300ms"}},
-    own={
-        name: {
-            "faults": {
-                "enabled": True,
-                "disk_error_rate": 1.0,
-                "disk_error": "ENOSPC",
-                "disk_error_after": f"{mib}MiB",
-            }
-        }
-        for name, mib in DISKS.items()
-    },
+    own={name: {"faults": {**_FULL, "disk_error_after": f"{mib}MiB"}} for name, mib in DISKS.items()},
 )
 
 

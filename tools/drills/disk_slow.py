@@ -141,8 +141,9 @@ def _result(end: Any) -> _Pushed | str:
     return found
 
 
-def _read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
-    """Read everything back; return how many records are missing, and how many too many."""
+def _commit_and_read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
+    """Commit, and read everything back; return how many records are missing, and how many too many."""
+    shuffle.commit(each.status for each in pushed)
     seen = {each.status.map: bytearray(each.records) for each in pushed}
     extra = 0
     for record in shuffle.reader(range(PARTITIONS)):
@@ -186,11 +187,6 @@ async def drill(
             await asyncio.to_thread(shuffle.unregister)
             report.done += 1
             step(f"{report.failed} broken promises")
-
-
-def _commit_and_read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
-    shuffle.commit(each.status for each in pushed)
-    return _read(shuffle, pushed)
 
 
 def _judge(report: Report, pushed: list[_Pushed], taken: _Memory, status: dict[str, Any], memory: int) -> None:

@@ -18,6 +18,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle
 
@@ -78,32 +79,25 @@ async def drill(
     await leader.agree_all(cluster, report)
 
 
+@dataclass(frozen=True, slots=True)
 class _Round:
     """One cut."""
 
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        network: ProxiedNetwork,
-        commands: leader.Commands,
-        report: Report,
-        rng: random.Random,
-    ) -> None:
-        self._cluster = cluster
-        self._network = network
-        self._commands = commands
-        self._report = report
-        self._rng = rng
+    cluster: LocalCluster
+    network: ProxiedNetwork
+    commands: leader.Commands
+    report: Report
+    rng: random.Random
 
     async def run(self, session: Session, cut: NetworkCut) -> None:
         """Push, cut, join, commit, read. Raises what a client is told."""
-        rng, report = self._rng, self._report
+        rng, report = self.rng, self.report
         job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=rng.choice((1, 2)))
         pushing = awaited(job.push(_PUSH_SECONDS))
         await asyncio.sleep(rng.uniform(0.0, _PUSH_SECONDS / 2))
         report.counts[f"cut off: {cut.value}"] += 1
-        old = await servers.leader(self._cluster)
-        worker = rng.choice(self._cluster.workers)
+        old = await servers.leader(self.cluster)
+        worker = rng.choice(self.cluster.workers)
         try:
             match cut:
                 case NetworkCut.LEADER:
@@ -127,25 +121,25 @@ class _Round:
 
     async def end(self) -> None:
         """Whatever a round came to, the next one begins whole."""
-        self._network.join(broken=True)
-        with self._report.until("who was cut off is not accepted again"):
+        self.network.join(broken=True)
+        with self.report.until("who was cut off is not accepted again"):
             await self._all_back()
 
     def _cut(self, some: list[Server]) -> None:
         """Cut these off from everybody else."""
         names = [server.name for server in some]
-        others = [server.name for server in self._cluster.servers if server not in some]
-        self._network.cut(names, [*others, CLIENT])
-        self._report.event(f"cut {', '.join(names)} off from all others")
+        others = [server.name for server in self.cluster.servers if server not in some]
+        self.network.cut(names, [*others, CLIENT])
+        self.report.event(f"cut {', '.join(names)} off from all others")
 
     def _join(self) -> None:
-        broken = self._rng.random() < 0.5
-        self._network.join(broken=broken)
-        self._report.event("joined; connections " + ("break" if broken else "go on"))
+        broken = self.rng.random() < 0.5
+        self.network.join(broken=broken)
+        self.report.event("joined; connections " + ("break" if broken else "go on"))
 
     async def _cut_leader(self, old: Server, with_it: list[Server]) -> None:
         """Cut the leader off, have the others accept a command, and ask it for what it cannot know."""
-        report, commands = self._report, self._commands
+        report, commands = self.report, self.commands
         connections = [DirectConnection(old.address, seconds=10.0) for _ in range(2)]
         self._cut([old, *with_it])
         moment = time.monotonic()
@@ -163,25 +157,25 @@ class _Round:
                 connection.close()
 
     async def _cut_from_masters(self, worker: Server) -> None:
-        self._network.cut([worker.name], [master.name for master in self._cluster.masters])
-        self._report.event(f"cut {worker.name} off from all masters")
+        self.network.cut([worker.name], [master.name for master in self.cluster.masters])
+        self.report.event(f"cut {worker.name} off from all masters")
 
         def lost() -> bool:
-            alive = self._cluster.alive_workers()
+            alive = self.cluster.alive_workers()
             return alive is not None and worker.name not in alive
 
-        with self._report.until("a worker without masters is not called lost"):
+        with self.report.until("a worker without masters is not called lost"):
             await servers.until(lost, _LOST_SECONDS_MAX)
-        self._report.check("a worker that is cut off goes on", worker.running, f"{worker.name} has ended")
+        self.report.check("a worker that is cut off goes on", worker.running, f"{worker.name} has ended")
 
     async def _all_back(self) -> None:
         """Wait until all workers are alive for the masters, and take data. Raises TimeoutError."""
-        await servers.registered(self._cluster.workers)
-        names = {worker.name for worker in self._cluster.workers}
-        await servers.until(lambda: self._cluster.alive_workers() == names, servers.BACK_SECONDS_MAX)
-        for worker in self._cluster.workers:
+        await servers.registered(self.cluster.workers)
+        names = {worker.name for worker in self.cluster.workers}
+        await servers.until(lambda: self.cluster.alive_workers() == names, servers.BACK_SECONDS_MAX)
+        for worker in self.cluster.workers:
             with_problems = await asyncio.to_thread(_problems, worker)
-            self._report.check("workers see nothing wrong", not with_problems, f"{worker.name}: {with_problems}")
+            self.report.check("workers see nothing wrong", not with_problems, f"{worker.name}: {with_problems}")
 
 
 def _problems(worker: Server) -> str:

@@ -230,6 +230,7 @@ class Patient:
         from holdfast.common.system.versions import versions
         from holdfast.tools.doctor import asking, disks
         from holdfast.tools.doctor.core import cluster as judge
+        from holdfast.worker.storage.names import FORMAT
 
         if self._job_useless and asking.credentials_of(self._config) is None:
             text = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
@@ -247,7 +248,7 @@ class Patient:
         if any(not each.error for each in found.masters):
             self._look("workers", "versions")
             yield from judge.check_workers(found, self._config)
-            yield from judge.check_versions(found, {**versions(), **_disk_versions()})
+            yield from judge.check_versions(found, {**versions(), "disk": str(FORMAT)})
         else:
             self._skip(("workers", "versions"), "no master answers")
         return found
@@ -257,12 +258,6 @@ class Patient:
 
     def _skip(self, what: tuple[str, ...], reason: str) -> None:
         self.not_looked_at.update(dict.fromkeys(what, reason))
-
-
-def _disk_versions() -> dict[str, str]:
-    from holdfast.worker.storage.names import FORMAT
-
-    return {"disk": str(FORMAT)}
 
 
 def _draw(document: dict[str, Any], screen: Console) -> None:

@@ -109,15 +109,11 @@ def _draw(document: Document, screen: Console) -> None:
     columns = ("#id", "worker", "state", "#open partitions", "#unsealed", "#shuffles kept", "may be", "waits for")
     rows = []
     for each in document["workers"]:
-        progress = each["drain"] or dict.fromkeys(("epochs", "writing", "shuffles", "waits"), "") | {
-            "restart": False,
-            "removal": False,
-        }
-        may = "removed" if progress["removal"] else "restarted" if progress["restart"] else ""
-        counts = (
-            "-" if count is None else count for count in (progress["epochs"], progress["writing"], progress["shuffles"])
-        )
-        rows.append((each["worker"], each["name"], each["state"], *counts, may, progress["waits"]))
+        progress = each["drain"] or {}
+        may = "removed" if progress.get("removal") else "restarted" if progress.get("restart") else ""
+        counts = [progress.get(key, "") for key in ("epochs", "writing", "shuffles")]
+        shown = ["-" if count is None else count for count in counts]
+        rows.append((each["worker"], each["name"], each["state"], *shown, may, progress.get("waits", "")))
     screen.print(table(columns, rows))
     if document["safe"]:
         screen.print(f"safe: stop {'it' if len(rows) == 1 else 'them'} with SIGTERM")

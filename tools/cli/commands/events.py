@@ -93,11 +93,7 @@ async def _follow(client: ControlClient, least: str, seen: dict[str, int]) -> No
             click.echo(f"holdfast: {error}", err=True)
             continue
         for each in found:
-            once = (
-                (each["raft_index"], each["text"])
-                if each["raft_index"]
-                else (each["master"], each["time_ms"], each["text"])
-            )
+            once = (each["raft_index"] or (each["master"], each["time_ms"]), each["text"])
             if once not in printed:
                 printed[once] = None
                 screen.print(_line(each), soft_wrap=True)

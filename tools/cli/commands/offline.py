@@ -111,16 +111,8 @@ def _without_dfs(document: dict[str, Any]) -> dict[str, Any]:
 #: What --files lists of every shuffle, and which columns: files of MAP, epochs and sealed files of REDUCE partitions.
 _LISTS = {
     "files": (
-        "path",
-        "state",
-        "#map",
-        "#attempt",
-        "#epoch",
-        "#partitions",
-        "#batches",
-        "#file_bytes",
-        "ack",
-        "problem",
+        *("path", "state", "#map", "#attempt", "#epoch"),
+        *("#partitions", "#batches", "#file_bytes", "ack", "problem"),
     ),
     "epochs": ("path", "state", "dfs", "#partition", "#epoch", "#batches", "#size_bytes", "ack"),
     "data_files": ("path", "kind", "dfs", "#file_bytes", "indexed", "problem"),
@@ -152,16 +144,8 @@ def _shuffle_row(shuffle: dict[str, Any]) -> tuple[object, ...]:
 def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> None:
     _draw_fields(_without_dfs(document), screen)
     columns = (
-        "shuffle",
-        "#map files",
-        "#unsealed",
-        "#sealed epochs",
-        "#open",
-        "#other",
-        "#packs",
-        "#batches",
-        "#bytes",
-        "#on the DFS",
+        *("shuffle", "#map files", "#unsealed", "#sealed epochs", "#open"),
+        *("#other", "#packs", "#batches", "#bytes", "#on the DFS"),
     )
     screen.print(table(columns, [_shuffle_row(shuffle) for shuffle in document["shuffles"]]))
     if files:

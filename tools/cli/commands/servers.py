@@ -48,16 +48,8 @@ def local(masters: int, workers: int, directory: Path | None, secure: bool, as_j
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
     with local_cluster(masters, workers, directory, secure=secure) as cluster:
-        servers = [
-            {
-                "name": server.name,
-                "role": server.role,
-                "pid": server.pid,
-                "address": server.address,
-                "http": server.http,
-            }
-            for server in cluster.servers
-        ]
+        keys = ("name", "role", "pid", "address", "http")
+        servers = [{key: getattr(server, key) for key in keys} for server in cluster.servers]
         document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
         if secure:
             folder = cluster.directory / SECURITY
@@ -83,14 +75,8 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
         return
     screen = console()
     rows = [
-        (
-            server["name"],
-            server["role"],
-            server["http"],
-            server["address"] if server["role"] == "worker" else "",
-            server["pid"],
-        )
-        for server in document["servers"]
+        (one["name"], one["role"], one["http"], one["address"] if one["role"] == "worker" else "", one["pid"])
+        for one in document["servers"]
     ]
     screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
     screen.print(f"state and logs   {document['directory']}")

@@ -94,7 +94,7 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
     for worker in living:
         if worker.HasField("dfs") and worker.dfs.problem:
             failing.setdefault(worker.dfs.url, []).append(worker)
-    found += [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    found += [_dfs_failing(url, those, len(living)) for url, those in failing.items()]
     used = {worker.dfs.url for worker in living if worker.HasField("dfs")}
     return found + _uncleaned(used, [one for one in masters if one["reachable"]])
 
@@ -110,11 +110,18 @@ def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
     return [text] if wrong else []
 
 
-def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
+def _dfs_failing(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
     first = max(failing, key=lambda worker: worker.dfs.problem_ms)
-    seconds = in_seconds(first.dfs.problem_ms / 1000)
     who = f"{first.name} cannot" if len(failing) == 1 else f"{len(failing)} of {living} workers cannot"
-    return f"{who} use the DFS {url} since {seconds}: {first.dfs.problem}"
+    return _dfs_problem(who, url, first.dfs.problem_ms, first.dfs.problem)
+
+
+def _dfs_problem(who: str, url: str, problem_ms: int, problem: str) -> str:
+    return f"{who} use the DFS {url} since {in_seconds(problem_ms / 1000)}: {problem}"
+
+
+def _draw_problem(problem: str, screen: Console) -> None:
+    screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
 
 
 def _differences(masters: list[dict[str, Any]]) -> list[str]:
@@ -157,7 +164,7 @@ def _draw_status(document: Document, screen: Console) -> None:
         for fault in master.get("faults", []):
             screen.print(f"fault on {master['name']}: {fault}")
     for problem in document["problems"]:
-        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+        _draw_problem(problem, screen)
     for warning in document["warnings"]:
         screen.print(f"[yellow]warning[/]: {escape(warning)}", soft_wrap=True)
     if document["healthy"]:
@@ -211,21 +218,16 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
 
 def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
     columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
-    screen.print(
-        table(
-            columns,
-            [
-                (
-                    *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
-                    f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
-                    one["files"],
-                    in_bytes(sum(disk["used_bytes"] for disk in one["directories"])),
-                    in_bytes(sum(disk["free_bytes"] for disk in one["directories"])),
-                )
-                for one in found
-            ],
+    rows = [
+        (
+            *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
+            f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
+            one["files"],
+            *(in_bytes(sum(disk[key] for disk in one["directories"])) for key in ("used_bytes", "free_bytes")),
         )
-    )
+        for one in found
+    ]
+    screen.print(table(columns, rows))
     disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors")
     screen.print(table((*disks, "#mean write", "#mean read"), [row for one in found for row in _storage_rows(one)]))
     screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
@@ -236,15 +238,12 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
             )
         dfs = one["dfs"]
         if dfs and dfs["problem"]:
-            seconds = in_seconds(dfs["problem_ms"] / 1000)
-            problem = f"{one['name']} cannot use the DFS {dfs['url']} since {seconds}: {dfs['problem']}"
-            screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+            _draw_problem(_dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)
         elif dfs and dfs["files"]:
             screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
         for disk in one["directories"]:
             if not disk["healthy"]:
-                problem = f"{one['name']} {disk['path']}: {disk['problem']}"
-                screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+                _draw_problem(f"{one['name']} {disk['path']}: {disk['problem']}", screen)
             elif disk["full"]:
                 screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}", soft_wrap=True)
 

@@ -157,17 +157,8 @@ def drawn(document: dict[str, Any]) -> list[RenderableType]:
 
 def _workers_table(found: list[dict[str, Any]]) -> Table:
     columns = (
-        "worker",
-        "place",
-        "state",
-        "#pushed/s",
-        "#fetched/s",
-        "used",
-        "#stored",
-        "#free",
-        "#files",
-        "#memory",
-        "#seen",
+        *("worker", "place", "state", "#pushed/s", "#fetched/s"),
+        *("used", "#stored", "#free", "#files", "#memory", "#seen"),
     )
     rows = [
         (
@@ -185,28 +176,20 @@ def _workers_table(found: list[dict[str, Any]]) -> Table:
 
 
 def _shuffles_table(found: list[dict[str, Any]]) -> Table:
+    columns = ("shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
     now = time.time()
     rows = []
     for one in found:
         far = f" {one['sealed']} of {one['sealing']}" if one["sealing"] else ""
-        epochs = f"{one['epochs']}" + (f" ({one['moves']} moved)" if one["moves"] else "") if one["epochs"] else "-"
-        size = in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-"
-        age = in_seconds(max(now - one["created_ms"] / 1000, 0))
-        state = _styled(one["state"]).append(far)
-        rows.append(
-            (
-                shuffle_name(one["application"], one["shuffle"], one["generation"]),
-                one["kind"],
-                state,
-                one["maps"],
-                one["partitions"],
-                epochs,
-                size,
-                age,
-                one["why"],
-            )
-        )
-    columns = ("shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
+        moved = f" ({one['moves']} moved)" if one["moves"] else ""
+        shown = one | {
+            "shuffle": shuffle_name(one["application"], one["shuffle"], one["generation"]),
+            "state": _styled(one["state"]).append(far),
+            "epochs": f"{one['epochs']}{moved}" if one["epochs"] else "-",
+            "bytes": in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-",
+            "age": in_seconds(max(now - one["created_ms"] / 1000, 0)),
+        }
+        rows.append([shown[key.lstrip("#")] for key in columns])
     return table(columns, rows)
 
 
