@@ -20,7 +20,7 @@ from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import DataError, HoldfastError
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import jobs, servers
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 GROUND = Ground(masters=1, workers=2)
 #: Bytes flipped in a round, of data and of the index.
@@ -31,7 +31,7 @@ _PAGE_BYTES = 4096
 _SEALED = (".part", ".pack", ".map")
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     with Session(cluster.endpoints, app="drill bit-flip") as session:
         for _ in range(report.rounds):

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.session import Session
@@ -23,7 +22,7 @@ from holdfast.tools.bare import register_application, register_shuffle
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 LEASE_SECONDS, GRACE_SECONDS = 2.0, 1.0
 JUMP_SECONDS = 2.0
@@ -53,7 +52,7 @@ def ground(seed: int) -> Ground:
     return Ground(workers=2, settings={"lease": lease}, own=own)
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     async with ControlClient(cluster.endpoints) as control:
         with Session(cluster.endpoints, app="drill clock-skew", lease_seconds=LEASE_SECONDS) as session:

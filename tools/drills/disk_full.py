@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.connection.direct import worker_status
@@ -21,7 +20,7 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import MAPS, Job, no_client_error
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 #: MiB that each disk holds.
 DISKS = {"w1": 12, "w2": 24, "w3": 48}
@@ -40,7 +39,7 @@ GROUND = Ground(
 )
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     with Session(cluster.endpoints, app="drill disk-full", no_room_grace=_NO_ROOM_GRACE_SECONDS) as session:
         for _ in range(report.rounds):

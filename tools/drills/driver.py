@@ -15,7 +15,6 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -30,7 +29,7 @@ from holdfast.common.system import process
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import jobs
 from holdfast.tools.drills.support.driver_process import PUSH_SECONDS
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 #: The lease of the drivers: some renewals fit into it, and a round does not wait long for its end.
 LEASE_SECONDS = 3.0
@@ -59,9 +58,7 @@ class _Driver:
     killed: float = 0.0
 
 
-async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, files: bool = True
-) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, files: bool = True) -> None:
     """Run the rounds; with `files` also wait until the files are gone. Raises DrillError when something does not happen
     in time."""
     drivers: list[_Driver] = []

@@ -11,7 +11,6 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Callable
 from itertools import count
 from typing import Self, TypeVar
 
@@ -27,7 +26,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.bare import register_application, register_shuffle, shuffle_key
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -104,7 +103,7 @@ class Commands:
         return shuffle
 
 
-async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Kill the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
     report.limits[FAILOVER] = FAILOVER_SECONDS
     async with Commands(cluster, rng) as commands:
@@ -124,7 +123,7 @@ async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, 
     await agree_all(cluster, report)
 
 
-async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Stop and continue the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
     async with Commands(cluster, rng) as commands:
         for _ in range(report.rounds):

@@ -17,7 +17,6 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 from dataclasses import dataclass
 from enum import Enum
 from itertools import cycle
@@ -32,7 +31,7 @@ from holdfast.tools.drills.running import Drill, Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.network import CLIENT, ProxiedNetwork
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 WORKERS = 3
 _PUSH_SECONDS = 2.0
@@ -57,14 +56,14 @@ def ground() -> tuple[Drill, Ground]:
     network = ProxiedNetwork(names)
     settings = {"lease": {"worker": "2s", "heartbeat": "300ms", "tick": "200ms"}}
 
-    async def run(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+    async def run(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
         await drill(cluster, report, rng, step, network=network)
 
     return run, Ground(workers=WORKERS, settings=settings, own=network.own, around=network.around)
 
 
 async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, network: ProxiedNetwork
+    cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, network: ProxiedNetwork
 ) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     async with leader.Commands(cluster, rng) as commands:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.session import Session
@@ -25,7 +25,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import EpochResult
 from holdfast.common.ids import WorkerId
 from holdfast.tools.drills.support import jobs, servers
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 WORKERS = 3
 RECORDS = 400
@@ -144,13 +144,7 @@ class _Round:
 
 
 async def drill(
-    cluster: LocalCluster,
-    report: Report,
-    rng: random.Random,
-    step: Callable[[str], None],
-    *,
-    copies: int,
-    ack: Ack = Ack.WRITTEN,
+    cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, copies: int, ack: Ack = Ack.WRITTEN
 ) -> None:
     """Run the rounds."""
     with Session(cluster.endpoints, app="drill push") as session:

@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.session import Session
@@ -19,7 +18,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 WORKERS = 4
 #: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon
@@ -32,7 +31,7 @@ GROUND = Ground(
 _PUSH_SECONDS = 1.0
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError where there are no two racks, or something does not happen in time."""
     with Session(cluster.endpoints, app="drill rack", credentials=cluster.credentials) as session:
         racks = await asyncio.to_thread(racks_of, cluster, session)

@@ -14,7 +14,6 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from typing import Self
 
 from holdfast.client.cluster.local import LocalCluster, Server
@@ -30,7 +29,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills.push import RECORDS
 from holdfast.tools.drills.support import jobs, servers
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 #: Drivers of REDUCE partitions, and of MAP ones.
 PUSHING, MAPPING = 2, 1
@@ -137,9 +136,7 @@ class _Load:
         shuffle.unregister()
 
 
-async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, copies: int
-) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, copies: int) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     async with ControlClient(cluster.endpoints, cluster.credentials) as control:
         with Session(cluster.endpoints, app="drill rolling", credentials=cluster.credentials) as session:
@@ -180,8 +177,9 @@ async def restart(worker: Server, report: Report) -> None:
     report.event(f"ended {worker.name} in order")
     if status is not None:  # of one elsewhere nobody knows
         report.check("workers end by themselves", status == 0, f"{worker.name} ended with {status}")
-    if drain := worker.log_tail():
-        reason = _end_reason(drain)
+    if log := worker.log_tail():
+        stopping = (line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)
+        reason = next(stopping, "it does not say why")
         report.check("workers end when that is safe", _SAFE in reason, f"{worker.name} ended otherwise: {reason}")
     began = time.monotonic()
     await servers.start([worker])
@@ -189,10 +187,3 @@ async def restart(worker: Server, report: Report) -> None:
         await servers.registered([worker])
     report.time("start, until the masters have it back", time.monotonic() - began)
     report.counts["restarts"] += 1
-
-
-def _end_reason(log: str) -> str:
-    """The last line in which a worker says why it ends."""
-    with suppress(StopIteration):
-        return next(line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)
-    return "it does not say why"

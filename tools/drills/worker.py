@@ -29,7 +29,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.tools import bare
 from holdfast.tools.drills.support import map_files, servers
 from holdfast.tools.drills.support.map_files import MapFile
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 WRITERS, READERS = 3, 2
 #: The longest that the tasks run before a kill; and between a start and the second kill.
@@ -173,7 +173,7 @@ class _Drill:
         self.report.check("acknowledged seals read back equal", found == file.content(), wrong)
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run `report.rounds` rounds on the first worker. Raises DrillError when something does not happen in time."""
     worker = cluster.workers[0]
     instance = Instance(rng.randbytes(16))

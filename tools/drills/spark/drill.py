@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import cycle
 from statistics import median
@@ -31,7 +31,7 @@ from holdfast.tools.drills.spark.driver import SparkProcess, spark
 from holdfast.tools.drills.spark.events import Ran
 from holdfast.tools.drills.spark.queries import Query, Workload
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 #: A leader that is killed may stop a job for so long at p99.
 STALL_SECONDS = 2.0
@@ -61,8 +61,6 @@ EVERY = {Killed.REUSE: 0.0, Killed.LEADER: 5.0, Killed.WORKER: 10.0, Killed.ROLL
 _MASTERS = {Killed.EXECUTORS: "local-cluster[2,1,1024]"}
 _LOCAL = "local[2,4]"  # a task may fail, or one failure would be all that is seen of a fault
 
-Step = Callable[[str], None]
-
 
 def workers(killed: Killed, copies: int) -> int:
     """How many workers the drill wants: two of those that are left must be able to hold two copies."""
@@ -82,15 +80,8 @@ async def drill(
 ) -> None:
     """Run `report.rounds` rounds, each with a kill. Raises DrillError when something does not happen in time."""
     chosen = workload or spark_queries.own(_ROWS)
-    session = spark(
-        cluster.directory / "spark",
-        cluster.endpoints,
-        _MASTERS.get(killed, _LOCAL),
-        copies,
-        chosen.settings,
-        chosen.prepare,
-    )
-    async with session as process:
+    folder, master = cluster.directory / "spark", _MASTERS.get(killed, _LOCAL)
+    async with spark(folder, cluster.endpoints, master, copies, chosen.settings, chosen.prepare) as process:
         run = _Run(cluster, report, process)
         if killed is Killed.REUSE:
             await _reuse(run, step)
@@ -121,18 +112,18 @@ class _Asked:
         return self.ended - self.began
 
 
+@dataclass(slots=True)
 class _Run:
     """The session, what it was asked, and when something was killed."""
 
-    def __init__(self, cluster: LocalCluster, report: Report, process: SparkProcess) -> None:
-        self.cluster = cluster
-        self.report = report
-        self.process = process
-        self.asked: list[_Asked] = []
-        self.kills: list[float] = []
-        #: set by every answer
-        self.answered = asyncio.Event()
-        self._digests: dict[str, str] = {}
+    cluster: LocalCluster
+    report: Report
+    process: SparkProcess
+    asked: list[_Asked] = field(default_factory=list)
+    kills: list[float] = field(default_factory=list)
+    #: set by every answer
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _digests: dict[str, str] = field(default_factory=dict)
 
     async def ask(self, what: str, **asked: Any) -> _Asked:
         """Ask, and compare the answer with the first one to the same question. Nothing asked means: read again."""

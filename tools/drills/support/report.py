@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from holdfast.tools.cli.output import escape, in_seconds, percentile, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Called after each round, with a word on how it goes.
+Step = Callable[[str], None]
 #: Broken promises that are kept word by word; all are counted.
 FAILURES_MAX = 20
 #: Moments that are kept; what comes later is counted, not told.
