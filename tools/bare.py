@@ -88,10 +88,7 @@ def key_of(instance: bytes, shuffle: int, registered: pb.RegisterShuffleReply) -
 
 
 async def connect(
-    address: str,
-    cluster_id: str,
-    pool: BufferPool,
-    credentials: CredentialsProvider | None = None,
+    address: str, cluster_id: str, pool: BufferPool, credentials: CredentialsProvider | None = None
 ) -> FrameClient:
     """Connect to a worker and say HELLO."""
     host, _, port = address.rpartition(":")

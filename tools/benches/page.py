@@ -56,6 +56,9 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
     await pages.close()
+    turn = await asyncio.to_thread(longest_turn, cluster)
+    without = f"without: {quiet.p99_ms:.1f} ms"
+    before_pages = f"before the first page, while all was registered: {filling * 1000:.0f} ms"
     note = f"{WORKERS:,} workers in {RACKS} racks, {APPLICATIONS * SHUFFLES:,} shuffles, {len(times)} pages"
     return [
         Figure("page", "from the request to the last byte, median", percentile(times, 0.5), "s", 0.1, note=note),
@@ -64,17 +67,8 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
         Figure("page", "the leader's core for one page", core, "s", note="whatever else the machine does"),
         Figure("page", "its size", size, "B"),
         Figure("page", "metrics, median", percentile(scrapes, 0.5), "s", 0.1),
-        Figure(
-            "page", "one command beside pages, p99", beside.p99_ms / 1000, "s", note=f"without: {quiet.p99_ms:.1f} ms"
-        ),
-        Figure(
-            "page",
-            "longest turn of a Raft thread",
-            await asyncio.to_thread(longest_turn, cluster),
-            "s",
-            0.05,
-            note=f"disk included; before the first page, while all was registered: {filling * 1000:.0f} ms",
-        ),
+        Figure("page", "one command beside pages, p99", beside.p99_ms / 1000, "s", note=without),
+        Figure("page", "longest turn of a Raft thread", turn, "s", 0.05, note=f"disk included; {before_pages}"),
     ]
 
 

@@ -41,6 +41,7 @@ def placement(cluster: LocalCluster) -> list[Figure]:
     turn = longest_turn(cluster)
     found = asyncio.run(measure_control(cluster.endpoints, clients=4, seconds=_SECONDS))
     memory = max(pss_bytes(master.pid) for master in cluster.masters)
+    beside = f"of {found.commands}, p99 {found.p99_ms:.1f} ms"
     note = f"{WORKERS} workers in {RACKS} racks, 2 copies, {len(times)} shuffles"
     return [
         Figure("placement", f"a shuffle of {PARTITIONS:,}, median", times[len(times) // 2], "s", 0.5, note=note),
@@ -49,14 +50,7 @@ def placement(cluster: LocalCluster) -> list[Figure]:
         Figure("placement", "pairs on one rack", apart, "", 0),
         Figure("placement", "longest turn of a Raft thread", turn, "s", 0.05, note="disk included"),
         Figure("placement", "master with 1,000,000 partitions, PSS", memory, "B", GIB),
-        Figure(
-            "placement",
-            "longest command beside snapshots of them",
-            found.max_ms / 1000,
-            "s",
-            0.1,
-            note=f"of {found.commands}, p99 {found.p99_ms:.1f} ms",
-        ),
+        Figure("placement", "longest command beside snapshots of them", found.max_ms / 1000, "s", 0.1, note=beside),
     ]
 
 

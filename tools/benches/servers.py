@@ -88,13 +88,10 @@ def _drop_index(cluster: LocalCluster, worker: Server) -> int:
     """Have the kernel forget the pages of the worker's LMDB files; returns their bytes."""
     total = 0
     for path in (cluster.directory / worker.name).rglob("*.mdb"):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            total += os.fstat(descriptor).st_blocks * 512
-        finally:
-            os.close(descriptor)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            total += os.fstat(file.fileno()).st_blocks * 512
     return total
 
 

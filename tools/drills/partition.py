@@ -19,6 +19,7 @@ import random
 import time
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from itertools import cycle
 
 from holdfast.client.cluster.local import LocalCluster, Server
@@ -55,11 +56,8 @@ def ground() -> tuple[Drill, Ground]:
     names = [f"m{number}" for number in range(1, 4)] + [f"w{number}" for number in range(1, WORKERS + 1)]
     network = ProxiedNetwork(names)
     settings = {"lease": {"worker": "2s", "heartbeat": "300ms", "tick": "200ms"}}
-
-    async def run(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
-        await drill(cluster, report, rng, step, network=network)
-
-    return run, Ground(workers=WORKERS, settings=settings, own=network.own, around=network.around)
+    where = Ground(workers=WORKERS, settings=settings, own=network.own, around=network.around)
+    return partial(drill, network=network), where
 
 
 async def drill(

@@ -45,7 +45,6 @@ class _Round:
         self._ids = {each.name: WorkerId(each.worker) for each in session.workers()}
         self._report = report
         self._rng = rng
-        self._copies = copies
         self._ack = ack
         #: two workers that are killed may have held both copies of something
         self._only_one = copies > 1 and ack is Ack.MEMORY
@@ -91,7 +90,7 @@ class _Round:
         self._report.killed(worker.name)
         alone = all(each is worker for each in self._killed)
         self._killed.append(worker)
-        if self._copies > 1 and alone and self._rng.random() < 0.5:
+        if self._job.copies > 1 and alone and self._rng.random() < 0.5:
             self._away.append(worker)
             return
         await asyncio.sleep(self._rng.uniform(0, _AWAY_SECONDS))
@@ -106,7 +105,7 @@ class _Round:
         self._job.check_attempts()
         epochs = self._job.shuffle.manifest().epochs.epochs
         self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in epochs)
-        if self._ack is Ack.MEMORY and self._copies == 1:
+        if self._ack is Ack.MEMORY and self._job.copies == 1:
             self._read_each(epochs)
         else:
             self._judge(range(jobs.PARTITIONS), self._read(range(jobs.PARTITIONS)))

@@ -14,6 +14,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from holdfast.client.cluster.local import LocalCluster, Server
@@ -50,19 +51,19 @@ def workers(copies: int) -> int:
     return copies + 1
 
 
+@dataclass(slots=True)
 class _Load:
     """The drivers: each goes through shuffles, one after the other, until it is stopped."""
 
-    def __init__(self, session: Session, report: Report, seed: int, copies: int) -> None:
-        self._session = session
-        self._report = report
-        self._seed = seed
-        self._copies = copies
-        self._stopping = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self._read = asyncio.Condition()
-        #: moments at which shuffles began that were read to their end
-        self._began: list[float] = []
+    session: Session
+    report: Report
+    seed: int
+    copies: int
+    _stopping: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _read: asyncio.Condition = field(default_factory=asyncio.Condition)
+    #: moments at which shuffles began that were read to their end
+    _began: list[float] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
         for number in range(PUSHING + MAPPING):
@@ -73,11 +74,11 @@ class _Load:
     async def __aexit__(self, *_: object) -> None:
         self._stopping = True
         done, late = await asyncio.wait(self._tasks, timeout=_READ_SECONDS_MAX)
-        self._report.check("nothing hangs", not late, f"{len(late)} of {len(done | late)} drivers do not end")
+        self.report.check("nothing hangs", not late, f"{len(late)} of {len(done | late)} drivers do not end")
 
     async def read_since(self, moment: float) -> None:
         """Wait until a shuffle was read that began after `moment`. Raises DrillError."""
-        with self._report.until(f"nothing that was begun was read within {_READ_SECONDS_MAX:.0f} s"):
+        with self.report.until(f"nothing that was begun was read within {_READ_SECONDS_MAX:.0f} s"):
             async with asyncio.timeout(_READ_SECONDS_MAX), self._read:
                 await self._read.wait_for(lambda: any(began >= moment for began in self._began))
 
@@ -86,11 +87,11 @@ class _Load:
         while not self._stopping:
             began = time.monotonic()
             try:
-                await asyncio.to_thread(one, hash((self._seed, number, shuffle)))
+                await asyncio.to_thread(one, hash((self.seed, number, shuffle)))
             except HoldfastError as error:
-                self._report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
+                self.report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
             else:
-                self._report.check("no client is told of an error", True, "")
+                self.report.check("no client is told of an error", True, "")
                 async with self._read:
                     self._began.append(began)
                     self._read.notify_all()
@@ -99,7 +100,7 @@ class _Load:
     # Both kinds, in threads.
 
     def _push_one(self, seed: int) -> None:
-        shuffle = self._session.register_reduce_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self._copies)
+        shuffle = self.session.register_reduce_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self.copies)
         data = {map_id: jobs.records_of(seed, map_id, RECORDS) for map_id in range(jobs.MAPS)}
         writers = {map_id: shuffle.writer(map_id, attempt=map_id, buffer_bytes=1 * MIB) for map_id in data}
         for step in range(_STEPS):
@@ -110,11 +111,11 @@ class _Load:
             time.sleep(_MAP_SECONDS / _STEPS)
         statuses: list[PushStatus] = [writer.close() for writer in writers.values()]
         shuffle.commit(statuses)
-        jobs.check_epochs(self._report, shuffle)
+        jobs.check_epochs(self.report, shuffle)
         self._read_and_judge(shuffle, seed, shuffle.manifest().winners.attempts)
 
     def _map_one(self, seed: int) -> None:
-        shuffle = self._session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self._copies)
+        shuffle = self.session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self.copies)
         statuses: list[MapStatus] = []
         for map_id in range(jobs.MAPS):
             records = jobs.records_of(seed, map_id, RECORDS)
@@ -125,14 +126,14 @@ class _Load:
                 statuses.append(writer.close())
         shuffle.commit(statuses)
         winners = shuffle.manifest().winners.maps
-        self._report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
+        self.report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
         self._read_and_judge(shuffle, seed, [each.attempt for each in winners])
 
     def _read_and_judge(self, shuffle: ReduceShuffle | MapShuffle, seed: int, winners: Sequence[int]) -> None:
-        jobs.check_attempts(self._report, winners)
+        jobs.check_attempts(self.report, winners)
         found = jobs.contents(shuffle.reader(range(jobs.PARTITIONS)))
-        jobs.check_contents(self._report, shuffle, jobs.wanted_of(seed, range(jobs.PARTITIONS), RECORDS), found)
-        self._report.counts["shuffles"] += 1
+        jobs.check_contents(self.report, shuffle, jobs.wanted_of(seed, range(jobs.PARTITIONS), RECORDS), found)
+        self.report.counts["shuffles"] += 1
         shuffle.unregister()
 
 

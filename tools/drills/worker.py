@@ -12,6 +12,7 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any
 
@@ -51,25 +52,23 @@ class SealState(Enum):
     SEALED = "seal acknowledged"
 
 
+@dataclass(slots=True)
 class _Drill:
     """The tasks, the files of the current shuffle, and what is known of them."""
 
-    def __init__(
-        self, worker: Server, cluster_id: str, credentials: Credentials | None, report: Report, rng: random.Random
-    ) -> None:
-        self.report = report
-        self.files: dict[MapFile, SealState] = {}
-        self.shuffle: ShuffleKey
-        self._worker = worker
-        self._cluster_id = cluster_id
-        self._credentials = credentials
-        self._rng = rng
-        self._pool = BufferPool(64 * MIB)
-        self._maps = 0
-        self.seal_sent = asyncio.Event()
+    worker: Server
+    cluster_id: str
+    credentials: Credentials | None
+    report: Report
+    rng: random.Random
+    shuffle: ShuffleKey = field(init=False)
+    files: dict[MapFile, SealState] = field(default_factory=dict)
+    seal_sent: asyncio.Event = field(default_factory=asyncio.Event)
+    _pool: BufferPool = field(default_factory=lambda: BufferPool(64 * MIB))
+    _maps: int = 0
 
     async def connect(self) -> FrameClient:
-        return await bare.connect(self._worker.address, self._cluster_id, self._pool, self._credentials)
+        return await bare.connect(self.worker.address, self.cluster_id, self._pool, self.credentials)
 
     async def run_until_cut(self) -> None:
         """Write, seal and read on connections of their own until each is cut by the kill."""
@@ -101,7 +100,7 @@ class _Drill:
         self.files[file] = SealState.UNSEALED
         regions, totals = file.make()
         await bare.write(client, file.key, map_files.PARTITIONS, map_files.pushes(regions))
-        if self._rng.random() < 0.15:
+        if self.rng.random() < 0.15:
             return  # an attempt that died: its file must never be served
         self.files[file] = SealState.ASKED
         self.seal_sent.set()
@@ -114,7 +113,7 @@ class _Drill:
         if not sealed:
             await asyncio.sleep(0.01)
             return
-        chosen = self._rng.sample(sealed, min(len(sealed), _FILES_PER_READ))
+        chosen = self.rng.sample(sealed, min(len(sealed), _FILES_PER_READ))
         found = await map_files.read(client, chosen)
         for file, content in zip(chosen, found, strict=True):
             self.report.check(

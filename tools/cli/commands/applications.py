@@ -24,7 +24,7 @@ from holdfast.tools.cli.output import in_seconds, json_option, masters_option, s
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
 
-_INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
+INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 #: How an instance begins; fewer digits could be a name that somebody misspelled.
 _BEGINNING = re.compile(r"[0-9a-f]{4,}")
 _LIST = ("Admin/ListApplications", pb.ListApplicationsRequest())
@@ -44,7 +44,7 @@ async def find_application(client: ControlClient, named: str) -> pb.ApplicationI
 
 async def _called(client: ControlClient, named: str) -> tuple[list[pb.ApplicationInfo], int]:
     reply: pb.ListApplicationsReply = await answer(client, *_LIST)
-    if _INSTANCE.fullmatch(named):
+    if INSTANCE.fullmatch(named):
         return [each for each in reply.applications if each.instance.hex() == named], reply.now_ms
     found = [each for each in reply.applications if named in (each.name, each.spark_id)]
     if not found and _BEGINNING.fullmatch(named):
@@ -150,18 +150,14 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
     application, shuffle = _what(application, named)
     found, now_ms = with_masters(masters, lambda client: _called(client, application))
     known = _only(application, found, now_ms) if found else None
-    if known is None and not _INSTANCE.fullmatch(application):
-        return _nothing(f'no application is called "{application}": `holdfast applications` lists those that live')
-    if (
-        known is not None
-        and shuffle is not None
-        and not with_masters(masters, lambda client: _has(client, known, shuffle))
-    ):
-        return _nothing(f"there is no shuffle {named} of {_sentence(known, now_ms)}")
     if known is not None:
         what = _sentence(known, now_ms)
-    else:
+        if shuffle is not None and not with_masters(masters, lambda client: _has(client, known, shuffle)):
+            return _nothing(f"there is no shuffle {named} of {what}")
+    elif INSTANCE.fullmatch(application):
         what = f"instance {application}, of which the masters know nothing: workers delete what they still have of it"
+    else:
+        return _nothing(f'no application is called "{application}": `holdfast applications` lists those that live')
     what = f"shuffle {named} of {what}" if shuffle is not None else what
     if dry_run:
         shown = {"would_drop": _document(known) if known is not None else {"instance": application}, "shuffle": shuffle}

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.common.config.config import Config, parse
+from holdfast.common.config.config import parse
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import in_bytes
@@ -52,11 +52,13 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     moved from DIR to the DFS are only looked at with --config; without it they are counted, and the last line says so.
     """
     _need(directory)
-    config = _config(file) if file is not None else None
     from rich.progress import Progress
 
+    from holdfast.common.system.files import read_small_text
     from holdfast.worker.storage.offline.verify import verify_directory
 
+    text = read_small_text(file, "the worker's configuration") if file is not None else None
+    config = parse(text, os.environ, str(file)) if text is not None else None
     screen = console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(f"verify {directory}", total=None)
@@ -72,12 +74,6 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
 def _need(directory: Path) -> None:
     if not directory.is_dir():
         raise ConfigError(f"there is no directory {directory}: give one of the worker's storage directories")
-
-
-def _config(file: Path) -> Config:
-    from holdfast.common.system.files import read_small_text
-
-    return parse(read_small_text(file, "the worker's configuration"), environ=os.environ, source=str(file))
 
 
 def _plain(value: Any) -> Any:

@@ -71,7 +71,6 @@ def _ended(server: Server) -> str:
 def _announce(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document))
-        sys.stdout.flush()
         return
     screen = console()
     rows = [

@@ -62,8 +62,6 @@ def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> 
 
 async def _look(client: ControlClient, rows: int) -> dict[str, Any]:
     """Ask the leader once."""
-    workers: pb.ListWorkersReply
-    shuffles: pb.ListShufflesReply
     workers, shuffles = await asyncio.gather(
         answer(client, "Admin/ListWorkers", pb.ListWorkersRequest()),
         answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000)),
@@ -114,21 +112,15 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
         problems.append(f"{worker.dfs.url}: {worker.dfs.problem}")
     return {
         **{key: getattr(worker, key) for key in ("name", "place", "state", "files", "memory_bytes", "last_seen_ms")},
-        "push_rate": worker.push_rate if living else 0,
-        "fetch_rate": worker.fetch_rate if living else 0,
-        "used_bytes": sum(disk.used_bytes for disk in disks),
-        "free_bytes": sum(disk.free_bytes for disk in disks),
+        **{key: getattr(worker, key) if living else 0 for key in ("push_rate", "fetch_rate")},
+        **{key: sum(getattr(disk, key) for disk in disks) for key in ("used_bytes", "free_bytes")},
         "problems": problems,
     }
 
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "epochs", "moves", "lost", "bytes", "created_ms", "why")
-    state = shuffle.state
-    if shuffle.lost:
-        state = "data lost"
-    elif shuffle.sealing:
-        state = "sealing"
+    state = "data lost" if shuffle.lost else "sealing" if shuffle.sealing else shuffle.state
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
