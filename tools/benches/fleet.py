@@ -19,12 +19,12 @@ _TIERS = (("MEMORY", "/dev/shm/holdfast"), ("SSD", "/data/nvme0"), ("HDD", "/dat
 
 async def register(client: ControlClient) -> list[tuple[pb.RegisterWorkerRequest, pb.RegisterWorkerReply]]:
     """Tell the masters of all workers; return what each said, and was told."""
-    told: list[tuple[pb.RegisterWorkerRequest, pb.RegisterWorkerReply]] = []
+    registered: list[tuple[pb.RegisterWorkerRequest, pb.RegisterWorkerReply]] = []
     for first in range(0, WORKERS, AT_ONCE):
         made = [_registration(number) for number in range(first, min(first + AT_ONCE, WORKERS))]
         replies = await asyncio.gather(*(client.call("Registry/RegisterWorker", each) for each in made))
-        told += zip(made, replies, strict=True)
-    return told
+        registered += zip(made, replies, strict=True)
+    return registered
 
 
 def _registration(number: int) -> pb.RegisterWorkerRequest:
