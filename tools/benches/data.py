@@ -10,46 +10,23 @@ import asyncio
 import multiprocessing
 import secrets
 import time
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
+from typing import Any
 
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.common.formats.batch import BatchWriter
 from holdfast.common.formats.checksum import partition_seed
-from holdfast.common.formats.frame import FrameType
-from holdfast.common.formats.messages import (
-    Ack,
-    FileTotals,
-    Hello,
-    MapOpen,
-    MapOpened,
-    MapPush,
-    MapSeal,
-    PushFlag,
-    StreamData,
-    StreamOpen,
-)
-from holdfast.common.ids import (
-    AttemptId,
-    Epoch,
-    Generation,
-    Incarnation,
-    Instance,
-    MapFileKey,
-    MapId,
-    PartitionId,
-    ShuffleId,
-    ShuffleKey,
-    StateId,
-)
+from holdfast.common.formats.messages import FileTotals, PushFlag, StreamData, StreamOpen
+from holdfast.common.ids import AttemptId, Epoch, MapFileKey, MapId, PartitionId, ShuffleKey
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
-from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools import bare
 from holdfast.tools.benches.figures import Figure
 from holdfast.tools.benches.process_stats import cpu_seconds
-from holdfast.tools.stream_drain import drain
 
 _CLIENTS = 2
 _PARTITIONS = 64
@@ -77,7 +54,7 @@ class _Load:
 def data(cluster: LocalCluster) -> list[Figure]:
     """Write files of 64 MiB, seal them, read them back by ranges of partitions; WRITTEN, one region a file."""
     worker = cluster.workers[0]
-    cluster_id, shuffle = asyncio.run(_register(cluster.endpoints))
+    cluster_id, shuffle = asyncio.run(register(cluster.endpoints, _PARTITIONS))
     context = multiprocessing.get_context("spawn")
     figures = []
     with ProcessPoolExecutor(_CLIENTS, mp_context=context) as pool:
@@ -85,100 +62,77 @@ def data(cluster: LocalCluster) -> list[Figure]:
         for name, action, limit, times in plans:
             begin = time.time() + 3.0  # when every process has made its batches
             loads = [_Load(worker.address, cluster_id, shuffle, number, begin) for number in range(_CLIENTS)]
-            futures = [pool.submit(action, load) for load in loads]
+            futures = [pool.submit(_in_process, action, load) for load in loads]
             time.sleep(max(0.0, begin - time.time()))  # the measurement starts when the clients do
             cpu, wall = cpu_seconds(worker.pid), time.perf_counter()
             total = sum(future.result(_SECONDS_MAX) for future in futures)
             cpu, wall = cpu_seconds(worker.pid) - cpu, time.perf_counter() - wall
-            note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients" + (
-                f", {times} times, page cache" if times > 1 else ", CRC checked, sealed"
-            )
+            how = f"{times} times, page cache" if times > 1 else "CRC checked, sealed"
+            note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients, {how}"
+            of_core = f"{name}, per second of the worker's core"
             figures += [
-                Figure(
-                    "data",
-                    f"{name}, per second of the worker's core",
-                    total / cpu / 1e9,
-                    "GB/core-s",
-                    limit,
-                    False,
-                    note,
-                ),
+                Figure("data", of_core, total / cpu / 1e9, "GB/core-s", limit, False, note),
                 Figure("data", f"{name}, by the clock", total / wall / 1e9, "GB/s", note="clients share the cores"),
             ]
     return figures
 
 
-async def _register(endpoints: str) -> tuple[str, ShuffleKey]:
-    instance = Instance(secrets.token_bytes(16))
-    async with ControlClient(endpoints) as client:
-        request = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
-        await client.call("Shuffles/RegisterApplication", request)
-        key = pb.ShuffleKey(instance=instance, shuffle=1, generation=0)
-        shuffle = pb.RegisterShuffleRequest(
-            key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, ack=1, holder=instance
-        )
-        registered = await client.call("Shuffles/RegisterShuffle", shuffle)
-        return client.cluster_id, ShuffleKey(instance, ShuffleId(1), Generation(0), StateId(registered.state))
+async def register(endpoints: str, partitions: int) -> tuple[str, ShuffleKey]:
+    """Register an application with one shuffle; return the cluster's id too."""
+    instance = secrets.token_bytes(16)
+    async with ControlClient(endpoints) as control:
+        await bare.register_application(control, instance, "bench")
+        registered = await bare.register_shuffle(control, instance, 1, partitions)
+        return control.cluster_id, bare.key_of(instance, 1, registered)
 
 
 async def _connect(load: _Load) -> FrameClient:
-    host, _, port = load.address.rpartition(":")
-    return await FrameClient.connect(host, int(port), Hello(cluster_id=load.cluster_id), BufferPool(128 * MIB))
+    return await bare.connect(load.address, load.cluster_id, BufferPool(128 * MIB))
 
 
-def _write(load: _Load) -> int:
-    """In a process of its own: write this client's files; returns bytes."""
-    return asyncio.run(_write_files(load))
+def _in_process(action: Callable[[_Load], Coroutine[Any, Any, int]], load: _Load) -> int:
+    return asyncio.run(action(load))
 
 
-async def _write_files(load: _Load) -> int:
+async def _write(load: _Load) -> int:
+    """Write this client's files; returns bytes."""
     pushes, totals = _region(load)
     client = await _connect(load)
     await asyncio.sleep(max(0.0, load.begin - time.time()))
     for epoch in range(_FILES_PER_CLIENT):
         file = MapFileKey(load.shuffle, MapId(load.client), AttemptId(0), Epoch(epoch))
-        request = MapOpen(file=file, incarnation=Incarnation(0), partitions=_PARTITIONS, ack=Ack.WRITTEN)
-        handle = MapOpened.decode((await client.request(FrameType.MAP_OPEN, request.encode())).meta).handle
-        answers = []
-        for flags, runs, body in pushes:
-            push = MapPush(handle=handle, region=0, flags=flags, runs=runs)
-            answers.append(await client.start(FrameType.MAP_PUSH, push.encode(), body))
-        await asyncio.gather(*answers)
-        await client.request(FrameType.MAP_SEAL, MapSeal(file=file, totals=totals).encode())
+        await bare.write(client, file, _PARTITIONS, pushes)
+        await bare.seal(client, file, totals)
     client.close()
     return totals.size_bytes * _FILES_PER_CLIENT
 
 
-def _region(load: _Load) -> tuple[list[tuple[int, list[tuple[int, int]], bytes]], FileTotals]:
-    """One region as pushes of (flags, runs, body), and its totals; the same for every epoch of the client's map."""
+def _region(load: _Load) -> tuple[list[bare.Push], FileTotals]:
+    """One region as pushes, and its totals; the same for every epoch of the client's map."""
     payload = secrets.token_bytes(_BATCH_BYTES)
     runs: list[tuple[int, int]] = []
     parts: list[bytes] = []
-    pushes: list[tuple[int, list[tuple[int, int]], bytes]] = []
-    crc_sum = batches = size = 0
+    pushes: list[bare.Push] = []
+    writers: list[BatchWriter] = []
+    size = 0
     for partition in range(_PARTITIONS):
         writer = BatchWriter(MapId(load.client), AttemptId(0), partition_seed(load.shuffle, PartitionId(partition)))
+        writers.append(writer)
         for number in range(_BATCHES_PER_PARTITION):
             last = number == _BATCHES_PER_PARTITION - 1
             parts += [writer.header(payload, last=last), payload]
         run = sum(map(len, parts)) - sum(length for _, length in runs)
         runs.append((partition, run))
         size += run
-        batches += writer.batches
-        crc_sum += writer.crc_sum
         end = partition == _PARTITIONS - 1
         if end or sum(length for _, length in runs) + run > _FRAME_BYTES:
-            pushes.append((PushFlag.END if end else 0, runs, b"".join(parts)))
+            pushes.append((0, PushFlag.END if end else 0, runs, b"".join(parts)))
             runs, parts = [], []
-    return pushes, FileTotals(regions=1, batches=batches, size_bytes=size, crc_sum=crc_sum & 0xFFFF_FFFF_FFFF_FFFF)
+    return pushes, bare.totals_of(writers, 1, size)
 
 
-def _read(load: _Load) -> int:
-    """In a process of its own: read all of this client's files by ranges of partitions; returns bytes."""
-    return asyncio.run(_read_files(load))
-
-
-async def _read_files(load: _Load) -> int:
+async def _read(load: _Load) -> int:
+    """Read all of this client's files by ranges of partitions; returns bytes."""
     client = await _connect(load)
     await asyncio.sleep(max(0.0, load.begin - time.time()))
     total = 0
@@ -203,5 +157,5 @@ async def _read_range(client: FrameClient, load: _Load, begin: int) -> int:
         nonlocal total
         total += len(body)
 
-    await drain(client, request, take)
+    await bare.drain(client, request, take)
     return total

@@ -17,18 +17,16 @@ from holdfast.common.net.control import ControlClient
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
+from holdfast.tools.bare import register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import registration
+from holdfast.tools.benches.fleet import AT_ONCE, RACKS, WORKERS, register
 from holdfast.tools.benches.process_stats import cpu_seconds
 from holdfast.tools.cli.output import percentile
 
-WORKERS = 1_500
-RACKS = 30
 APPLICATIONS = 20
 SHUFFLES = 50
-_AT_ONCE = 32
 _SECONDS = 8.0
 _PAGE_SECONDS_MAX = 60.0
 #: For the masters of this section: heartbeats come late, since one process sends them all.
@@ -58,6 +56,9 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
     await pages.close()
+    turn = await asyncio.to_thread(longest_turn, cluster)
+    without = f"without: {quiet.p99_ms:.1f} ms"
+    before_pages = f"before the first page, while all was registered: {filling * 1000:.0f} ms"
     note = f"{WORKERS:,} workers in {RACKS} racks, {APPLICATIONS * SHUFFLES:,} shuffles, {len(times)} pages"
     return [
         Figure("page", "from the request to the last byte, median", percentile(times, 0.5), "s", 0.1, note=note),
@@ -66,17 +67,8 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
         Figure("page", "the leader's core for one page", core, "s", note="whatever else the machine does"),
         Figure("page", "its size", size, "B"),
         Figure("page", "metrics, median", percentile(scrapes, 0.5), "s", 0.1),
-        Figure(
-            "page", "one command beside pages, p99", beside.p99_ms / 1000, "s", note=f"without: {quiet.p99_ms:.1f} ms"
-        ),
-        Figure(
-            "page",
-            "longest turn of a Raft thread",
-            await asyncio.to_thread(longest_turn, cluster),
-            "s",
-            0.05,
-            note=f"disk included; before the first page, while all was registered: {filling * 1000:.0f} ms",
-        ),
+        Figure("page", "one command beside pages, p99", beside.p99_ms / 1000, "s", note=without),
+        Figure("page", "longest turn of a Raft thread", turn, "s", 0.05, note=f"disk included; {before_pages}"),
     ]
 
 
@@ -92,18 +84,13 @@ async def _load(pages: HttpClient, address: str, path: str, end: float) -> tuple
 
 async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     """Register everything; return a heartbeat of each worker."""
-    beats: list[pb.HeartbeatRequest] = []
-    for first in range(0, WORKERS, _AT_ONCE):
-        made = [registration(number, RACKS) for number in range(first, min(first + _AT_ONCE, WORKERS))]
-        replies = await asyncio.gather(*(client.call("Registry/RegisterWorker", each) for each in made))
-        beats += [
-            pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
-            for each, reply in zip(made, replies, strict=True)
-        ]
+    beats = [
+        pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
+        for each, reply in await register(client)
+    ]
     for number in range(APPLICATIONS):
         instance = secrets.token_bytes(16)
-        application = pb.RegisterApplicationRequest(instance=instance, name=f"application-{number}", holder=instance)
-        await client.call("Shuffles/RegisterApplication", application)
+        await register_application(client, instance, f"application-{number}")
         requests = [
             pb.RegisterShuffleRequest(
                 key=pb.ShuffleKey(instance=instance, shuffle=shuffle),
@@ -115,8 +102,8 @@ async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
             )
             for shuffle in range(SHUFFLES)
         ]
-        for first in range(0, SHUFFLES, _AT_ONCE):
-            some = requests[first : first + _AT_ONCE]
+        for first in range(0, SHUFFLES, AT_ONCE):
+            some = requests[first : first + AT_ONCE]
             await asyncio.gather(*(client.call("Shuffles/RegisterShuffle", each) for each in some))
     return beats
 

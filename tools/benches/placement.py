@@ -17,18 +17,16 @@ from holdfast.common.formats.reduce_layouts import ReduceLocations
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.bare import register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import registration
+from holdfast.tools.benches.fleet import RACKS, WORKERS, register
 from holdfast.tools.benches.process_stats import pss_bytes
 
-WORKERS = 1_500
-RACKS = 30
 PARTITIONS = 100_000
 #: So that 10^6 partitions live.
 SHUFFLES = 10
-_AT_ONCE = 32
 #: Of commands beside snapshots.
 _SECONDS = 10.0
 #: For the masters of this section: nobody sends heartbeats for the workers, and snapshots come often.
@@ -43,6 +41,7 @@ def placement(cluster: LocalCluster) -> list[Figure]:
     turn = longest_turn(cluster)
     found = asyncio.run(measure_control(cluster.endpoints, clients=4, seconds=_SECONDS))
     memory = max(pss_bytes(master.pid) for master in cluster.masters)
+    beside = f"of {found.commands}, p99 {found.p99_ms:.1f} ms"
     note = f"{WORKERS} workers in {RACKS} racks, 2 copies, {len(times)} shuffles"
     return [
         Figure("placement", f"a shuffle of {PARTITIONS:,}, median", times[len(times) // 2], "s", 0.5, note=note),
@@ -51,14 +50,7 @@ def placement(cluster: LocalCluster) -> list[Figure]:
         Figure("placement", "pairs on one rack", apart, "", 0),
         Figure("placement", "longest turn of a Raft thread", turn, "s", 0.05, note="disk included"),
         Figure("placement", "master with 1,000,000 partitions, PSS", memory, "B", GIB),
-        Figure(
-            "placement",
-            "longest command beside snapshots of them",
-            found.max_ms / 1000,
-            "s",
-            0.1,
-            note=f"of {found.commands}, p99 {found.p99_ms:.1f} ms",
-        ),
+        Figure("placement", "longest command beside snapshots of them", found.max_ms / 1000, "s", 0.1, note=beside),
     ]
 
 
@@ -66,13 +58,8 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
     """Return the seconds that each shuffle took, the bytes of an assignment, and how many pairs are on one rack."""
     instance = secrets.token_bytes(16)
     async with ControlClient(endpoints) as client:
-        for first in range(0, WORKERS, _AT_ONCE):
-            numbers = range(first, min(first + _AT_ONCE, WORKERS))
-            await asyncio.gather(
-                *(client.call("Registry/RegisterWorker", registration(number, RACKS)) for number in numbers)
-            )
-        application = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
-        await client.call("Shuffles/RegisterApplication", application)
+        await register(client)
+        await register_application(client, instance, "bench")
         times, encoded, together = [], 0, 0
         for number in range(SHUFFLES):
             request = pb.RegisterShuffleRequest(

@@ -4,45 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import os
-import secrets
 import time
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.formats.batch import BatchWriter
 from holdfast.common.formats.checksum import partition_seed
-from holdfast.common.formats.frame import FrameType
-from holdfast.common.formats.messages import (
-    Ack,
-    FileTotals,
-    Hello,
-    MapOpen,
-    MapOpened,
-    MapPush,
-    MapSeal,
-    PushFlag,
-    StreamOpen,
-)
-from holdfast.common.ids import (
-    AttemptId,
-    Epoch,
-    Generation,
-    Incarnation,
-    Instance,
-    MapFileKey,
-    MapId,
-    PartitionId,
-    ShuffleId,
-    ShuffleKey,
-    StateId,
-)
+from holdfast.common.formats.messages import PushFlag, StreamOpen
+from holdfast.common.ids import AttemptId, Epoch, MapFileKey, MapId, PartitionId, ShuffleKey
 from holdfast.common.limits import MIB
-from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
-from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools import bare
+from holdfast.tools.benches.data import register
 from holdfast.tools.benches.figures import Figure
 from holdfast.tools.benches.process_stats import cpu_seconds, pss_bytes
-from holdfast.tools.stream_drain import drain
 
 _IDLE_SECONDS = 10.0
 _IDLE_MEMORY_BYTES = 80 * MIB
@@ -86,20 +61,8 @@ def restart(cluster: LocalCluster, partitions: int) -> list[Figure]:
 
 async def _fill(endpoints: str, worker: Server, partitions: int) -> tuple[ShuffleKey, str, int]:
     files = -(-partitions // _PARTITIONS_PER_FILE)
-    instance = Instance(secrets.token_bytes(16))
-    async with ControlClient(endpoints) as control:
-        request = pb.RegisterApplicationRequest(instance=instance, name="bench", holder=instance)
-        await control.call("Shuffles/RegisterApplication", request)
-        key = pb.ShuffleKey(instance=instance, shuffle=1, generation=0)
-        registered = await control.call(
-            "Shuffles/RegisterShuffle",
-            pb.RegisterShuffleRequest(
-                key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS_PER_FILE, ack=1, holder=instance
-            ),
-        )
-        cluster_id = control.cluster_id
-    shuffle = ShuffleKey(instance, ShuffleId(1), Generation(0), StateId(registered.state))
-    client = await _connect(worker, cluster_id)
+    cluster_id, shuffle = await register(endpoints, _PARTITIONS_PER_FILE)
+    client = await bare.connect(worker.address, cluster_id, BufferPool(64 * MIB))
     for first in range(0, files, _FILES_AT_ONCE):
         numbers = range(first, min(files, first + _FILES_AT_ONCE))
         await asyncio.gather(*(_write_small(client, shuffle, number) for number in numbers))
@@ -107,51 +70,39 @@ async def _fill(endpoints: str, worker: Server, partitions: int) -> tuple[Shuffl
     return shuffle, cluster_id, files
 
 
-async def _connect(worker: Server, cluster_id: str) -> FrameClient:
-    host, _, port = worker.address.rpartition(":")
-    return await FrameClient.connect(host, int(port), Hello(cluster_id=cluster_id), BufferPool(64 * MIB))
-
-
 async def _write_small(client: FrameClient, shuffle: ShuffleKey, number: int) -> None:
     """One sealed file with a small batch in every partition."""
     file = MapFileKey(shuffle, MapId(number), AttemptId(0), Epoch(0))
-    request = MapOpen(file=file, incarnation=Incarnation(0), partitions=_PARTITIONS_PER_FILE, ack=Ack.WRITTEN)
-    handle = MapOpened.decode((await client.request(FrameType.MAP_OPEN, request.encode())).meta).handle
-    parts, runs, crc_sum = [], [], 0
-    for partition in range(_PARTITIONS_PER_FILE):
-        writer = BatchWriter(file.map, file.attempt, partition_seed(shuffle, PartitionId(partition)))
-        parts.append(writer.header(b"", last=True))
-        runs.append((partition, len(parts[-1])))
-        crc_sum += writer.crc_sum
+    writers = [
+        BatchWriter(file.map, file.attempt, partition_seed(shuffle, PartitionId(partition)))
+        for partition in range(_PARTITIONS_PER_FILE)
+    ]
+    parts = [writer.header(b"", last=True) for writer in writers]
+    runs = [(partition, len(part)) for partition, part in enumerate(parts)]
     body = b"".join(parts)
-    push = MapPush(handle=handle, region=0, flags=PushFlag.END, runs=runs)
-    await client.request(FrameType.MAP_PUSH, push.encode(), body)
-    totals = FileTotals(regions=1, batches=len(runs), size_bytes=len(body), crc_sum=crc_sum & 0xFFFF_FFFF_FFFF_FFFF)
-    await client.request(FrameType.MAP_SEAL, MapSeal(file=file, totals=totals).encode())
+    await bare.write(client, file, _PARTITIONS_PER_FILE, [(0, PushFlag.END, runs, body)])
+    await bare.seal(client, file, bare.totals_of(writers, 1, len(body)))
 
 
 def _drop_index(cluster: LocalCluster, worker: Server) -> int:
     """Have the kernel forget the pages of the worker's LMDB files; returns their bytes."""
     total = 0
     for path in (cluster.directory / worker.name).rglob("*.mdb"):
-        descriptor = os.open(path, os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-            os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
-            total += os.fstat(descriptor).st_blocks * 512
-        finally:
-            os.close(descriptor)
+        with path.open("rb") as file:
+            os.fsync(file.fileno())
+            os.posix_fadvise(file.fileno(), 0, 0, os.POSIX_FADV_DONTNEED)
+            total += os.fstat(file.fileno()).st_blocks * 512
     return total
 
 
 async def _open_one(worker: Server, cluster_id: str, shuffle: ShuffleKey, number: int) -> float:
     """Seconds to read one partition of one file on a new connection."""
-    client = await _connect(worker, cluster_id)
+    client = await bare.connect(worker.address, cluster_id, BufferPool(64 * MIB))
     began = time.monotonic()
     request = StreamOpen(
         shuffle=shuffle, begin=PartitionId(7), end=PartitionId(8), credit_bytes=MIB, files=[(number, 0, 0)]
     )
-    await drain(client, request, lambda _, __: None)
+    await bare.drain(client, request, lambda _, __: None)
     seconds = time.monotonic() - began
     client.close()
     return seconds

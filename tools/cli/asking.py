@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from holdfast.common.errors import HoldfastError
@@ -33,11 +33,29 @@ def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[R
     return asyncio.run(run())
 
 
-async def one_master(
-    client: ControlClient, address: str, method: str, request: Message, seconds_max: float = MASTER_SECONDS_MAX
-) -> Any:
-    """Return what this master answers for itself, or the error."""
-    try:
-        return await client.ask(address, method, request, timeout_s=seconds_max)
-    except HoldfastError as error:
-        return error
+async def answer(client: ControlClient, method: str, request: Message) -> Any:
+    """Return what the leader answers. Raises HoldfastError."""
+    return await client.call(method, request, deadline_s=ANSWER_SECONDS_MAX)
+
+
+def ask(endpoints: str, method: str, request: Message) -> Any:
+    """Return what the leader of these masters answers. Raises HoldfastError."""
+    return with_masters(endpoints, lambda client: answer(client, method, request))
+
+
+async def each_master(
+    client: ControlClient,
+    addresses: Collection[str],
+    method: str,
+    request: Callable[[str], Message],
+    seconds_max: float = MASTER_SECONDS_MAX,
+) -> dict[str, Any]:
+    """Return what each of these masters answers for itself, or the error, by its address."""
+
+    async def one(address: str) -> Any:
+        try:
+            return await client.ask(address, method, request(address), timeout_s=seconds_max)
+        except HoldfastError as error:
+            return error
+
+    return dict(zip(addresses, await asyncio.gather(*map(one, addresses)), strict=True))

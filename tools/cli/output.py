@@ -10,6 +10,7 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
 
 Document = Mapping[str, Any]
 
+PATH = click.Path(path_type=Path)
 json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON document on standard output.")
+state_option = click.option(
+    "--dir",
+    "directory",
+    type=PATH,
+    help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
+)
 
 
 class FiniteRange(click.FloatRange):

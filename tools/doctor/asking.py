@@ -41,16 +41,6 @@ _POOL_BYTES = FRAME_BODY_BYTES_MAX
 
 
 @dataclass(frozen=True)
-class _Greeting:
-    """How workers are met."""
-
-    cluster_id: str
-    credentials: CredentialsProvider | None
-    #: whether their /status may be seen
-    status: bool
-
-
-@dataclass(frozen=True)
 class _Unnamed:
     """What is shown to a server of this very machine, whose certificate names it as others call it."""
 
@@ -122,8 +112,8 @@ async def _gather(
         except HoldfastError as error:
             return replace(found, workers_error=str(error))
         turn = asyncio.Semaphore(_AT_ONCE)
-        greet = _Greeting(there[0].cluster_id, credentials, status=not seen_as)
-        workers = await asyncio.gather(*(_worker(turn, each, greet) for each in reply.workers))
+        met = [_worker(turn, each, there[0].cluster_id, credentials, bool(seen_as)) for each in reply.workers]
+        workers = await asyncio.gather(*met)
     return replace(found, workers=tuple(workers))
 
 
@@ -192,16 +182,11 @@ async def _master(client: ControlClient, address: str, raft: str, partly: bool) 
         tls = not reached and await _speaks_tls(address)
         return MasterFact(address=address, error=reached or str(error), refused=refused, speaks_tls=tls)
     own = next((each for each in found.masters if each.name == found.name), pb.MasterInfo())
-    ports = {
-        "gRPC port": own.grpc,
-        "raft port": raft,
-    }
     return MasterFact(
         address=address,
         name=status.name or found.name,
         cluster_id=status.cluster_id or found.cluster_id,
         leads=bool(own.http) and found.leader_http == own.http if partly else status.role == "leader",
-        leader=status.leader_http or found.leader_http,
         version=status.version or found.version,
         versions=dict(status.versions),
         settings=dict(status.settings),
@@ -211,24 +196,22 @@ async def _master(client: ControlClient, address: str, raft: str, partly: bool) 
         faults=tuple(status.faults),
         under_replicated=status.under_replicated,
         awaited=status.awaited,
-        silent=await _silent(ports),
+        silent=await _silent({"gRPC port": own.grpc, "raft port": raft}),
     )
 
 
 async def _data_port(address: str, cluster_id: str, credentials: CredentialsProvider | None) -> None:
     """Greet the worker there; with security, where only applications and servers may, look at its certificate. Raises
     what is wrong."""
-    host, _, port = address.rpartition(":")
-    host = host.strip("[]")
     if credentials is None:
+        host, _, port = address.rpartition(":")
         hello = Hello(role=Role.CLIENT, cluster_id=cluster_id)
         pool = BufferPool(_POOL_BYTES)
-        client = await FrameClient.connect(host, int(port), hello, pool, timeout_seconds=_SECONDS)
+        client = await FrameClient.connect(host.strip("[]"), int(port), hello, pool, timeout_seconds=_SECONDS)
         client.abort()
         return
     try:
-        async with asyncio.timeout(_SECONDS):
-            _, writer = await asyncio.open_connection(host, int(port), ssl=credentials.context)
+        writer = await _connect(address, credentials.context)
     except TimeoutError:
         raise RetryError(f"{address} does not answer within {_SECONDS:g} s") from None
     except ssl.SSLCertVerificationError as error:
@@ -242,21 +225,22 @@ async def _speaks_tls(address: str) -> bool:
     """Whether who listens there shakes hands, whatever its certificate says."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
-    host, _, port = address.rpartition(":")
     try:
-        async with asyncio.timeout(_SECONDS):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+        writer = await _connect(address, context)
     except OSError:  # a timeout is one
         return False
     writer.transport.abort()
     return True
 
 
-async def _no_status() -> dict[str, Any]:
-    return {}
-
-
-async def _worker(turn: asyncio.Semaphore, listed: pb.WorkerInfo, greet: _Greeting) -> WorkerFact:
+async def _worker(
+    turn: asyncio.Semaphore,
+    listed: pb.WorkerInfo,
+    cluster_id: str,
+    credentials: CredentialsProvider | None,
+    partly: bool,
+) -> WorkerFact:
+    """`partly`: without what only viewers may see."""
     silent: list[SilentPort] = []
     refused = ""
     status: dict[str, Any] = {}
@@ -265,14 +249,14 @@ async def _worker(turn: asyncio.Semaphore, listed: pb.WorkerInfo, greet: _Greeti
         async with turn:
             sent = time.time()
             data, http = await asyncio.gather(
-                _data_port(listed.data_address, greet.cluster_id, greet.credentials),
-                asyncio.to_thread(worker_status, listed.http_address, _SECONDS, greet.credentials)
-                if greet.status
-                else _no_status(),
+                _data_port(listed.data_address, cluster_id, credentials),
+                asyncio.sleep(0, {})
+                if partly
+                else asyncio.to_thread(worker_status, listed.http_address, _SECONDS, credentials),
                 return_exceptions=True,
             )
             got = time.time()
-        if greet.credentials is not None and isinstance(data, UnauthenticatedError):
+        if credentials is not None and isinstance(data, UnauthenticatedError):
             refused = str(data)  # for both ports, which have one certificate
         elif isinstance(data, BaseException):
             silent.append(await _unanswered("data port", listed.data_address, str(data)))
@@ -318,12 +302,18 @@ async def _unanswered(what: str, address: str, reason: str) -> SilentPort:
     return SilentPort(what, reason or f"{address} does not answer", refused)
 
 
+async def _connect(address: str, context: ssl.SSLContext | None = None) -> asyncio.StreamWriter:
+    """Raises OSError; where nobody answers in time TimeoutError, which is one."""
+    host, _, port = address.rpartition(":")
+    async with asyncio.timeout(_SECONDS):
+        _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
+    return writer
+
+
 async def _reach(address: str) -> tuple[str, bool]:
     """Why nobody can connect there, "" if one can, and whether the host itself refused."""
-    host, _, port = address.rpartition(":")
     try:
-        async with asyncio.timeout(_SECONDS):
-            _, writer = await asyncio.open_connection(host.strip("[]"), int(port))
+        writer = await _connect(address)
     except TimeoutError:
         return f"{address} does not answer within {_SECONDS:g} s", False
     except OSError as error:

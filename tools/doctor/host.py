@@ -17,6 +17,7 @@ from holdfast.common.system.ports import outgoing_range
 from holdfast.common.system.versions import versions
 from holdfast.tools.doctor.asking import whose_http
 from holdfast.tools.doctor.core.facts import Host, NameFact, PortFact, PortState
+from holdfast.tools.doctor.core.host import host_of
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
 _REFUSALS: dict[int, PortState] = {
@@ -92,7 +93,7 @@ def gather_names(config: Config, host: Host) -> dict[str, NameFact]:
         hosts += [str(each) for each in config.worker.masters]
         hosts.append(advertised(config.worker.bind, config.worker.address, host.name) + ":")
         hosts.append(f"{config.worker.bind}:")
-    names = dict.fromkeys(each.rpartition(":")[0].strip("[]") for each in hosts)
+    names = dict.fromkeys(map(host_of, hosts))
     return {name: look_up(name) for name in names if name}
 
 
@@ -109,17 +110,13 @@ def gather_ports(config: Config, file: Path | None = None) -> tuple[list[PortFac
     """The state of every port that servers of this file listen on, and the process id of such a server if one runs."""
     facts: list[PortFact] = []
     pid: int | None = None
-    for role, http, wanted in _listeners(config):
+    for role, name, http, wanted in _listeners(config):
         states = [(setting, bind, port, *_try(bind, port)) for setting, bind, port in wanted]
         pids = _holders({port for *_, port, state, _ in states if state == "held"})
         # Who runs from this very file is ours, also where it does not talk to us: certificate, secret or TLS differ.
-        ours = (
-            http != 0
-            and pids.keys()
-            and (
-                _runs_from(pids.get(http, 0), role, file)
-                or whose_http(role, _reach(wanted[0][1]), http, config) == _own_name(config, role)
-            )
+        ours = bool(http and pids) and (
+            _runs_from(pids.get(http, 0), role, file)
+            or whose_http(role, _reach(wanted[0][1]), http, config) == (config.cluster.id, name)
         )
         own_pid = pids.get(http, 0) if ours else 0
         pid = pid or own_pid or None
@@ -133,8 +130,8 @@ def gather_ports(config: Config, file: Path | None = None) -> tuple[list[PortFac
     return facts, pid
 
 
-def _listeners(config: Config) -> Iterable[tuple[str, int, list[tuple[str, str, int]]]]:
-    """(role, HTTP port, [(setting, address to bind, port)]) of each server that the file describes."""
+def _listeners(config: Config) -> Iterable[tuple[str, str, int, list[tuple[str, str, int]]]]:
+    """(role, name, HTTP port, [(setting, address to bind, port)]) of each server that the file describes."""
     master, worker = config.master, config.worker
     if master.peers:
         wanted = [("master.http_port", str(master.bind), int(master.http_port))]
@@ -143,15 +140,11 @@ def _listeners(config: Config) -> Iterable[tuple[str, int, list[tuple[str, str, 
         if own is not None:
             host, _, port = str(own.raft).rpartition(":")
             wanted.append((f"master.peers {own.name} raft", host.strip("[]"), int(port)))
-        yield "master", int(master.http_port), wanted
+        yield "master", master.name, int(master.http_port), wanted
     if worker.directories:
         wanted = [("worker.http_port", str(worker.bind), int(worker.http_port))]
         wanted.append(("worker.data_port", worker.bind, int(worker.data_port)))
-        yield "worker", int(worker.http_port), wanted
-
-
-def _own_name(config: Config, role: str) -> tuple[str, str]:
-    return config.cluster.id, config.master.name if role == "master" else config.worker.name
+        yield "worker", worker.name, int(worker.http_port), wanted
 
 
 def _reach(bind: str) -> str:

@@ -32,15 +32,10 @@ def gather_spark(file: Path, environ: Mapping[str, str] = os.environ) -> SparkFa
     settings = read_settings(file)
     spark, jar_name = _installed()
     java_command, java = _java(environ)
-    driver_setting, driver = _first(
-        settings,
-        environ,
-        "spark.pyspark.driver.python",
-        "PYSPARK_DRIVER_PYTHON",
-        "spark.pyspark.python",
-        "PYSPARK_PYTHON",
-    )
-    workers_setting, workers = _first(settings, environ, "spark.pyspark.python", "PYSPARK_PYTHON")
+    of_workers = ("spark.pyspark.python", "PYSPARK_PYTHON")
+    of_driver = ("spark.pyspark.driver.python", "PYSPARK_DRIVER_PYTHON", *of_workers)
+    driver_setting, driver = _first(settings, environ, *of_driver)
+    workers_setting, workers = _first(settings, environ, *of_workers)
     own = f"{sys.version_info.major}.{sys.version_info.minor}"
     return SparkFact(
         source=file.name,

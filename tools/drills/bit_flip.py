@@ -11,19 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
-from holdfast.client.cluster.local import LocalCluster, Server
+from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.session import Session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import DataError, HoldfastError
-from holdfast.tools.drills.push import MAPS, PARTITIONS, Contents, records_of
 from holdfast.tools.drills.running import Ground
-from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, no_client_error
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support import jobs, servers
+from holdfast.tools.drills.support.report import Report, Step
 
 GROUND = Ground(masters=1, workers=2)
 #: Bytes flipped in a round, of data and of the index.
@@ -31,33 +28,32 @@ DATA_FLIPS, INDEX_FLIPS = 6, 6
 _RECORDS = 120
 _PUSH_SECONDS = 0.0
 _PAGE_BYTES = 4096
-_BACK_SECONDS_MAX = 60.0
 _SEALED = (".part", ".pack", ".map")
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     with Session(cluster.endpoints, app="drill bit-flip") as session:
         for _ in range(report.rounds):
-            async with no_client_error(report):
+            async with jobs.no_client_error(report):
                 await _round(cluster, session, report, rng)
             report.done += 1
             step(f"{report.counts['partitions refused by name']} refused, {report.failed} broken promises")
 
 
 async def _round(cluster: LocalCluster, session: Session, report: Report, rng: random.Random) -> None:
-    jobs = [
-        await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=copies, records=_RECORDS)
+    pushed = [
+        await asyncio.to_thread(jobs.Job, session, report, rng.getrandbits(32), copies=copies, records=_RECORDS)
         for copies in (1, 2)
     ]
-    for job in jobs:
+    for job in pushed:
         await job.push(_PUSH_SECONDS)
         await asyncio.to_thread(job.commit)
     seed = rng.getrandbits(32)
     maps = await asyncio.to_thread(_write_maps, session, seed)
     worker = rng.choice(cluster.workers)
     root = cluster.directory / worker.name
-    shuffles = [*(job.shuffle for job in jobs), maps]
+    shuffles = [*(job.shuffle for job in pushed), maps]
     below = root / "data" / session.instance.hex()
     folders = [found for each in shuffles for found in below.glob(f"{each.key.shuffle}-0-*")]
     if rng.random() < 0.5:
@@ -67,19 +63,15 @@ async def _round(cluster: LocalCluster, session: Session, report: Report, rng: r
         await servers.kill([worker], report)
         await asyncio.to_thread(_flip_data, folders, report, rng)
         await asyncio.to_thread(_flip_index, root, report, rng)
-        await _start_again(worker, report)
-    for job in jobs:
+        await servers.start([worker])
+        with report.until("the masters do not accept the worker whose files were damaged"):
+            await servers.registered([worker])
+        report.check("a worker with damaged files starts", True, "")
+    for job in pushed:
         await asyncio.to_thread(_judge, report, job.copies, str(job.shuffle.key), job.read, job.wanted)
     await asyncio.to_thread(_judge_maps, report, maps, seed)
     for shuffle in shuffles:
         await asyncio.to_thread(shuffle.unregister)
-
-
-async def _start_again(worker: Server, report: Report) -> None:
-    await servers.start([worker])
-    with report.until("the masters do not accept the worker whose files were damaged"):
-        await servers.registered(worker, _BACK_SECONDS_MAX)
-    report.check("a worker with damaged files starts", True, "")
 
 
 # Damage.
@@ -120,11 +112,11 @@ def _judge(
     report: Report,
     copies: int,
     named: str,
-    read: Callable[[range], Contents],
-    wanted: Callable[[range], Contents],
+    read: Callable[[range], jobs.Contents],
+    wanted: Callable[[range], jobs.Contents],
 ) -> None:
     """Read each partition by itself: right, or with one copy an error that says where."""
-    for partition in range(PARTITIONS):
+    for partition in range(jobs.PARTITIONS):
         one = range(partition, partition + 1)
         try:
             found = read(one)
@@ -146,24 +138,18 @@ def _judge(
 
 
 def _write_maps(session: Session, seed: int) -> MapShuffle:
-    shuffle = session.register_map_shuffle(PARTITIONS, MAPS)
+    shuffle = session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS)
     statuses = []
-    for map_id in range(MAPS):
+    for map_id in range(jobs.MAPS):
         with shuffle.writer(map_id, map_id) as writer:
-            writer.write_region(sorted(records_of(seed, map_id, _RECORDS)))
+            writer.write_region(sorted(jobs.records_of(seed, map_id, _RECORDS)))
             statuses.append(writer.close())
     shuffle.commit(statuses)
     return shuffle
 
 
 def _judge_maps(report: Report, shuffle: MapShuffle, seed: int) -> None:
-    def read(partitions: range) -> Contents:
-        return Counter((each.map, each.partition, bytes(each.payload)) for each in shuffle.reader(partitions))
+    def read(partitions: range) -> jobs.Contents:
+        return jobs.contents(shuffle.reader(partitions))
 
-    def pushed(partitions: range) -> Iterator[tuple[int, int, bytes]]:
-        for map_id in range(MAPS):
-            for partition, payload in records_of(seed, map_id, _RECORDS):
-                if partition in partitions:
-                    yield map_id, partition, payload
-
-    _judge(report, 1, str(shuffle.key), read, lambda partitions: Counter(pushed(partitions)))
+    _judge(report, 1, str(shuffle.key), read, lambda partitions: jobs.wanted_of(seed, partitions, _RECORDS))

@@ -31,7 +31,7 @@ from holdfast.tools.drills import (
     worker,
 )
 from holdfast.tools.drills.running import Drill, Ground, run_drill
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, verdict
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -111,9 +111,8 @@ def run_all(
 
 def draw_all(screen: Console, reports: Sequence[Report]) -> None:
     """What came of many drills, for people: a line for each, and all of what is bad."""
-    names = list(dict.fromkeys(report.drill for report in reports))
     rows = []
-    for name in names:
+    for name in dict.fromkeys(report.drill for report in reports):
         of_it = [report for report in reports if report.drill == name]
         seconds = sum(report.seconds for report in of_it)
         good = sum(report.good for report in of_it)
@@ -122,5 +121,4 @@ def draw_all(screen: Console, reports: Sequence[Report]) -> None:
     for report in reports:
         if not report.good:
             report.draw(screen)
-    good_all = all(report.good for report in reports)
-    screen.print("[bold green]good[/]: nothing was forgotten" if good_all else "[bold red]bad[/]")
+    screen.print(verdict(all(report.good for report in reports)))

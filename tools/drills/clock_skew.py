@@ -12,17 +12,17 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.session import Session
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
+from holdfast.tools.bare import register_application, register_shuffle
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 LEASE_SECONDS, GRACE_SECONDS = 2.0, 1.0
 JUMP_SECONDS = 2.0
@@ -40,23 +40,19 @@ def ground(seed: int) -> Ground:
     rng = random.Random(f"{seed}/clocks")
 
     def clock(*, jumps: bool) -> dict[str, object]:
-        offset = rng.randrange(_OFFSET_SECONDS_MAX)
+        offset = f"{rng.randrange(_OFFSET_SECONDS_MAX)}s"
         if not jumps:
-            return {"enabled": True, "clock_offset": f"{offset}s"}
-        jump = rng.choice((-1, 1)) * rng.randrange(60, _OFFSET_SECONDS_MAX)
-        return {
-            "enabled": True,
-            "clock_offset": f"{offset}s",
-            "clock_jump": f"{jump}s",
-            "clock_jump_every": f"{int(JUMP_SECONDS * 1e3)}ms",
-        }
+            return {"enabled": True, "clock_offset": offset}
+        jump = f"{rng.choice((-1, 1)) * rng.randrange(60, _OFFSET_SECONDS_MAX)}s"
+        every = f"{int(JUMP_SECONDS * 1e3)}ms"
+        return {"enabled": True, "clock_offset": offset, "clock_jump": jump, "clock_jump_every": every}
 
     own = {name: {"faults": clock(jumps=name.startswith("m"))} for name in ("m1", "m2", "m3", "w1", "w2")}
     lease = {"worker": "5s", "heartbeat": "500ms", "deletion_grace": f"{int(GRACE_SECONDS * 1e3)}ms", "tick": "200ms"}
     return Ground(workers=2, settings={"lease": lease}, own=own)
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     async with ControlClient(cluster.endpoints) as control:
         with Session(cluster.endpoints, app="drill clock-skew", lease_seconds=LEASE_SECONDS) as session:
@@ -106,7 +102,8 @@ async def _silent(endpoints: str, report: Report, instance: bytes) -> None:
     by more a call that is tried again at the next leader may be refused as too old (docs/failure_model.md).
     """
     async with ControlClient(endpoints) as control:
-        await _say_one_word(control, instance)
+        await register_application(control, instance, "silent", lease_ms=int(LEASE_SECONDS * 1e3))
+        await register_shuffle(control, instance, 0, partitions=1, maps=1)
         heard = time.monotonic()
         with report.until("an application that nobody renews does not end"):
             await _until_gone(control, instance)
@@ -116,21 +113,6 @@ async def _silent(endpoints: str, report: Report, instance: bytes) -> None:
     report.check("no lease ends early", lasted >= least - _HEARD_SECONDS, wrong)
     report.check("leases end", True, "")
     report.time("silent applications, from the last word to the end", lasted)
-
-
-async def _say_one_word(control: ControlClient, instance: bytes) -> None:
-    lease_ms = int(LEASE_SECONDS * 1e3)
-    request = pb.RegisterApplicationRequest(instance=instance, name="silent", holder=instance, lease_ms=lease_ms)
-    await control.call("Shuffles/RegisterApplication", request)
-    shuffle = pb.RegisterShuffleRequest(
-        key=pb.ShuffleKey(instance=instance, shuffle=0, generation=0),
-        kind=pb.PARTITION_KIND_MAP,
-        partitions=1,
-        maps=1,
-        ack=1,
-        holder=instance,
-    )
-    await control.call("Shuffles/RegisterShuffle", shuffle)
 
 
 async def _until_gone(control: ControlClient, instance: bytes) -> None:

@@ -11,18 +11,16 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.connection.direct import worker_status
 from holdfast.client.session import Session
 from holdfast.common.errors import NoRoomError
 from holdfast.common.limits import KIB, MIB
-from holdfast.tools.drills.push import MAPS
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.jobs import Job, no_client_error
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.jobs import MAPS, Job, no_client_error
+from holdfast.tools.drills.support.report import Report, Step
 
 #: MiB that each disk holds.
 DISKS = {"w1": 12, "w2": 24, "w3": 48}
@@ -31,27 +29,17 @@ _RECORD_BYTES = 100 * KIB
 #: room is left for.
 _ROUND_MIB, _TOO_MUCH_MIB = 50, 70
 _NO_ROOM_GRACE_SECONDS = 2.0
-_BACK_SECONDS_MAX = 60.0
 
+_FULL = {"enabled": True, "disk_error_rate": 1.0, "disk_error": "ENOSPC"}
 GROUND = Ground(
     masters=1,
     workers=len(DISKS),
     settings={"worker": {"disk_reserve": "1MiB"}, "lease": {"heartbeat": "300ms"}},
-    own={
-        name: {
-            "faults": {
-                "enabled": True,
-                "disk_error_rate": 1.0,
-                "disk_error": "ENOSPC",
-                "disk_error_after": f"{mib}MiB",
-            }
-        }
-        for name, mib in DISKS.items()
-    },
+    own={name: {"faults": {**_FULL, "disk_error_after": f"{mib}MiB"}} for name, mib in DISKS.items()},
 )
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     with Session(cluster.endpoints, app="drill disk-full", no_room_grace=_NO_ROOM_GRACE_SECONDS) as session:
         for _ in range(report.rounds):
@@ -60,7 +48,8 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
             if report.done + 1 < report.rounds:
                 await servers.kill(cluster.workers, report)
                 await servers.start(cluster.workers)
-                await _registered(cluster, report)
+                with report.until("the masters do not accept the workers"):
+                    await servers.registered(cluster.workers)
             report.done += 1
             step(f"{report.counts['maps without room']} maps without room, {report.failed} broken promises")
 
@@ -79,9 +68,7 @@ async def _round(cluster: LocalCluster, session: Session, report: Report, rng: r
         await servers.kill([killed], report)
         await servers.start([killed])
     await asyncio.to_thread(job.commit)
-    attempts = job.shuffle.manifest().winners.attempts
-    again = sum(attempt != map_id for map_id, attempt in enumerate(attempts))
-    report.check("no map runs again", again == 0, f"{again} maps were won by a later attempt")
+    job.check_attempts()
     await asyncio.to_thread(job.check_read)
     await _too_much(session, report, rng)
     await asyncio.to_thread(job.check_read)
@@ -114,9 +101,3 @@ def _full(worker: Server) -> bool:
     """Whether it took nothing more, or has no room for anything."""
     outcome = worker_status(worker.http, 5.0)
     return any(each["full"] or each["free_bytes"] < 2 * MIB for each in outcome["directories"])
-
-
-async def _registered(cluster: LocalCluster, report: Report) -> None:
-    with report.until("the masters do not accept the workers"):
-        for worker in cluster.workers:
-            await servers.registered(worker, _BACK_SECONDS_MAX)

@@ -12,8 +12,8 @@ import os
 import random
 import struct
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from itertools import count
 from multiprocessing.connection import Connection
 from multiprocessing.synchronize import Barrier
 from pathlib import Path
@@ -29,7 +29,7 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.common.system.process import die_with_parent
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.benches.process_stats import pss_bytes
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 PARTITIONS = 64
 DISK_BYTES_PER_SECOND = 20_000_000
@@ -91,7 +91,6 @@ class _Memory:
     idle: int = 0
     peak: int = 0
     peak_pss: int = 0
-    _looks: int = field(default=0)
 
     def __post_init__(self) -> None:
         self.idle = self.peak = self._anonymous()
@@ -104,11 +103,10 @@ class _Memory:
 
     async def watch(self) -> None:
         """Look until cancelled."""
-        while True:
+        for look in count():
             self.peak = max(self.peak, self._anonymous())
-            if not self._looks % 20:
+            if not look % 20:
                 self.peak_pss = max(self.peak_pss, pss_bytes(self.pid))
-            self._looks += 1
             await asyncio.sleep(_LOOK_SECONDS)
 
 
@@ -141,8 +139,9 @@ def _result(end: Any) -> _Pushed | str:
     return found
 
 
-def _read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
-    """Read everything back; return how many records are missing, and how many too many."""
+def _commit_and_read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
+    """Commit, and read everything back; return how many records are missing, and how many too many."""
+    shuffle.commit(each.status for each in pushed)
     seen = {each.status.map: bytearray(each.records) for each in pushed}
     extra = 0
     for record in shuffle.reader(range(PARTITIONS)):
@@ -156,14 +155,7 @@ def _read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
 
 
 async def drill(
-    cluster: LocalCluster,
-    report: Report,
-    _rng: random.Random,
-    step: Callable[[str], None],
-    *,
-    clients: int,
-    seconds: float,
-    memory: int,
+    cluster: LocalCluster, report: Report, _rng: random.Random, step: Step, *, clients: int, seconds: float, memory: int
 ) -> None:
     """Run the rounds; nothing in them is drawn."""
     worker = cluster.workers[0]
@@ -186,11 +178,6 @@ async def drill(
             await asyncio.to_thread(shuffle.unregister)
             report.done += 1
             step(f"{report.failed} broken promises")
-
-
-def _commit_and_read(shuffle: ReduceShuffle, pushed: list[_Pushed]) -> tuple[int, int]:
-    shuffle.commit(each.status for each in pushed)
-    return _read(shuffle, pushed)
 
 
 def _judge(report: Report, pushed: list[_Pushed], taken: _Memory, status: dict[str, Any], memory: int) -> None:

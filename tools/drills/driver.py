@@ -15,7 +15,6 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -27,11 +26,10 @@ from holdfast.common.errors import ConflictError
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system import process
-from holdfast.tools.drills.push import MAPS, PARTITIONS
 from holdfast.tools.drills.running import Ground
+from holdfast.tools.drills.support import jobs
 from holdfast.tools.drills.support.driver_process import PUSH_SECONDS
-from holdfast.tools.drills.support.jobs import Job, check_contents, no_client_error, read_of, wanted_of
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 #: The lease of the drivers: some renewals fit into it, and a round does not wait long for its end.
 LEASE_SECONDS = 3.0
@@ -60,9 +58,7 @@ class _Driver:
     killed: float = 0.0
 
 
-async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, files: bool = True
-) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, files: bool = True) -> None:
     """Run the rounds; with `files` also wait until the files are gone. Raises DrillError when something does not happen
     in time."""
     drivers: list[_Driver] = []
@@ -72,7 +68,7 @@ async def drill(
             driver = await _run_and_kill(cluster, app, report, rng, launcher)
             drivers.append(driver)
             if number % 2 == 0:
-                async with no_client_error(report):
+                async with jobs.no_client_error(report):
                     await _go_on(cluster, driver, report, rng)
                     report.counts["drivers that another one followed"] += 1
             else:
@@ -146,19 +142,19 @@ def _attach(cluster: LocalCluster, driver: _Driver, report: Report, seed: int) -
         report.check("a new driver attaches", session.instance == driver.instance, "it attached to something else")
         for number in driver.committed:
             shuffle = session.open_reduce_shuffle(number)
-            found = read_of(shuffle, range(PARTITIONS))
-            check_contents(report, shuffle, wanted_of(driver.begun[number], range(PARTITIONS)), found)
+            found = jobs.contents(jobs.reader_of(shuffle, range(jobs.PARTITIONS)))
+            jobs.check_contents(report, shuffle, jobs.wanted_of(driver.begun[number], range(jobs.PARTITIONS)), found)
             report.counts["shuffles read"] += 1
         for number in driver.begun.keys() - set(driver.committed):
-            job = Job(session, report, driver.begun[number], shuffle_id=number)
-            asyncio.run(job.push(0.0, attempts_from=MAPS))
+            job = jobs.Job(session, report, driver.begun[number], shuffle_id=number)
+            asyncio.run(job.push(0.0, attempts_from=jobs.MAPS))
             try:
                 job.commit()
             except ConflictError:  # the driver's commit had arrived when it was killed, and stands
                 report.counts["commits that had arrived"] += 1
             job.check_read()
             report.counts["shuffles ended for the killed driver"] += 1
-        own = Job(session, report, seed)
+        own = jobs.Job(session, report, seed)
         asyncio.run(own.push(0.0))
         own.commit()
         own.check_read()

@@ -11,9 +11,8 @@ import asyncio
 import random
 import signal
 import time
-from collections.abc import Callable
 from itertools import count
-from typing import TypeVar
+from typing import Self, TypeVar
 
 from google.protobuf.message import Message
 
@@ -25,8 +24,9 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
+from holdfast.tools.bare import register_application, register_shuffle, shuffle_key
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 Reply = TypeVar("Reply", bound=Message)
 
@@ -53,18 +53,17 @@ class Commands:
         self._last_sent = 0.0
         self._tasks: list[asyncio.Task[None]] = []
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Register the application and begin."""
-        request = pb.RegisterApplicationRequest(instance=self.instance, name="drill", holder=self.instance)
         endpoints = self._cluster.endpoints
         async with ControlClient(endpoints, self._cluster.credentials) as admin:
-            reply = await admin.call("Shuffles/RegisterApplication", request, deadline_s=_COMMAND_SECONDS_MAX)
+            reply = await register_application(admin, self.instance, "drill", deadline_s=_COMMAND_SECONDS_MAX)
         self.owner = servers.owner(self._cluster, reply)
         self._clients = [ControlClient(endpoints, self.owner) for _ in range(_CLIENTS)]
         self._tasks = [awaited(self._run(client)) for client in self._clients]
+        return self
 
-    async def stop(self) -> None:
-        """End the clients."""
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -86,7 +85,7 @@ class Commands:
 
     def key(self, shuffle: int) -> pb.ShuffleKey:
         """The key of a shuffle that `register` made."""
-        return pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=0)
+        return shuffle_key(self.instance, shuffle)
 
     async def _run(self, client: ControlClient) -> None:
         while True:
@@ -100,19 +99,14 @@ class Commands:
 
     async def _register(self, client: ControlClient) -> int:
         shuffle = next(self._numbers)
-        request = pb.RegisterShuffleRequest(
-            key=self.key(shuffle), kind=pb.PARTITION_KIND_MAP, partitions=4, maps=1, ack=1, holder=self.instance
-        )
-        await client.call("Shuffles/RegisterShuffle", request, deadline_s=_COMMAND_SECONDS_MAX)
+        await register_shuffle(client, self.instance, shuffle, 4, maps=1, deadline_s=_COMMAND_SECONDS_MAX)
         return shuffle
 
 
-async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Kill the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
     report.limits[FAILOVER] = FAILOVER_SECONDS
-    commands = Commands(cluster, rng)
-    await commands.start()
-    try:
+    async with Commands(cluster, rng) as commands:
         for _ in range(report.rounds):
             old = await servers.leader(cluster)
             await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
@@ -126,16 +120,12 @@ async def drill_kill(cluster: LocalCluster, report: Report, rng: random.Random, 
                 await caught_up(cluster, old)
             report.done += 1
             step(f"{seconds:.2f} s to the next accepted command")
-    finally:
-        await commands.stop()
     await agree_all(cluster, report)
 
 
-async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Stop and continue the leader `report.rounds` times. Raises DrillError when something does not happen in time."""
-    commands = Commands(cluster, rng)
-    await commands.start()
-    try:
+    async with Commands(cluster, rng) as commands:
         for _ in range(report.rounds):
             old = await servers.leader(cluster)
             await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
@@ -144,8 +134,6 @@ async def drill_stop(cluster: LocalCluster, report: Report, rng: random.Random, 
                 await caught_up(cluster, old)
             report.done += 1
             step(f"{report.failed} stale answers")
-    finally:
-        await commands.stop()
     await agree_all(cluster, report)
 
 

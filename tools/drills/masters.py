@@ -10,11 +10,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 from holdfast.tools.drills.support.traffic import Traffic
 
 CLIENTS = 8
@@ -24,18 +23,16 @@ _RUN_SECONDS = 0.8
 _ANSWERED_AFTER = 3 * CLIENTS
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run `report.rounds` rounds. Raises DrillError when something does not happen in time."""
-    traffic = Traffic(cluster, CLIENTS, random.Random(rng.random()), report)
-    await traffic.start()
-    try:
-        for _ in range(report.rounds):
-            await _round(cluster, report, rng, traffic)
-            report.done += 1
-            step(f"{traffic.ledger.acknowledged} commands acknowledged, {report.failed} broken promises")
-    finally:
-        report.counts["commands acknowledged"] = traffic.ledger.acknowledged
-        await traffic.stop()
+    async with Traffic(cluster, CLIENTS, random.Random(rng.random()), report) as traffic:
+        try:
+            for _ in range(report.rounds):
+                await _round(cluster, report, rng, traffic)
+                report.done += 1
+                step(f"{traffic.ledger.acknowledged} commands acknowledged, {report.failed} broken promises")
+        finally:
+            report.counts["commands acknowledged"] = traffic.ledger.acknowledged
 
 
 async def _round(cluster: LocalCluster, report: Report, rng: random.Random, traffic: Traffic) -> None:

@@ -17,11 +17,12 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Callable
+from dataclasses import dataclass
 from enum import Enum
+from functools import partial
+from itertools import cycle
 
 from holdfast.client.cluster.local import LocalCluster, Server
-from holdfast.client.cluster.server import wait_until
 from holdfast.client.connection.direct import DirectConnection, worker_status
 from holdfast.client.session import Session
 from holdfast.common.errors import HoldfastError
@@ -31,7 +32,7 @@ from holdfast.tools.drills.running import Drill, Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.network import CLIENT, ProxiedNetwork
-from holdfast.tools.drills.support.report import Report
+from holdfast.tools.drills.support.report import Report, Step
 
 WORKERS = 3
 _PUSH_SECONDS = 2.0
@@ -39,7 +40,6 @@ _PUSH_SECONDS = 2.0
 #: elsewhere, and longer than forwards and leases.
 _CUT_SECONDS = (1.0, 6.0)
 _LOST_SECONDS_MAX = 60.0
-_BACK_SECONDS_MAX = 60.0
 
 
 class NetworkCut(Enum):
@@ -56,60 +56,45 @@ def ground() -> tuple[Drill, Ground]:
     names = [f"m{number}" for number in range(1, 4)] + [f"w{number}" for number in range(1, WORKERS + 1)]
     network = ProxiedNetwork(names)
     settings = {"lease": {"worker": "2s", "heartbeat": "300ms", "tick": "200ms"}}
-
-    async def run(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
-        await drill(cluster, report, rng, step, network=network)
-
-    return run, Ground(workers=WORKERS, settings=settings, own=network.own, around=network.around)
+    where = Ground(workers=WORKERS, settings=settings, own=network.own, around=network.around)
+    return partial(drill, network=network), where
 
 
 async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, network: ProxiedNetwork
+    cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, network: ProxiedNetwork
 ) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
-    commands = leader.Commands(cluster, rng)
-    await commands.start()
-    cuts = list(NetworkCut)
-    try:
+    async with leader.Commands(cluster, rng) as commands:
         with Session(cluster.endpoints, app="drill partition") as session:
-            for number in range(report.rounds):
+            for _, cut in zip(range(report.rounds), cycle(NetworkCut), strict=False):
                 one = _Round(cluster, network, commands, report, rng)
                 async with no_client_error(report):
-                    await one.run(session, cuts[number % len(cuts)])
+                    await one.run(session, cut)
                 await one.end()
                 report.done += 1
                 step(f"{report.failed} broken promises")
-    finally:
-        await commands.stop()
     await leader.agree_all(cluster, report)
 
 
+@dataclass(frozen=True, slots=True)
 class _Round:
     """One cut."""
 
-    def __init__(
-        self,
-        cluster: LocalCluster,
-        network: ProxiedNetwork,
-        commands: leader.Commands,
-        report: Report,
-        rng: random.Random,
-    ) -> None:
-        self._cluster = cluster
-        self._network = network
-        self._commands = commands
-        self._report = report
-        self._rng = rng
+    cluster: LocalCluster
+    network: ProxiedNetwork
+    commands: leader.Commands
+    report: Report
+    rng: random.Random
 
     async def run(self, session: Session, cut: NetworkCut) -> None:
         """Push, cut, join, commit, read. Raises what a client is told."""
-        rng, report = self._rng, self._report
+        rng, report = self.rng, self.report
         job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=rng.choice((1, 2)))
         pushing = awaited(job.push(_PUSH_SECONDS))
         await asyncio.sleep(rng.uniform(0.0, _PUSH_SECONDS / 2))
         report.counts[f"cut off: {cut.value}"] += 1
-        old = await servers.leader(self._cluster)
-        worker = rng.choice(self._cluster.workers)
+        old = await servers.leader(self.cluster)
+        worker = rng.choice(self.cluster.workers)
         try:
             match cut:
                 case NetworkCut.LEADER:
@@ -127,33 +112,31 @@ class _Round:
         with report.until("who was cut off is not accepted again"):
             await self._all_back()
         await asyncio.to_thread(job.commit)
-        attempts = job.shuffle.manifest().winners.attempts
-        again = sum(attempt != map_id for map_id, attempt in enumerate(attempts))
-        report.check("no map runs again", again == 0, f"{again} maps were won by a later attempt")
+        job.check_attempts()
         await asyncio.to_thread(job.check_read)
         await asyncio.to_thread(job.shuffle.unregister)
 
     async def end(self) -> None:
         """Whatever a round came to, the next one begins whole."""
-        self._network.join(broken=True)
-        with self._report.until("who was cut off is not accepted again"):
+        self.network.join(broken=True)
+        with self.report.until("who was cut off is not accepted again"):
             await self._all_back()
 
     def _cut(self, some: list[Server]) -> None:
         """Cut these off from everybody else."""
         names = [server.name for server in some]
-        others = [server.name for server in self._cluster.servers if server not in some]
-        self._network.cut(names, [*others, CLIENT])
-        self._report.event(f"cut {', '.join(names)} off from all others")
+        others = [server.name for server in self.cluster.servers if server not in some]
+        self.network.cut(names, [*others, CLIENT])
+        self.report.event(f"cut {', '.join(names)} off from all others")
 
     def _join(self) -> None:
-        broken = self._rng.random() < 0.5
-        self._network.join(broken=broken)
-        self._report.event("joined; connections " + ("break" if broken else "go on"))
+        broken = self.rng.random() < 0.5
+        self.network.join(broken=broken)
+        self.report.event("joined; connections " + ("break" if broken else "go on"))
 
     async def _cut_leader(self, old: Server, with_it: list[Server]) -> None:
         """Cut the leader off, have the others accept a command, and ask it for what it cannot know."""
-        report, commands = self._report, self._commands
+        report, commands = self.report, self.commands
         connections = [DirectConnection(old.address, seconds=10.0) for _ in range(2)]
         self._cut([old, *with_it])
         moment = time.monotonic()
@@ -171,28 +154,25 @@ class _Round:
                 connection.close()
 
     async def _cut_from_masters(self, worker: Server) -> None:
-        self._network.cut([worker.name], [master.name for master in self._cluster.masters])
-        self._report.event(f"cut {worker.name} off from all masters")
+        self.network.cut([worker.name], [master.name for master in self.cluster.masters])
+        self.report.event(f"cut {worker.name} off from all masters")
 
         def lost() -> bool:
-            alive = self._cluster.alive_workers()
+            alive = self.cluster.alive_workers()
             return alive is not None and worker.name not in alive
 
-        with self._report.until("a worker without masters is not called lost"):
-            if not await asyncio.to_thread(wait_until, lost, _LOST_SECONDS_MAX):
-                raise TimeoutError
-        self._report.check("a worker that is cut off goes on", worker.running, f"{worker.name} has ended")
+        with self.report.until("a worker without masters is not called lost"):
+            await servers.until(lost, _LOST_SECONDS_MAX)
+        self.report.check("a worker that is cut off goes on", worker.running, f"{worker.name} has ended")
 
     async def _all_back(self) -> None:
         """Wait until all workers are alive for the masters, and take data. Raises TimeoutError."""
-        for worker in self._cluster.workers:
-            await servers.registered(worker, _BACK_SECONDS_MAX)
-        names = {worker.name for worker in self._cluster.workers}
-        if not await asyncio.to_thread(wait_until, lambda: self._cluster.alive_workers() == names, _BACK_SECONDS_MAX):
-            raise TimeoutError
-        for worker in self._cluster.workers:
+        await servers.registered(self.cluster.workers)
+        names = {worker.name for worker in self.cluster.workers}
+        await servers.until(lambda: self.cluster.alive_workers() == names, servers.BACK_SECONDS_MAX)
+        for worker in self.cluster.workers:
             with_problems = await asyncio.to_thread(_problems, worker)
-            self._report.check("workers see nothing wrong", not with_problems, f"{worker.name}: {with_problems}")
+            self.report.check("workers see nothing wrong", not with_problems, f"{worker.name}: {with_problems}")
 
 
 def _problems(worker: Server) -> str:

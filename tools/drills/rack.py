@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import defaultdict
-from collections.abc import Callable
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.session import Session
@@ -19,7 +18,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.jobs import Job, no_client_error
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 WORKERS = 4
 #: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon
@@ -30,10 +29,9 @@ GROUND = Ground(
     own={f"w{number}": {"worker": {"rack": f"r{number % 2 + 1}"}} for number in range(1, WORKERS + 1)},
 )
 _PUSH_SECONDS = 1.0
-_BACK_SECONDS_MAX = 60.0
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run the rounds. Raises DrillError where there are no two racks, or something does not happen in time."""
     with Session(cluster.endpoints, app="drill rack", credentials=cluster.credentials) as session:
         racks = await asyncio.to_thread(racks_of, cluster, session)
@@ -47,11 +45,9 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
                     await _round(session, racks[rack], report, rng)
                     await asyncio.to_thread(before.check_read)
             finally:
-                away = [worker for worker in racks[rack] if not worker.running]
-                await servers.start(away)
+                await servers.start([worker for worker in racks[rack] if not worker.running])
             with report.until("the masters do not accept the workers of the rack"):
-                for worker in racks[rack]:
-                    await servers.registered(worker, _BACK_SECONDS_MAX)
+                await servers.registered(racks[rack])
             report.done += 1
             step(f"{report.failed} broken promises")
 
@@ -79,9 +75,7 @@ async def _round(session: Session, rack: list[Server], report: Report, rng: rand
     if moment == "commit":
         await servers.kill(rack, report)
     await asyncio.to_thread(job.commit)
-    attempts = job.shuffle.manifest().winners.attempts
-    again = sum(attempt != map_id for map_id, attempt in enumerate(attempts))
-    report.check("no map runs again", again == 0, f"{again} maps were won by a later attempt")
+    job.check_attempts()
     if moment == "reads":
         await servers.kill(rack, report)
     await asyncio.to_thread(job.check_read)

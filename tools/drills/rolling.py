@@ -13,13 +13,14 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections import Counter
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from typing import Self
 
 from holdfast.client.cluster.local import LocalCluster, Server
+from holdfast.client.reduce_shuffle import ReduceShuffle
 from holdfast.client.session import Session
+from holdfast.client.shuffle import MapShuffle
 from holdfast.client.write.status import MapStatus, PushStatus
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import MIB
@@ -27,9 +28,9 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
-from holdfast.tools.drills.push import MAPS, PARTITIONS, Contents, Records, records_of
-from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.push import RECORDS
+from holdfast.tools.drills.support import jobs, servers
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 #: Drivers of REDUCE partitions, and of MAP ones.
 PUSHING, MAPPING = 2, 1
@@ -38,7 +39,6 @@ _MAP_SECONDS = 1.0
 _STEPS = 8
 #: A worker that has not ended after so long is stuck: `worker.drain_timeout` is shorter.
 _END_SECONDS_MAX = 90.0
-_BACK_SECONDS_MAX = 60.0
 #: Until something that was begun after a restart has been read.
 _READ_SECONDS_MAX = 240.0
 _LOOK_SECONDS = 0.1
@@ -51,19 +51,19 @@ def workers(copies: int) -> int:
     return copies + 1
 
 
+@dataclass(slots=True)
 class _Load:
     """The drivers: each goes through shuffles, one after the other, until it is stopped."""
 
-    def __init__(self, session: Session, report: Report, seed: int, copies: int) -> None:
-        self._session = session
-        self._report = report
-        self._seed = seed
-        self._copies = copies
-        self._stopping = False
-        self._tasks: list[asyncio.Task[None]] = []
-        self._read = asyncio.Condition()
-        #: moments at which shuffles began that were read to their end
-        self._began: list[float] = []
+    session: Session
+    report: Report
+    seed: int
+    copies: int
+    _stopping: bool = False
+    _tasks: list[asyncio.Task[None]] = field(default_factory=list)
+    _read: asyncio.Condition = field(default_factory=asyncio.Condition)
+    #: moments at which shuffles began that were read to their end
+    _began: list[float] = field(default_factory=list)
 
     async def __aenter__(self) -> Self:
         for number in range(PUSHING + MAPPING):
@@ -74,11 +74,11 @@ class _Load:
     async def __aexit__(self, *_: object) -> None:
         self._stopping = True
         done, late = await asyncio.wait(self._tasks, timeout=_READ_SECONDS_MAX)
-        self._report.check("nothing hangs", not late, f"{len(late)} of {len(done | late)} drivers do not end")
+        self.report.check("nothing hangs", not late, f"{len(late)} of {len(done | late)} drivers do not end")
 
     async def read_since(self, moment: float) -> None:
         """Wait until a shuffle was read that began after `moment`. Raises DrillError."""
-        with self._report.until(f"nothing that was begun was read within {_READ_SECONDS_MAX:.0f} s"):
+        with self.report.until(f"nothing that was begun was read within {_READ_SECONDS_MAX:.0f} s"):
             async with asyncio.timeout(_READ_SECONDS_MAX), self._read:
                 await self._read.wait_for(lambda: any(began >= moment for began in self._began))
 
@@ -87,11 +87,11 @@ class _Load:
         while not self._stopping:
             began = time.monotonic()
             try:
-                await asyncio.to_thread(one, hash((self._seed, number, shuffle)))
+                await asyncio.to_thread(one, hash((self.seed, number, shuffle)))
             except HoldfastError as error:
-                self._report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
+                self.report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
             else:
-                self._report.check("no client is told of an error", True, "")
+                self.report.check("no client is told of an error", True, "")
                 async with self._read:
                     self._began.append(began)
                     self._read.notify_all()
@@ -100,8 +100,8 @@ class _Load:
     # Both kinds, in threads.
 
     def _push_one(self, seed: int) -> None:
-        shuffle = self._session.register_reduce_shuffle(PARTITIONS, MAPS, copies=self._copies)
-        data = {map_id: records_of(seed, map_id) for map_id in range(MAPS)}
+        shuffle = self.session.register_reduce_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self.copies)
+        data = {map_id: jobs.records_of(seed, map_id, RECORDS) for map_id in range(jobs.MAPS)}
         writers = {map_id: shuffle.writer(map_id, attempt=map_id, buffer_bytes=1 * MIB) for map_id in data}
         for step in range(_STEPS):
             for map_id, writer in writers.items():
@@ -111,51 +111,33 @@ class _Load:
             time.sleep(_MAP_SECONDS / _STEPS)
         statuses: list[PushStatus] = [writer.close() for writer in writers.values()]
         shuffle.commit(statuses)
-        epochs = shuffle.manifest().epochs.epochs
-        lost = [each for each in epochs if each.lost]
-        self._report.check("no partition is lost", not lost, f"shuffle {shuffle.key}: {len(lost)} epochs are lost")
-        self._won_first(shuffle.manifest().winners.attempts)
-        self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in epochs)
-        read = shuffle.reader(range(PARTITIONS))
-        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
-        self._judge(str(shuffle.key), data, found)
-        shuffle.unregister()
+        jobs.check_epochs(self.report, shuffle)
+        self._read_and_judge(shuffle, seed, shuffle.manifest().winners.attempts)
 
     def _map_one(self, seed: int) -> None:
-        shuffle = self._session.register_map_shuffle(PARTITIONS, MAPS, copies=self._copies)
-        data = {map_id: records_of(seed, map_id) for map_id in range(MAPS)}
+        shuffle = self.session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self.copies)
         statuses: list[MapStatus] = []
-        for map_id, records in data.items():
+        for map_id in range(jobs.MAPS):
+            records = jobs.records_of(seed, map_id, RECORDS)
             with shuffle.writer(map_id, map_id) as writer:
                 for step in range(_STEPS):
                     writer.write_region(sorted(records[step::_STEPS]))
-                    time.sleep(_MAP_SECONDS / _STEPS / MAPS)
+                    time.sleep(_MAP_SECONDS / _STEPS / jobs.MAPS)
                 statuses.append(writer.close())
         shuffle.commit(statuses)
         winners = shuffle.manifest().winners.maps
-        self._won_first([each.attempt for each in winners])
-        self._report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
-        read = shuffle.reader(range(PARTITIONS))
-        found: Contents = Counter((each.map, each.partition, bytes(each.payload)) for each in read)
-        self._judge(str(shuffle.key), data, found)
+        self.report.counts["map files begun again elsewhere"] += sum(each.epoch > 0 for each in winners)
+        self._read_and_judge(shuffle, seed, [each.attempt for each in winners])
+
+    def _read_and_judge(self, shuffle: ReduceShuffle | MapShuffle, seed: int, winners: Sequence[int]) -> None:
+        jobs.check_attempts(self.report, winners)
+        found = jobs.contents(shuffle.reader(range(jobs.PARTITIONS)))
+        jobs.check_contents(self.report, shuffle, jobs.wanted_of(seed, range(jobs.PARTITIONS), RECORDS), found)
+        self.report.counts["shuffles"] += 1
         shuffle.unregister()
 
-    def _won_first(self, attempts: Iterable[int]) -> None:
-        again = [attempt for map_id, attempt in enumerate(attempts) if attempt != map_id]
-        self._report.check("no map runs again", not again, f"{len(again)} maps were won by a later attempt")
 
-    def _judge(self, which: str, data: dict[int, Records], found: Contents) -> None:
-        wanted = Counter((map_id, *record) for map_id, records in data.items() for record in records)
-        missing, extra = (wanted - found).total(), (found - wanted).total()
-        wrong = f"shuffle {which}: {missing} records are missing, {extra} too many"
-        self._report.check("every record read once", found == wanted, wrong)
-        self._report.counts["records"] += wanted.total()
-        self._report.counts["shuffles"] += 1
-
-
-async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None], *, copies: int
-) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, copies: int) -> None:
     """Run the rounds. Raises DrillError when something does not happen in time."""
     async with ControlClient(cluster.endpoints, cluster.credentials) as control:
         with Session(cluster.endpoints, app="drill rolling", credentials=cluster.credentials) as session:
@@ -196,19 +178,13 @@ async def restart(worker: Server, report: Report) -> None:
     report.event(f"ended {worker.name} in order")
     if status is not None:  # of one elsewhere nobody knows
         report.check("workers end by themselves", status == 0, f"{worker.name} ended with {status}")
-    if drain := worker.log_tail():
-        reason = _end_reason(drain)
+    if log := worker.log_tail():
+        stopping = (line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)
+        reason = next(stopping, "it does not say why")
         report.check("workers end when that is safe", _SAFE in reason, f"{worker.name} ended otherwise: {reason}")
     began = time.monotonic()
     await servers.start([worker])
     with report.until("the masters do not accept the worker"):
-        await servers.registered(worker, _BACK_SECONDS_MAX)
+        await servers.registered([worker])
     report.time("start, until the masters have it back", time.monotonic() - began)
     report.counts["restarts"] += 1
-
-
-def _end_reason(log: str) -> str:
-    """The last line in which a worker says why it ends."""
-    with suppress(StopIteration):
-        return next(line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)
-    return "it does not say why"

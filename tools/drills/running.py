@@ -16,9 +16,9 @@ from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
 from holdfast.common.errors import HoldfastError
 from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE
 from holdfast.tools.cli.output import progress
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
-Drill = Callable[[LocalCluster, Report, random.Random, Callable[[str], None]], Coroutine[Any, Any, None]]
+Drill = Callable[[LocalCluster, Report, random.Random, Step], Coroutine[Any, Any, None]]
 
 #: What is killed again and again is to go on taking data: that is what is rehearsed.
 _STEADY: Sections = {"placement": {"flap_starts": 1_000_000}}

@@ -12,23 +12,13 @@ import asyncio
 import random
 import time
 from collections.abc import Callable, Coroutine
+from dataclasses import dataclass, field
 from enum import Enum
-from typing import Any, TypeVar
+from typing import Any
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.errors import HoldfastError, RetryError
-from holdfast.common.formats.messages import Hello
-from holdfast.common.ids import (
-    AttemptId,
-    Epoch,
-    Generation,
-    Instance,
-    MapFileKey,
-    MapId,
-    ShuffleId,
-    ShuffleKey,
-    StateId,
-)
+from holdfast.common.ids import AttemptId, Epoch, Instance, MapFileKey, MapId, ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frames.buffers import BufferPool
@@ -37,11 +27,10 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
+from holdfast.tools import bare
 from holdfast.tools.drills.support import map_files, servers
 from holdfast.tools.drills.support.map_files import MapFile
-from holdfast.tools.drills.support.report import DrillError, Report
-
-Answer = TypeVar("Answer")
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 WRITERS, READERS = 3, 2
 #: The longest that the tasks run before a kill; and between a start and the second kill.
@@ -63,29 +52,23 @@ class SealState(Enum):
     SEALED = "seal acknowledged"
 
 
+@dataclass(slots=True)
 class _Drill:
     """The tasks, the files of the current shuffle, and what is known of them."""
 
-    def __init__(
-        self, worker: Server, cluster_id: str, credentials: Credentials | None, report: Report, rng: random.Random
-    ) -> None:
-        self.report = report
-        self.files: dict[MapFile, SealState] = {}
-        self.shuffle: ShuffleKey
-        self._worker = worker
-        self._hello = Hello(cluster_id=cluster_id)
-        self._credentials = credentials
-        self._rng = rng
-        self._pool = BufferPool(64 * MIB)
-        self._maps = 0
-        self.seal_sent = asyncio.Event()
+    worker: Server
+    cluster_id: str
+    credentials: Credentials | None
+    report: Report
+    rng: random.Random
+    shuffle: ShuffleKey = field(init=False)
+    files: dict[MapFile, SealState] = field(default_factory=dict)
+    seal_sent: asyncio.Event = field(default_factory=asyncio.Event)
+    _pool: BufferPool = field(default_factory=lambda: BufferPool(64 * MIB))
+    _maps: int = 0
 
-    async def connect(self, seconds: float = 5.0) -> FrameClient:
-        host, _, port = self._worker.address.rpartition(":")
-        hello, pool = self._hello, self._pool
-        return await FrameClient.connect(
-            host, int(port), hello, pool, timeout_seconds=seconds, credentials=self._credentials
-        )
+    async def connect(self) -> FrameClient:
+        return await bare.connect(self.worker.address, self.cluster_id, self._pool, self.credentials)
 
     async def run_until_cut(self) -> None:
         """Write, seal and read on connections of their own until each is cut by the kill."""
@@ -115,12 +98,13 @@ class _Drill:
         self._maps += 1
         file = MapFile(MapFileKey(self.shuffle, MapId(self._maps), AttemptId(self._maps), Epoch(0)), self.report.seed)
         self.files[file] = SealState.UNSEALED
-        totals = await map_files.write(client, file)
-        if self._rng.random() < 0.15:
+        regions, totals = file.make()
+        await bare.write(client, file.key, map_files.PARTITIONS, map_files.pushes(regions))
+        if self.rng.random() < 0.15:
             return  # an attempt that died: its file must never be served
         self.files[file] = SealState.ASKED
         self.seal_sent.set()
-        await map_files.seal(client, file, totals)
+        await bare.seal(client, file.key, totals)
         self.files[file] = SealState.SEALED
         self.report.counts["seals acknowledged"] += 1
 
@@ -129,7 +113,7 @@ class _Drill:
         if not sealed:
             await asyncio.sleep(0.01)
             return
-        chosen = self._rng.sample(sealed, min(len(sealed), _FILES_PER_READ))
+        chosen = self.rng.sample(sealed, min(len(sealed), _FILES_PER_READ))
         found = await map_files.read(client, chosen)
         for file, content in zip(chosen, found, strict=True):
             self.report.check(
@@ -156,7 +140,7 @@ class _Drill:
     async def _ask_again(self, client: FrameClient, file: MapFile) -> SealState:
         _, totals = file.make()
         try:
-            sealed = await map_files.seal(client, file, totals)
+            sealed = await bare.seal(client, file.key, totals)
         except HoldfastError as error:
             refused = error.status in _REFUSALS
             wrong = f"{file.key}: asked again, its seal says {error.status.name}: {error}"
@@ -188,13 +172,12 @@ class _Drill:
         self.report.check("acknowledged seals read back equal", found == file.content(), wrong)
 
 
-async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Callable[[str], None]) -> None:
+async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step) -> None:
     """Run `report.rounds` rounds on the first worker. Raises DrillError when something does not happen in time."""
     worker = cluster.workers[0]
     instance = Instance(rng.randbytes(16))
-    request = pb.RegisterApplicationRequest(instance=instance, name="drill", holder=instance)
     async with ControlClient(cluster.endpoints, cluster.credentials) as admin:
-        reply = await admin.call("Shuffles/RegisterApplication", request)
+        reply = await bare.register_application(admin, instance, "drill")
     credentials = servers.owner(cluster, reply)
     async with ControlClient(cluster.endpoints, credentials) as control:
         state = _Drill(worker, reply.cluster_id, credentials, report, rng)
@@ -209,24 +192,17 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
 async def _next_shuffle(control: ControlClient, state: _Drill, instance: Instance, number: int) -> None:
     """Register the next shuffle and unregister the one before."""
     if number:
-        old = pb.ShuffleKey(instance=instance, shuffle=number - 1, generation=0)
+        old = bare.shuffle_key(instance, number - 1)
         await control.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=old, holder=instance))
-    request = pb.RegisterShuffleRequest(
-        key=pb.ShuffleKey(instance=instance, shuffle=number, generation=0),
-        kind=pb.PARTITION_KIND_MAP,
-        partitions=map_files.PARTITIONS,
-        ack=1,
-        holder=instance,
-    )
-    registered = await control.call("Shuffles/RegisterShuffle", request)
-    state.shuffle = ShuffleKey(instance, ShuffleId(number), Generation(0), StateId(registered.state))
+    registered = await bare.register_shuffle(control, instance, number, map_files.PARTITIONS)
+    state.shuffle = bare.key_of(instance, number, registered)
     state.files = {}
 
 
 async def _round(worker: Server, state: _Drill, rng: random.Random) -> None:
     report = state.report
     with report.until("the masters do not accept the worker"):
-        await servers.registered(worker, _ANSWER_SECONDS_MAX)
+        await servers.registered([worker], _ANSWER_SECONDS_MAX)
     traffic = awaited(state.run_until_cut())
     await asyncio.sleep(rng.uniform(0.0, _RUN_SECONDS))
     if rng.random() < 0.5:  # around a seal, where most is at stake

@@ -18,15 +18,16 @@ from holdfast.common.ids import INSTANCE_BYTES, read_shuffle_name, shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.visible import visible
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
+from holdfast.tools.cli.asking import answer, ask, with_masters
 from holdfast.tools.cli.output import in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
 
-_INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
+INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 #: How an instance begins; fewer digits could be a name that somebody misspelled.
 _BEGINNING = re.compile(r"[0-9a-f]{4,}")
+_LIST = ("Admin/ListApplications", pb.ListApplicationsRequest())
 #: Applications that an error lists.
 _LISTED_MAX = 20
 #: Shuffles of one application among which one is looked for.
@@ -42,8 +43,8 @@ async def find_application(client: ControlClient, named: str) -> pb.ApplicationI
 
 
 async def _called(client: ControlClient, named: str) -> tuple[list[pb.ApplicationInfo], int]:
-    reply = await _list(client)
-    if _INSTANCE.fullmatch(named):
+    reply: pb.ListApplicationsReply = await answer(client, *_LIST)
+    if INSTANCE.fullmatch(named):
         return [each for each in reply.applications if each.instance.hex() == named], reply.now_ms
     found = [each for each in reply.applications if named in (each.name, each.spark_id)]
     if not found and _BEGINNING.fullmatch(named):
@@ -51,18 +52,10 @@ async def _called(client: ControlClient, named: str) -> tuple[list[pb.Applicatio
     return found, reply.now_ms
 
 
-async def _list(client: ControlClient) -> pb.ListApplicationsReply:
-    request = pb.ListApplicationsRequest()
-    reply: pb.ListApplicationsReply = await client.call(
-        "Admin/ListApplications", request, deadline_s=ANSWER_SECONDS_MAX
-    )
-    return reply
-
-
 async def _has(client: ControlClient, known: pb.ApplicationInfo, shuffle: int) -> bool:
     """Whether the application has the shuffle, or has too many to look through."""
     request = pb.ListShufflesRequest(instance=known.instance, limit=_LOOKED_AT_MAX)
-    reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
+    reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
     return reply.total > len(reply.shuffles) or any(each.key.shuffle == shuffle for each in reply.shuffles)
 
 
@@ -113,7 +106,7 @@ def shuffle_of(named: str) -> tuple[str, int, int | None]:
 def applications(masters: str, as_json: bool) -> None:
     """List the applications that live: who they are, what they hold and what keeps them. With a user's token: that
     user's."""
-    reply = with_masters(masters, _list)
+    reply: pb.ListApplicationsReply = ask(masters, *_LIST)
     columns = ("instance", "application", "user", "in Spark", "#age", "#shuffles", "#bytes", "why")
     rows = [
         (
@@ -157,18 +150,14 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
     application, shuffle = _what(application, named)
     found, now_ms = with_masters(masters, lambda client: _called(client, application))
     known = _only(application, found, now_ms) if found else None
-    if known is None and not _INSTANCE.fullmatch(application):
-        return _nothing(f'no application is called "{application}": `holdfast applications` lists those that live')
-    if (
-        known is not None
-        and shuffle is not None
-        and not with_masters(masters, lambda client: _has(client, known, shuffle))
-    ):
-        return _nothing(f"there is no shuffle {named} of {_sentence(known, now_ms)}")
     if known is not None:
         what = _sentence(known, now_ms)
-    else:
+        if shuffle is not None and not with_masters(masters, lambda client: _has(client, known, shuffle)):
+            return _nothing(f"there is no shuffle {named} of {what}")
+    elif INSTANCE.fullmatch(application):
         what = f"instance {application}, of which the masters know nothing: workers delete what they still have of it"
+    else:
+        return _nothing(f'no application is called "{application}": `holdfast applications` lists those that live')
     what = f"shuffle {named} of {what}" if shuffle is not None else what
     if dry_run:
         shown = {"would_drop": _document(known) if known is not None else {"instance": application}, "shuffle": shuffle}
@@ -180,12 +169,7 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
         click.confirm(f"Drop {what}?", abort=True, err=True)
     instance = known.instance if known is not None else bytes.fromhex(application)
     request = pb.ForgetRequest(instance=instance, one_shuffle=shuffle is not None, shuffle=shuffle or 0)
-
-    async def question(client: ControlClient) -> pb.ForgetReply:
-        reply: pb.ForgetReply = await client.call("Admin/Forget", request, deadline_s=ANSWER_SECONDS_MAX)
-        return reply
-
-    reply = with_masters(masters, question)
+    reply: pb.ForgetReply = ask(masters, "Admin/Forget", request)
     document = {"applications": reply.applications, "shuffles": reply.shuffles}
     text = f"dropped {counted(reply.applications, 'application')} and {counted(reply.shuffles, 'shuffle')}"
     show(document, as_json, lambda screen: screen.print(text))

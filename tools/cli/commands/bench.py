@@ -2,23 +2,33 @@
 
 from __future__ import annotations
 
+import importlib
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from holdfast.common.errors import ConfigError
-from holdfast.tools.cli.output import json_option, progress, show, table
+from holdfast.tools.cli.output import PATH, json_option, progress, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from holdfast.client.cluster.local import LocalCluster
     from holdfast.tools.benches.figures import Figure
 
-SECTIONS = ("latency", "rate", "placement", "small", "data", "restart", "idle", "failover", "page")
+#: Section -> module below holdfast.tools.benches, which has a function of its name.
+SECTIONS = {
+    "latency": "commands",
+    "rate": "commands",
+    "placement": "placement",
+    "small": "small",
+    "data": "data",
+    "restart": "servers",
+    "idle": "servers",
+    "failover": "commands",
+    "page": "page",
+}
 
 _COLUMNS_MAX = 120
 
@@ -32,7 +42,7 @@ WORKERS = {"small": 2, "placement": 0, "page": 0}
 @click.option(
     "--dir",
     "directory",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="Where the clusters put their state. Default: a temporary directory.",
 )
 @json_option
@@ -60,31 +70,15 @@ def draw(figures: list[Figure], screen: Console) -> None:
 
 def _measure(chosen: list[str], scratch: Path, partitions: int) -> list[Figure]:
     from holdfast.client.cluster.local import local_cluster
-    from holdfast.tools.benches import machine, page, placement
+    from holdfast.tools.benches import machine
 
-    actions, settings = _actions(partitions), {"placement": placement.SETTINGS, "page": page.SETTINGS}
     with progress("bench", len(chosen) + 1) as step:
         figures = machine.calibrate(scratch)
         step("the machine")
         for name in chosen:
-            workers = WORKERS.get(name, 1)
-            with local_cluster(3, workers, dir=scratch / name, settings=settings.get(name)) as cluster:
-                figures += actions[name](cluster)
+            module = importlib.import_module(f"holdfast.tools.benches.{SECTIONS[name]}")
+            workers, settings = WORKERS.get(name, 1), getattr(module, "SETTINGS", None)
+            with local_cluster(3, workers, dir=scratch / name, settings=settings) as cluster:
+                figures += getattr(module, name)(cluster, *([partitions] if name == "restart" else []))
             step(name)
     return figures
-
-
-def _actions(partitions: int) -> dict[str, Callable[[LocalCluster], list[Figure]]]:
-    from holdfast.tools.benches import commands, data, page, placement, servers, small
-
-    return {
-        "latency": commands.latency,
-        "rate": commands.rate,
-        "placement": placement.placement,
-        "small": small.small,
-        "data": data.data,
-        "restart": lambda cluster: servers.restart(cluster, partitions),
-        "idle": servers.idle,
-        "failover": commands.failover,
-        "page": page.page,
-    }

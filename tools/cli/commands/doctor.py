@@ -10,7 +10,7 @@ import os
 import pwd
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,7 +20,7 @@ from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.sizes import counted
-from holdfast.tools.cli.output import escape, json_option, show
+from holdfast.tools.cli.output import PATH, escape, json_option, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,13 +33,11 @@ _LOOPBACK = ("localhost", "127.", "[::1]")
 
 
 @click.command()
-@click.option(
-    "--config", "file", type=click.Path(path_type=Path), help="The TOML file of the master or worker on this host."
-)
+@click.option("--config", "file", type=PATH, help="The TOML file of the master or worker on this host.")
 @click.option(
     "--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="Masters that run. Default: HOLDFAST_MASTERS."
 )
-@click.option("--spark-conf", type=click.Path(path_type=Path), help="Settings of Spark, such as spark-defaults.conf.")
+@click.option("--spark-conf", type=PATH, help="Settings of Spark, such as spark-defaults.conf.")
 @click.option("--user", help="The user that servers will run as; only root may say another.")
 @json_option
 def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool) -> int:
@@ -124,36 +122,32 @@ def _named(settings: Mapping[str, str]) -> list[str]:
         return []  # check_spark says it
 
 
+@dataclass(slots=True)
 class Patient:
     """What is looked at, and what was not, with the reason."""
 
-    def __init__(
-        self,
-        config: Config | None,
-        endpoints: list[str],
-        expected: bool,
-        spark_conf: Path | None,
-        file: Path | None = None,
-    ) -> None:
-        """`file` is where `config` stands, by which a server that runs from it is known."""
-        self._config, self._endpoints, self._expected, self._spark_conf = config, endpoints, expected, spark_conf
-        self._file = file
-        self.looked_at: list[str] = []
-        self.not_looked_at: dict[str, str] = {}
-        self._job_useless = False
+    config: Config | None
+    endpoints: list[str]
+    expected: bool
+    spark_conf: Path | None
+    #: where `config` stands, by which a server that runs from it is known
+    file: Path | None = None
+    looked_at: list[str] = field(default_factory=list)
+    not_looked_at: dict[str, str] = field(default_factory=dict)
+    _job_useless: bool = False
 
     def examine(self) -> Iterator[Symptom]:
         """Gather and judge, one part after the other."""
         from holdfast.tools.doctor import host as gather
         from holdfast.tools.doctor.core import host as judge
 
-        config = self._config
+        config = self.config
         if config is None:
             self._skip(("ports", "names", "directories"), "give --config FILE, a server's file")
             self._look("this host")
             yield from judge.check_host(gather.gather_host(), None)
         else:
-            ports, pid = gather.gather_ports(config, self._file)
+            ports, pid = gather.gather_ports(config, self.file)
             host = gather.gather_host(pid)
             self._look("this host", "ports", "names", "directories")
             yield from judge.check_host(host, config)
@@ -162,21 +156,21 @@ class Patient:
             yield from self._directories(config)
         yield from self._security(gather.gather_host().name)
         job = None
-        if self._spark_conf is not None:
-            job = yield from self._job(self._spark_conf)
+        if self.spark_conf is not None:
+            job = yield from self._job(self.spark_conf)
         cluster = None
-        if self._endpoints:
+        if self.endpoints:
             cluster = yield from self._cluster(job)
         else:
             self._skip(("masters", "workers", "versions"), "give --masters, or set HOLDFAST_MASTERS")
-        if self._spark_conf is None:
+        if self.spark_conf is None:
             self._skip(("Spark",), "give --spark-conf FILE, such as spark-defaults.conf")
             return
         from holdfast.tools.doctor.core.spark import check_spark
         from holdfast.tools.doctor.spark import gather_spark
 
         self._look("Spark")
-        yield from check_spark(gather_spark(self._spark_conf), cluster)
+        yield from check_spark(gather_spark(self.spark_conf), cluster)
 
     def _directories(self, config: Config) -> Iterator[Symptom]:
         from holdfast.tools.doctor import disks
@@ -193,9 +187,9 @@ class Patient:
         from holdfast.tools.doctor import certificates
         from holdfast.tools.doctor.core.security import advertised_names, check_security, check_token
 
-        if self._config is not None:
-            names = advertised_names(self._config, this_host)
-            yield from check_security(self._config, certificates.gather_certificate(self._config, names), time.time())
+        if self.config is not None:
+            names = advertised_names(self.config, this_host)
+            yield from check_security(self.config, certificates.gather_certificate(self.config, names), time.time())
         yield from check_token(certificates.gather_token(), time.time())
         self._look("security")
 
@@ -232,24 +226,25 @@ class Patient:
         from holdfast.common.system.versions import versions
         from holdfast.tools.doctor import asking, disks
         from holdfast.tools.doctor.core import cluster as judge
+        from holdfast.worker.storage.names import FORMAT
 
-        if self._job_useless and asking.credentials_of(self._config) is None:
+        if self._job_useless and asking.credentials_of(self.config) is None:
             text = "CA and token of the settings are of no use, and HOLDFAST_CA and HOLDFAST_TOKEN_FILE name no others"
             self._skip(("masters", "workers", "versions"), text)
             return None
-        found: Cluster = asking.gather_cluster(self._endpoints, self._config, self._expected, job)
+        found: Cluster = asking.gather_cluster(self.endpoints, self.config, self.expected, job)
         self._look("masters")
-        secret = disks.gather_secret(self._config) if self._config is not None else None
-        yield from judge.check_masters(found, self._config, secret)
-        if self._config is not None:
-            yield from judge.check_welcome(asking.gather_welcomes(self._config), self._config)
+        secret = disks.gather_secret(self.config) if self.config is not None else None
+        yield from judge.check_masters(found, self.config, secret)
+        if self.config is not None:
+            yield from judge.check_welcome(asking.gather_welcomes(self.config), self.config)
         if found.seen_as and any(not each.error for each in found.masters):
             text = f"a token of kind {found.seen_as} does not show them; set HOLDFAST_CA, and HOLDFAST_TOKEN_FILE to a "
             self._skip(("clocks, settings and formats of servers", "HTTP ports of workers"), f"{text}viewer's")
         if any(not each.error for each in found.masters):
             self._look("workers", "versions")
-            yield from judge.check_workers(found, self._config)
-            yield from judge.check_versions(found, {**versions(), **_disk_versions()})
+            yield from judge.check_workers(found, self.config)
+            yield from judge.check_versions(found, {**versions(), "disk": str(FORMAT)})
         else:
             self._skip(("workers", "versions"), "no master answers")
         return found
@@ -259,12 +254,6 @@ class Patient:
 
     def _skip(self, what: tuple[str, ...], reason: str) -> None:
         self.not_looked_at.update(dict.fromkeys(what, reason))
-
-
-def _disk_versions() -> dict[str, str]:
-    from holdfast.worker.storage.names import FORMAT
-
-    return {"disk": str(FORMAT)}
 
 
 def _draw(document: dict[str, Any], screen: Console) -> None:

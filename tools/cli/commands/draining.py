@@ -13,7 +13,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.worker_states import AWAY
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
+from holdfast.tools.cli.asking import answer, with_masters
 from holdfast.tools.cli.commands.status import drain_of
 from holdfast.tools.cli.output import Document, console, json_option, masters_option, show, table
 
@@ -75,14 +75,11 @@ async def _drain(
     client: ControlClient, workers: Sequence[str], cancel: bool, no_wait: bool, purpose: Purpose, step: Step
 ) -> list[pb.WorkerInfo]:
     request = pb.DrainWorkersRequest(workers=workers, cancel=cancel)
-    reply: pb.DrainWorkersReply = await client.call("Admin/DrainWorkers", request, deadline_s=ANSWER_SECONDS_MAX)
-    found = list(reply.workers)
+    found = list((await answer(client, "Admin/DrainWorkers", request)).workers)
     while not cancel and not no_wait and not all(_is_safe(each, purpose) for each in found):
         step(found)
         await asyncio.sleep(_LOOK_SECONDS)
-        listed: pb.ListWorkersReply = await client.call(
-            "Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX
-        )
+        listed: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
         now = {each.worker: each for each in listed.workers}
         found = [_still_drains(before, now.get(before.worker)) for before in found]
     return found
@@ -112,15 +109,11 @@ def _draw(document: Document, screen: Console) -> None:
     columns = ("#id", "worker", "state", "#open partitions", "#unsealed", "#shuffles kept", "may be", "waits for")
     rows = []
     for each in document["workers"]:
-        progress = each["drain"] or dict.fromkeys(("epochs", "writing", "shuffles", "waits"), "") | {
-            "restart": False,
-            "removal": False,
-        }
-        may = "removed" if progress["removal"] else "restarted" if progress["restart"] else ""
-        counts = (
-            "-" if count is None else count for count in (progress["epochs"], progress["writing"], progress["shuffles"])
-        )
-        rows.append((each["worker"], each["name"], each["state"], *counts, may, progress["waits"]))
+        progress = each["drain"] or {}
+        may = "removed" if progress.get("removal") else "restarted" if progress.get("restart") else ""
+        counts = [progress.get(key, "") for key in ("epochs", "writing", "shuffles")]
+        shown = ["-" if count is None else count for count in counts]
+        rows.append((each["worker"], each["name"], each["state"], *shown, may, progress.get("waits", "")))
     screen.print(table(columns, rows))
     if document["safe"]:
         screen.print(f"safe: stop {'it' if len(rows) == 1 else 'them'} with SIGTERM")

@@ -7,7 +7,7 @@ import os
 import random
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,7 +17,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB
-from holdfast.tools.cli.output import FiniteRange, json_option, show
+from holdfast.tools.cli.output import PATH, FiniteRange, json_option, show, state_option
 
 if TYPE_CHECKING:
     from holdfast.tools.drills.running import Drill, Ground
@@ -37,19 +37,18 @@ class Asked:
     yes: bool
 
 
-_path = click.Path(path_type=Path)
 _OPTIONS = (
-    click.option("--seed", type=int, help="Repeats the random choices of an earlier drill."),
     click.option(
-        "--dir",
-        "directory",
-        type=_path,
-        help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
+        "--seed",
+        type=int,
+        default=lambda: random.SystemRandom().getrandbits(32),
+        help="Repeats the random choices of an earlier drill.",
     ),
-    click.option("--html", type=_path, help="Write the report to this file, too."),
+    state_option,
+    click.option("--html", type=PATH, help="Write the report to this file, too."),
     click.option(
         "--inventory",
-        type=_path,
+        type=PATH,
         help="Run against the staging cluster of this file (docs/drills.md): only drills that kill, stop and start.",
     ),
     click.option("--yes", is_flag=True, help="With --inventory: do not ask before servers are killed."),
@@ -62,29 +61,11 @@ def _options(count: int, rounds: str = "Rounds to run.") -> Callable[[Callable[.
 
     def decorate(command: Callable[..., int]) -> Callable[..., int]:
         @functools.wraps(command)
-        def run(
-            *,
-            count: int,
-            seed: int | None,
-            directory: Path | None,
-            html: Path | None,
-            inventory: Path | None,
-            yes: bool,
-            as_json: bool,
-            **own: Any,
-        ) -> int:
-            if html is not None:
-                _check_page(html)
-            asked = Asked(
-                count=count,
-                seed=random.SystemRandom().getrandbits(32) if seed is None else seed,
-                directory=directory,
-                html=html,
-                as_json=as_json,
-                inventory=inventory,
-                yes=yes,
-            )
-            return command(asked, **own)
+        def run(**given: Any) -> int:
+            asked = Asked(**{each.name: given.pop(each.name) for each in fields(Asked)})
+            if asked.html is not None:
+                _check_page(asked.html)
+            return command(asked, **given)
 
         for option in reversed(_OPTIONS):
             run = option(run)
@@ -126,16 +107,13 @@ def worker(asked: Asked) -> int:
     return _run(asked, "worker", drill, staging=True)
 
 
-_copies_two = click.option(
-    "--copies", default=2, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition."
-)
-_copies_one = click.option(
-    "--copies", default=1, show_default=True, type=click.IntRange(1, 2), help="Copies of every partition."
-)
+def _copies(default: int) -> Callable[[Callable[..., int]], Callable[..., int]]:
+    help_text = "Copies of every partition."
+    return click.option("--copies", default=default, show_default=True, type=click.IntRange(1, 2), help=help_text)
 
 
 @drill.command()
-@_copies_two
+@_copies(2)
 @click.option(
     "--ack",
     default="written",
@@ -154,7 +132,7 @@ def push(asked: Asked, copies: int, ack: str) -> int:
 
 
 @drill.command()
-@_copies_one
+@_copies(1)
 @_options(5, "Times that all are restarted.")
 def rolling(asked: Asked, copies: int) -> int:
     """Restart every worker in turn, in order, under load: nothing is lost, nothing runs again, nobody notices."""
@@ -192,8 +170,9 @@ def disk_full(asked: Asked) -> int:
     return _run(asked, "disk-full", module.drill, module.GROUND)
 
 
-_CLIENTS = click.option("--clients", default=64, show_default=True, type=click.IntRange(2, 1024), help="Processes.")
-_SECONDS = click.option(
+@drill.command("disk-slow")
+@click.option("--clients", default=64, show_default=True, type=click.IntRange(2, 1024), help="Processes.")
+@click.option(
     "--seconds",
     default=30.0,
     show_default=True,
@@ -201,15 +180,9 @@ _SECONDS = click.option(
     help="How long they push. Starting them, what they still had to send, sealing and reading back come on top: at "
     "20 MB/s that is about 25 s with 64 clients.",
 )
-_MEMORY = click.option(
+@click.option(
     "--memory", default=256, show_default=True, type=click.IntRange(min=64), help="The worker's budget in MiB."
 )
-
-
-@drill.command("disk-slow")
-@_CLIENTS
-@_SECONDS
-@_MEMORY
 @_options(1)
 def disk_slow(asked: Asked, clients: int, seconds: float, memory: int) -> int:
     """Let many clients push at full speed at a disk of 20 MB/s: bounded memory, nobody starves, nothing is lost."""
@@ -264,7 +237,7 @@ def clock_skew(asked: Asked) -> int:
     help="What is killed: workers, masters and both between reads of one shuffle; or, while queries run, the leading "
     "master, a worker, or executors of local-cluster[2,1,1024]. rolling: workers are restarted in order, in turn.",
 )
-@_copies_one
+@_copies(1)
 @click.option(
     "--every",
     default=None,

@@ -12,7 +12,7 @@ import click
 
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.tools.cli.asking import one_master, with_masters
+from holdfast.tools.cli.asking import each_master, with_masters
 from holdfast.tools.cli.output import console, escape, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -58,12 +58,10 @@ async def _ask(
 ) -> tuple[list[dict[str, Any]], dict[str, int], list[str]]:
     """Return what happened after the numbers that were `seen` of each master, the numbers now, and who is silent."""
 
-    async def one(address: str) -> pb.ListEventsReply | HoldfastError:
-        request = pb.ListEventsRequest(after=seen.get(address, 0), limit=limit, least=least)
-        reply: pb.ListEventsReply | HoldfastError = await one_master(client, address, "Admin/ListEvents", request)
-        return reply
+    def request(address: str) -> pb.ListEventsRequest:
+        return pb.ListEventsRequest(after=seen.get(address, 0), limit=limit, least=least)
 
-    answers = dict(zip(client.endpoints, await asyncio.gather(*map(one, client.endpoints)), strict=True))
+    answers = await each_master(client, client.endpoints, "Admin/ListEvents", request)
     replies = {address: each for address, each in answers.items() if isinstance(each, pb.ListEventsReply)}
     if not replies:
         raise RetryError(f"no master answers: {next(iter(answers.values()))}")
@@ -95,11 +93,7 @@ async def _follow(client: ControlClient, least: str, seen: dict[str, int]) -> No
             click.echo(f"holdfast: {error}", err=True)
             continue
         for each in found:
-            once = (
-                (each["raft_index"], each["text"])
-                if each["raft_index"]
-                else (each["master"], each["time_ms"], each["text"])
-            )
+            once = (each["raft_index"] or (each["master"], each["time_ms"]), each["text"])
             if once not in printed:
                 printed[once] = None
                 screen.print(_line(each), soft_wrap=True)

@@ -13,26 +13,19 @@ import click
 
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.sizes import counted, in_bytes
-from holdfast.tools.cli.commands.applications import shuffle_of
-from holdfast.tools.cli.output import json_option, masters_option, progress, show
+from holdfast.tools.cli.commands.applications import INSTANCE, shuffle_of
+from holdfast.tools.cli.output import PATH, json_option, masters_option, progress, show
 
 if TYPE_CHECKING:
     from holdfast.client.arrow.tables import ArrowRows
 
 FORMATS = ("parquet", "arrow", "csv")
-_INSTANCE = re.compile(r"[0-9a-f]{32}")
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 @click.command()
 @click.argument("shuffle", metavar="APPLICATION/SHUFFLE[/GENERATION]")
-@click.option(
-    "--to",
-    "directory",
-    required=True,
-    type=click.Path(path_type=Path),
-    help="Where the files go: a new or empty directory.",
-)
+@click.option("--to", "directory", required=True, type=PATH, help="Where the files go: a new or empty directory.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
 @click.option("--partitions", default="", metavar="0-9,17", help="Only these. Default: all.")
 @masters_option
@@ -49,7 +42,7 @@ def export(shuffle: str, directory: Path, form: str, partitions: str, masters: s
     from holdfast.client.arrow.tables import open_rows
     from holdfast.client.session import Session
 
-    instance = app if _INSTANCE.fullmatch(app) else None
+    instance = app if INSTANCE.fullmatch(app) else None
     with Session(masters, app="" if instance else app, attach=True, instance=instance) as session:
         rows = open_rows(session, number, generation=generation or 0)
         wanted = _wanted(partitions, rows.partitions)

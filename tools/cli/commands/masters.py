@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-import os
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.common.errors import ConfigError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
-from holdfast.tools.cli.output import Document, json_option, masters_option, show
+from holdfast.tools.cli.asking import ask
+from holdfast.tools.cli.commands.servers import become
+from holdfast.tools.cli.output import PATH, Document, json_option, masters_option, show
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_config_option = click.option(
-    "--config", "config", required=True, type=click.Path(path_type=Path), help="The master's TOML file."
-)
+_config_option = click.option("--config", "config", required=True, type=PATH, help="The master's TOML file.")
 
 
 @click.command()
@@ -34,9 +30,7 @@ def handover(to: str, away_from: str, masters: str, as_json: bool) -> int:
     leads on if that does not come about. Exit 1 then; ask again.
     """
     request = pb.HandOverRequest(to=to, away_from=away_from)
-    reply: pb.HandOverReply = with_masters(
-        masters, lambda client: client.call("Admin/HandOver", request, deadline_s=ANSWER_SECONDS_MAX)
-    )
+    reply: pb.HandOverReply = ask(masters, "Admin/HandOver", request)
     document = {"leader": reply.leader, "before": reply.before, "changed": reply.leader != reply.before}
     show(document, as_json, lambda screen: _draw(document, screen))
     return 0
@@ -48,7 +42,7 @@ def _draw(document: Document, screen: Console) -> None:
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @_config_option
 @json_option
 def backup(file: Path, config: Path, as_json: bool) -> None:
@@ -56,11 +50,11 @@ def backup(file: Path, config: Path, as_json: bool) -> None:
 
     Run it on the master's machine, as its user. Any one master will do; `holdfast restore` makes all of them from it.
     """
-    _become("backup", file, config, as_json)
+    _files("backup", file, config, as_json)
 
 
 @click.command()
-@click.argument("file", type=click.Path(path_type=Path))
+@click.argument("file", type=PATH)
 @_config_option
 @json_option
 def restore(file: Path, config: Path, as_json: bool) -> None:
@@ -70,12 +64,9 @@ def restore(file: Path, config: Path, as_json: bool) -> None:
     FILE on each of them, then start all. One lost master alone needs no backup: started empty it gets all from the
     others.
     """
-    _become("restore", file, config, as_json)
+    _files("restore", file, config, as_json)
 
 
-def _become(what: str, file: Path, config: Path, as_json: bool) -> None:
-    """Replace this process by the one that reads a master's files: the command line has no business with them."""
-    if not config.is_file():
-        raise ConfigError(f"there is no file {config}: give --config the master's TOML file")
-    words = [sys.executable, "-P", "-m", "holdfast.master.backup", what, str(file), "--config", str(config)]
-    os.execv(sys.executable, [*words, *(["--json"] if as_json else [])])
+def _files(what: str, file: Path, config: Path, as_json: bool) -> None:
+    """Leave a master's files to a process of the master: the command line has no business with them."""
+    become("master", config, "holdfast.master.backup", what, str(file), *(["--json"] if as_json else []))

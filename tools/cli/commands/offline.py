@@ -12,16 +12,16 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.common.config.config import Config, parse
+from holdfast.common.config.config import parse
 from holdfast.common.errors import ConfigError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import in_bytes
-from holdfast.tools.cli.output import console, escape, json_option, show, table
+from holdfast.tools.cli.output import PATH, console, escape, json_option, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-_directory = click.argument("directory", metavar="DIR", type=click.Path(path_type=Path))
+_directory = click.argument("directory", metavar="DIR", type=PATH)
 
 
 @click.command()
@@ -43,12 +43,7 @@ def inspect(directory: Path, files: bool, as_json: bool) -> int:
 
 @click.command()
 @_directory
-@click.option(
-    "--config",
-    "file",
-    type=click.Path(path_type=Path),
-    help="The worker's TOML file: check the files on its DFS as well.",
-)
+@click.option("--config", "file", type=PATH, help="The worker's TOML file: check the files on its DFS as well.")
 @json_option
 def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     """Check every byte of the storage directory DIR of a stopped worker. Exit 1 if something is damaged.
@@ -57,11 +52,13 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     moved from DIR to the DFS are only looked at with --config; without it they are counted, and the last line says so.
     """
     _need(directory)
-    config = _config(file) if file is not None else None
     from rich.progress import Progress
 
+    from holdfast.common.system.files import read_small_text
     from holdfast.worker.storage.offline.verify import verify_directory
 
+    text = read_small_text(file, "the worker's configuration") if file is not None else None
+    config = parse(text, os.environ, str(file)) if text is not None else None
     screen = console(stderr=True)
     with Progress(console=screen, transient=True, disable=not screen.is_terminal) as bar:
         task = bar.add_task(f"verify {directory}", total=None)
@@ -77,12 +74,6 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
 def _need(directory: Path) -> None:
     if not directory.is_dir():
         raise ConfigError(f"there is no directory {directory}: give one of the worker's storage directories")
-
-
-def _config(file: Path) -> Config:
-    from holdfast.common.system.files import read_small_text
-
-    return parse(read_small_text(file, "the worker's configuration"), environ=os.environ, source=str(file))
 
 
 def _plain(value: Any) -> Any:
@@ -116,16 +107,8 @@ def _without_dfs(document: dict[str, Any]) -> dict[str, Any]:
 #: What --files lists of every shuffle, and which columns: files of MAP, epochs and sealed files of REDUCE partitions.
 _LISTS = {
     "files": (
-        "path",
-        "state",
-        "#map",
-        "#attempt",
-        "#epoch",
-        "#partitions",
-        "#batches",
-        "#file_bytes",
-        "ack",
-        "problem",
+        *("path", "state", "#map", "#attempt", "#epoch"),
+        *("#partitions", "#batches", "#file_bytes", "ack", "problem"),
     ),
     "epochs": ("path", "state", "dfs", "#partition", "#epoch", "#batches", "#size_bytes", "ack"),
     "data_files": ("path", "kind", "dfs", "#file_bytes", "indexed", "problem"),
@@ -157,16 +140,8 @@ def _shuffle_row(shuffle: dict[str, Any]) -> tuple[object, ...]:
 def _draw_inspect(document: dict[str, Any], files: bool, screen: Console) -> None:
     _draw_fields(_without_dfs(document), screen)
     columns = (
-        "shuffle",
-        "#map files",
-        "#unsealed",
-        "#sealed epochs",
-        "#open",
-        "#other",
-        "#packs",
-        "#batches",
-        "#bytes",
-        "#on the DFS",
+        *("shuffle", "#map files", "#unsealed", "#sealed epochs", "#open"),
+        *("#other", "#packs", "#batches", "#bytes", "#on the DFS"),
     )
     screen.print(table(columns, [_shuffle_row(shuffle) for shuffle in document["shuffles"]]))
     if files:

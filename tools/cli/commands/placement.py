@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import json
 import subprocess
 import sys
@@ -17,9 +16,9 @@ from holdfast.common.ids import NO_WORKER
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.statuses import Status
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, one_master, with_masters
+from holdfast.tools.cli.asking import answer, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application, shuffle_of
-from holdfast.tools.cli.output import escape, json_option, masters_option, show, table
+from holdfast.tools.cli.output import PATH, escape, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
 _RELOAD_SECONDS_MAX = 60.0
 #: Partitions and workers that are drawn; --json has all.
 _ROWS_MAX = 20
+_DECISION_KEYS = ("time_ms", "what", "partitions", "policy", "order", "candidates", "spared", "not_adhering")
 
 
 @click.command()
@@ -39,7 +39,7 @@ _ROWS_MAX = 20
 @click.option(
     "--simulate",
     "file",
-    type=click.Path(path_type=Path),
+    type=PATH,
     help="What a policy would do on the cluster that this TOML file describes; no server is needed.",
 )
 @click.option("--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="For --explain.")
@@ -103,7 +103,7 @@ def _explained(named: str, masters: str) -> dict[str, Any]:
                 generation=whole.key.generation if whole is not None else wanted,
                 first=len(whole.locations) if whole is not None else 0,
             )
-            reply = await client.call("Admin/ExplainPlacement", request, deadline_s=ANSWER_SECONDS_MAX)
+            reply = await answer(client, "Admin/ExplainPlacement", request)
             if whole is None:
                 whole = reply
             elif not reply.locations:
@@ -132,11 +132,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
         "shuffle": reply.key.shuffle,
         "generation": reply.key.generation,
         "kind": pb.PartitionKind.Name(reply.kind).removeprefix("PARTITION_KIND_"),
-        "copies_wanted": reply.copies_wanted,
-        "copies": reply.copies,
-        "policy": reply.policy,
-        "order": reply.order,
-        "not_adhering": reply.not_adhering,
+        **{key: getattr(reply, key) for key in ("copies_wanted", "copies", "policy", "order", "not_adhering")},
         "partitions": [
             {
                 "partition": each.partition,
@@ -149,14 +145,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
         ],
         "decisions": [
             {
-                "time_ms": each.time_ms,
-                "what": each.what,
-                "partitions": each.partitions,
-                "policy": each.policy,
-                "order": each.order,
-                "candidates": each.candidates,
-                "spared": each.spared,
-                "not_adhering": each.not_adhering,
+                **{key: getattr(each, key) for key in _DECISION_KEYS},
                 "left_out": [{"worker": one.worker, "name": one.name, "why": one.why} for one in each.left_out],
                 "left_out_total": each.left_out_total,
             }
@@ -219,19 +208,16 @@ def reload(masters: str, as_json: bool) -> int:
     Exit 1 if one could not; it goes on as before.
     """
 
-    async def question(client: ControlClient) -> dict[tuple[str, str], pb.ReloadReply | HoldfastError]:
+    async def question(client: ControlClient) -> list[dict[str, Any]]:
         found = [reply for reply in (await client.masters()).values() if reply is not None]
         every = {each.name: each.http for reply in found for each in reply.masters}
         if not every:
             raise RetryError(f"no master answers at {', '.join(client.endpoints)}")
-        asked = [
-            one_master(client, address, "Admin/Reload", pb.ReloadRequest(), _RELOAD_SECONDS_MAX)
-            for address in every.values()
-        ]
-        return dict(zip(every.items(), await asyncio.gather(*asked), strict=True))
+        request = pb.ReloadRequest()
+        answers = await each_master(client, every.values(), "Admin/Reload", lambda _: request, _RELOAD_SECONDS_MAX)
+        return [_reloaded(name, address, answers[address]) for name, address in every.items()]
 
-    answers = with_masters(masters, question)
-    document = {"masters": [_reloaded(name, address, answer) for (name, address), answer in answers.items()]}
+    document = {"masters": with_masters(masters, question)}
     show(document, as_json, lambda screen: _draw_reloaded(document, screen))
     return 1 if any(each["problem"] for each in document["masters"]) else 0
 

@@ -10,7 +10,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.security.tokens import Keeper, TokenKind
-from holdfast.tools.cli.output import FiniteRange
+from holdfast.tools.cli.output import PATH, FiniteRange
 
 _DAY_S = 86_400
 _DAYS_MAX = 36_500
@@ -22,7 +22,7 @@ def ca() -> None:
 
 
 @ca.command("init")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PATH)
 @click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True, help="How long it is good.")
 def init(directory: Path, days: int) -> None:
     """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; ca.key stays where it is safe."""
@@ -32,7 +32,7 @@ def init(directory: Path, days: int) -> None:
 
 
 @ca.command("issue")
-@click.argument("directory", type=click.Path(path_type=Path))
+@click.argument("directory", type=PATH)
 @click.argument("name")
 @click.option("--host", "hosts", multiple=True, help="By which others reach it; may be repeated. Default: NAME.")
 @click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True, help="How long it is good.")
@@ -59,11 +59,9 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
     show_default=True,
     help="Its life.",
 )
-@click.option(
-    "--secret-file", required=True, type=click.Path(path_type=Path), help="The cluster's secret, as masters have it."
-)
+@click.option("--secret-file", required=True, type=PATH, help="The cluster's secret, as masters have it.")
 @click.option("--cluster", required=True, help="The cluster's id, as in [cluster] of the masters.")
-@click.option("--out", type=click.Path(path_type=Path), help="Write it there, mode 0600. Default: standard output.")
+@click.option("--out", type=PATH, help="Write it there, mode 0600. Default: standard output.")
 def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None) -> None:
     """Make a token. Whoever has it is who it says, until it ends: it cannot be taken back before.
 

@@ -13,13 +13,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError
-from holdfast.tools.cli.output import console, json_option, table
+from holdfast.tools.cli.output import PATH, console, json_option, state_option, table
 
 if TYPE_CHECKING:
     from holdfast.client.cluster.server import Server
 
 _config_option = click.option(
-    "--config", "file", required=True, type=click.Path(path_type=Path), help="The TOML file; see docs/configuration.md."
+    "--config", "file", required=True, type=PATH, help="The TOML file; see docs/configuration.md."
 )
 
 
@@ -32,12 +32,7 @@ _config_option = click.option(
     show_default=True,
     help="How many workers, each on a host of its own.",
 )
-@click.option(
-    "--dir",
-    "directory",
-    type=click.Path(path_type=Path),
-    help="Where state and logs go, kept at the end. Default: a temporary directory, removed at the end.",
-)
+@state_option
 @click.option(
     "--secure", is_flag=True, help="With TLS and tokens, whose files are made in DIR/security; needs the extra ca."
 )
@@ -53,16 +48,8 @@ def local(masters: int, workers: int, directory: Path | None, secure: bool, as_j
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
     with local_cluster(masters, workers, directory, secure=secure) as cluster:
-        servers = [
-            {
-                "name": server.name,
-                "role": server.role,
-                "pid": server.pid,
-                "address": server.address,
-                "http": server.http,
-            }
-            for server in cluster.servers
-        ]
+        keys = ("name", "role", "pid", "address", "http")
+        servers = [{key: getattr(server, key) for key in keys} for server in cluster.servers]
         document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
         if secure:
             folder = cluster.directory / SECURITY
@@ -84,18 +71,11 @@ def _ended(server: Server) -> str:
 def _announce(document: dict[str, Any], as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(document))
-        sys.stdout.flush()
         return
     screen = console()
     rows = [
-        (
-            server["name"],
-            server["role"],
-            server["http"],
-            server["address"] if server["role"] == "worker" else "",
-            server["pid"],
-        )
-        for server in document["servers"]
+        (one["name"], one["role"], one["http"], one["address"] if one["role"] == "worker" else "", one["pid"])
+        for one in document["servers"]
     ]
     screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
     screen.print(f"state and logs   {document['directory']}")
@@ -113,18 +93,18 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
 @_config_option
 def master(file: Path) -> None:
     """Run one master; it logs to standard error and prints one line of JSON when it serves."""
-    _become("master", file)
+    become("master", file, "holdfast.master")
 
 
 @click.command()
 @_config_option
 def worker(file: Path) -> None:
     """Run one worker; it logs to standard error and prints one line of JSON when it serves."""
-    _become("worker", file)
+    become("worker", file, "holdfast.worker")
 
 
-def _become(role: str, file: Path) -> None:
-    """Replace this process by the server, so that signals and exit status are the server's own."""
+def become(role: str, file: Path, module: str, *words: str) -> None:
+    """Replace this process by one that has the file of a server, so that signals and exit status are its own."""
     if not file.is_file():
         raise ConfigError(f"there is no file {file}: give --config the {role}'s TOML file")
-    os.execv(sys.executable, [sys.executable, "-P", "-m", f"holdfast.{role}", "--config", str(file)])
+    os.execv(sys.executable, [sys.executable, "-P", "-m", module, *words, "--config", str(file)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,7 +11,7 @@ from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, MASTER_SECONDS_MAX, one_master, with_masters
+from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
@@ -41,13 +40,13 @@ _SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicat
 
 
 async def _status(client: ControlClient) -> dict[str, Any]:
-    answers = await asyncio.gather(*(_one_status(client, address) for address in client.endpoints))
-    masters = [_master(address, answer) for address, answer in zip(client.endpoints, answers, strict=True)]
-    leading = [answer for answer in answers if isinstance(answer, pb.StatusReply) and answer.role == "leader"]
+    answers = await each_master(client, client.endpoints, "Admin/Status", lambda _: pb.StatusRequest())
+    masters = [_master(address, reply) for address, reply in answers.items()]
+    leading = [reply for reply in answers.values() if isinstance(reply, pb.StatusReply) and reply.role == "leader"]
     problems = [
-        f"master at {address} {'refuses this token' if _refused(answer) else 'is not reachable'}: {answer}"
-        for address, answer in zip(client.endpoints, answers, strict=True)
-        if isinstance(answer, HoldfastError)
+        f"master at {address} {'refuses this token' if _refused(reply) else 'is not reachable'}: {reply}"
+        for address, reply in answers.items()
+        if isinstance(reply, HoldfastError)
     ]
     document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": []}
     if leading:
@@ -58,7 +57,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         if first.under_replicated:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
         problems += await _worker_problems(client, masters)
-    elif not any(map(_refused, answers)):
+    elif not any(map(_refused, answers.values())):
         problems.append("there is no leader")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
@@ -95,7 +94,7 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
     for worker in living:
         if worker.HasField("dfs") and worker.dfs.problem:
             failing.setdefault(worker.dfs.url, []).append(worker)
-    found += [_dfs_problem(url, those, len(living)) for url, those in failing.items()]
+    found += [_dfs_failing(url, those, len(living)) for url, those in failing.items()]
     used = {worker.dfs.url for worker in living if worker.HasField("dfs")}
     return found + _uncleaned(used, [one for one in masters if one["reachable"]])
 
@@ -111,11 +110,18 @@ def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
     return [text] if wrong else []
 
 
-def _dfs_problem(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
+def _dfs_failing(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
     first = max(failing, key=lambda worker: worker.dfs.problem_ms)
-    seconds = in_seconds(first.dfs.problem_ms / 1000)
     who = f"{first.name} cannot" if len(failing) == 1 else f"{len(failing)} of {living} workers cannot"
-    return f"{who} use the DFS {url} since {seconds}: {first.dfs.problem}"
+    return _dfs_problem(who, url, first.dfs.problem_ms, first.dfs.problem)
+
+
+def _dfs_problem(who: str, url: str, problem_ms: int, problem: str) -> str:
+    return f"{who} use the DFS {url} since {in_seconds(problem_ms / 1000)}: {problem}"
+
+
+def _draw_problem(problem: str, screen: Console) -> None:
+    screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
 
 
 def _differences(masters: list[dict[str, Any]]) -> list[str]:
@@ -125,11 +131,6 @@ def _differences(masters: list[dict[str, Any]]) -> list[str]:
         if master["reachable"]:
             hashes.setdefault(master["applied_index"], set()).add(master["state_hash"])
     return [f"masters differ in state at applied index {index}" for index, seen in hashes.items() if len(seen) > 1]
-
-
-async def _one_status(client: ControlClient, address: str) -> pb.StatusReply | HoldfastError:
-    reply: pb.StatusReply | HoldfastError = await one_master(client, address, "Admin/Status", pb.StatusRequest())
-    return reply
 
 
 def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, Any]:
@@ -163,7 +164,7 @@ def _draw_status(document: Document, screen: Console) -> None:
         for fault in master.get("faults", []):
             screen.print(f"fault on {master['name']}: {fault}")
     for problem in document["problems"]:
-        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+        _draw_problem(problem, screen)
     for warning in document["warnings"]:
         screen.print(f"[yellow]warning[/]: {escape(warning)}", soft_wrap=True)
     if document["healthy"]:
@@ -175,14 +176,8 @@ def _draw_status(document: Document, screen: Console) -> None:
 @json_option
 def workers(masters: str, as_json: bool) -> int:
     """List the workers. Exit 1 if one is lost, or has a directory or a DFS that is not healthy."""
-
-    async def question(client: ControlClient) -> pb.ListWorkersReply:
-        reply: pb.ListWorkersReply = await client.call(
-            "Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX
-        )
-        return reply
-
-    found = [_worker(worker) for worker in with_masters(masters, question).workers]
+    reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
+    found = [_worker(worker) for worker in reply.workers]
     show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
@@ -223,21 +218,16 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
 
 def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
     columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
-    screen.print(
-        table(
-            columns,
-            [
-                (
-                    *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
-                    f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
-                    one["files"],
-                    in_bytes(sum(disk["used_bytes"] for disk in one["directories"])),
-                    in_bytes(sum(disk["free_bytes"] for disk in one["directories"])),
-                )
-                for one in found
-            ],
+    rows = [
+        (
+            *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
+            f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
+            one["files"],
+            *(in_bytes(sum(disk[key] for disk in one["directories"])) for key in ("used_bytes", "free_bytes")),
         )
-    )
+        for one in found
+    ]
+    screen.print(table(columns, rows))
     disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors")
     screen.print(table((*disks, "#mean write", "#mean read"), [row for one in found for row in _storage_rows(one)]))
     screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
@@ -248,15 +238,12 @@ def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
             )
         dfs = one["dfs"]
         if dfs and dfs["problem"]:
-            seconds = in_seconds(dfs["problem_ms"] / 1000)
-            problem = f"{one['name']} cannot use the DFS {dfs['url']} since {seconds}: {dfs['problem']}"
-            screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+            _draw_problem(_dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)
         elif dfs and dfs["files"]:
             screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
         for disk in one["directories"]:
             if not disk["healthy"]:
-                problem = f"{one['name']} {disk['path']}: {disk['problem']}"
-                screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+                _draw_problem(f"{one['name']} {disk['path']}: {disk['problem']}", screen)
             elif disk["full"]:
                 screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}", soft_wrap=True)
 
@@ -291,7 +278,7 @@ def shuffles(application: str, limit: int, masters: str, as_json: bool) -> None:
     async def question(client: ControlClient) -> pb.ListShufflesReply:
         instance = (await find_application(client, application)).instance if application else b""
         request = pb.ListShufflesRequest(instance=instance, limit=limit)
-        reply: pb.ListShufflesReply = await client.call("Admin/ListShuffles", request, deadline_s=ANSWER_SECONDS_MAX)
+        reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
         return reply
 
     reply = with_masters(masters, question)

@@ -15,7 +15,7 @@ from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
-from holdfast.tools.cli.asking import ANSWER_SECONDS_MAX, with_masters
+from holdfast.tools.cli.asking import answer, with_masters
 from holdfast.tools.cli.output import FiniteRange, console, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -62,11 +62,9 @@ def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> 
 
 async def _look(client: ControlClient, rows: int) -> dict[str, Any]:
     """Ask the leader once."""
-    workers: pb.ListWorkersReply
-    shuffles: pb.ListShufflesReply
     workers, shuffles = await asyncio.gather(
-        client.call("Admin/ListWorkers", pb.ListWorkersRequest(), deadline_s=ANSWER_SECONDS_MAX),
-        client.call("Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000), deadline_s=ANSWER_SECONDS_MAX),
+        answer(client, "Admin/ListWorkers", pb.ListWorkersRequest()),
+        answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000)),
     )
     return document_of(list(workers.workers), list(shuffles.shuffles), shuffles.total, rows)
 
@@ -114,21 +112,15 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
         problems.append(f"{worker.dfs.url}: {worker.dfs.problem}")
     return {
         **{key: getattr(worker, key) for key in ("name", "place", "state", "files", "memory_bytes", "last_seen_ms")},
-        "push_rate": worker.push_rate if living else 0,
-        "fetch_rate": worker.fetch_rate if living else 0,
-        "used_bytes": sum(disk.used_bytes for disk in disks),
-        "free_bytes": sum(disk.free_bytes for disk in disks),
+        **{key: getattr(worker, key) if living else 0 for key in ("push_rate", "fetch_rate")},
+        **{key: sum(getattr(disk, key) for disk in disks) for key in ("used_bytes", "free_bytes")},
         "problems": problems,
     }
 
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
     keys = ("application", "user", "partitions", "maps", "epochs", "moves", "lost", "bytes", "created_ms", "why")
-    state = shuffle.state
-    if shuffle.lost:
-        state = "data lost"
-    elif shuffle.sealing:
-        state = "sealing"
+    state = "data lost" if shuffle.lost else "sealing" if shuffle.sealing else shuffle.state
     return {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
@@ -157,17 +149,8 @@ def drawn(document: dict[str, Any]) -> list[RenderableType]:
 
 def _workers_table(found: list[dict[str, Any]]) -> Table:
     columns = (
-        "worker",
-        "place",
-        "state",
-        "#pushed/s",
-        "#fetched/s",
-        "used",
-        "#stored",
-        "#free",
-        "#files",
-        "#memory",
-        "#seen",
+        *("worker", "place", "state", "#pushed/s", "#fetched/s"),
+        *("used", "#stored", "#free", "#files", "#memory", "#seen"),
     )
     rows = [
         (
@@ -185,28 +168,20 @@ def _workers_table(found: list[dict[str, Any]]) -> Table:
 
 
 def _shuffles_table(found: list[dict[str, Any]]) -> Table:
+    columns = ("shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
     now = time.time()
     rows = []
     for one in found:
         far = f" {one['sealed']} of {one['sealing']}" if one["sealing"] else ""
-        epochs = f"{one['epochs']}" + (f" ({one['moves']} moved)" if one["moves"] else "") if one["epochs"] else "-"
-        size = in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-"
-        age = in_seconds(max(now - one["created_ms"] / 1000, 0))
-        state = _styled(one["state"]).append(far)
-        rows.append(
-            (
-                shuffle_name(one["application"], one["shuffle"], one["generation"]),
-                one["kind"],
-                state,
-                one["maps"],
-                one["partitions"],
-                epochs,
-                size,
-                age,
-                one["why"],
-            )
-        )
-    columns = ("shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
+        moved = f" ({one['moves']} moved)" if one["moves"] else ""
+        shown = one | {
+            "shuffle": shuffle_name(one["application"], one["shuffle"], one["generation"]),
+            "state": _styled(one["state"]).append(far),
+            "epochs": f"{one['epochs']}{moved}" if one["epochs"] else "-",
+            "bytes": in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-",
+            "age": in_seconds(max(now - one["created_ms"] / 1000, 0)),
+        }
+        rows.append([shown[key.lstrip("#")] for key in columns])
     return table(columns, rows)
 
 

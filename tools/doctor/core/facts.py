@@ -174,7 +174,6 @@ class MasterFact:
     name: str = ""
     cluster_id: str = ""
     leads: bool = False
-    leader: str = ""
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
     #: digests of what masters must have the same, by name; empty from a release that does not tell

@@ -25,22 +25,15 @@ _ANY = ("", "0.0.0.0", "::")
 def check_host(host: Host, config: Config | None) -> Iterator[Symptom]:
     """Python, limits, memory, libraries."""
     if host.optimised:
-        yield problem(
-            "python-optimised",
-            "PYTHONOPTIMIZE or -O",
-            "servers do not start without their assertions",
-            "unset PYTHONOPTIMIZE and start Python without -O",
-        )
+        what = "servers do not start without their assertions"
+        remedy = "unset PYTHONOPTIMIZE and start Python without -O"
+        yield problem("python-optimised", "PYTHONOPTIMIZE or -O", what, remedy)
     if config is None:
         return
     if host.nofile < NOFILE_GOOD:
         level = problem if host.nofile < NOFILE_LEAST else advice
-        yield level(
-            "nofile",
-            host.nofile_of,
-            f"at most {host.nofile} files and connections may be open at once",
-            _more_files(host),
-        )
+        what = f"at most {host.nofile} files and connections may be open at once"
+        yield level("nofile", host.nofile_of, what, _more_files(host))
     yield from _memory(host, config)
     if config.dfs.url and "pyarrow" not in host.versions:
         yield problem("library", "[dfs] url", "a DFS tier needs pyarrow, which is not installed", installing("dfs"))
@@ -69,12 +62,11 @@ def _memory(host: Host, config: Config) -> Iterator[Symptom]:
     level = problem if wanted > host.memory_bytes else advice
     parts = f"worker.memory {in_bytes(config.worker.memory)}, {in_bytes(_WORKER_FIXED)} beside it"
     parts += f" and {in_bytes(tiers)} of tier MEMORY" if tiers else ""
-    yield level(
-        "memory",
-        "worker.memory",
-        f"{parts} are to be held, and {host.memory_of} {in_bytes(host.memory_bytes)} in all",
-        "lower worker.memory or the capacity of the MEMORY directories: together at most four fifths of what there is",
+    what = f"{parts} are to be held, and {host.memory_of} {in_bytes(host.memory_bytes)} in all"
+    remedy = (
+        "lower worker.memory or the capacity of the MEMORY directories: together at most four fifths of what there is"
     )
+    yield level("memory", "worker.memory", what, remedy)
 
 
 def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterator[Symptom]:
@@ -85,62 +77,47 @@ def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterato
             continue
         twin = seen.setdefault(each.port, each)
         if twin is not each:
-            yield problem(
-                "port-twice",
-                each.setting,
-                f"is port {each.port}, and so is {twin.setting}",
-                "give each a port of its own",
-            )
+            what = f"is port {each.port}, and so is {twin.setting}"
+            yield problem("port-twice", each.setting, what, "give each a port of its own")
             continue
         yield from _port(each)
         if outgoing[0] <= each.port <= outgoing[1]:
-            yield advice(
-                "port-outgoing",
-                each.setting,
+            what = (
                 f"port {each.port} is one that the system gives to outgoing connections ({outgoing[0]} to "
-                f"{outgoing[1]}), so it may be taken while the server is down",
-                f"choose a port below {outgoing[0]}, or add it to net.ipv4.ip_local_reserved_ports",
+                f"{outgoing[1]}), so it may be taken while the server is down"
             )
+            remedy = f"choose a port below {outgoing[0]}, or add it to net.ipv4.ip_local_reserved_ports"
+            yield advice("port-outgoing", each.setting, what, remedy)
 
 
 def _port(each: PortFact) -> Iterator[Symptom]:
     if each.state == "held":
-        yield problem(
-            "port-held",
-            each.setting,
-            f"{each.address} is taken by {each.holder or 'another process'}",
-            "end that process, or choose another port and tell it wherever this one is named",
-        )
+        what = f"{each.address} is taken by {each.holder or 'another process'}"
+        remedy = "end that process, or choose another port and tell it wherever this one is named"
+        yield problem("port-held", each.setting, what, remedy)
     elif each.state == "forbidden":
-        yield problem(
-            "port-forbidden",
-            each.setting,
-            f"this user may not listen at {each.address}: {each.holder}",
-            "choose a port from 1024 on, or allow lower ones with net.ipv4.ip_unprivileged_port_start",
-        )
+        what = f"this user may not listen at {each.address}: {each.holder}"
+        remedy = "choose a port from 1024 on, or allow lower ones with net.ipv4.ip_unprivileged_port_start"
+        yield problem("port-forbidden", each.setting, what, remedy)
     elif each.state in ("elsewhere", "unusable"):
-        yield problem(
-            "bind-elsewhere",
-            each.setting,
-            f"nothing can listen at {each.address}: {each.holder}",
-            'set bind to an address of this machine, or to "0.0.0.0" for all of them, and address to what others use',
+        what = f"nothing can listen at {each.address}: {each.holder}"
+        remedy = (
+            'set bind to an address of this machine, or to "0.0.0.0" for all of them, and address to what others use'
         )
+        yield problem("bind-elsewhere", each.setting, what, remedy)
 
 
 def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Symptom]:
     """Names can be looked up, and lead others here and not to themselves."""
     for each in names.values():
         if each.error:
-            yield problem(
-                "name-unknown",
-                each.host,
-                f"this host does not know the name: {each.error}",
-                "enter it in the DNS or in /etc/hosts of every machine, or write an address instead",
-            )
+            what = f"this host does not know the name: {each.error}"
+            remedy = "enter it in the DNS or in /etc/hosts of every machine, or write an address instead"
+            yield problem("name-unknown", each.host, what, remedy)
     if config.master.peers:
         yield from _master_names(config, host, names)
     if config.worker.directories:
-        masters = [_host(str(each)) for each in config.worker.masters]
+        masters = [host_of(each) for each in config.worker.masters]
         others = any(each and not is_loopback(each, names) for each in masters)
         yield from _advertised_address("worker", config.worker.bind, config.worker.address, others, host, names)
 
@@ -148,28 +125,22 @@ def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> It
 def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> Iterator[Symptom]:
     section = config.master
     own = next((peer for peer in section.peers if peer.name == section.name), None)
-    others = any(not is_loopback(_host(str(peer.raft)), names) for peer in section.peers if peer is not own)
+    others = any(not is_loopback(host_of(peer.raft), names) for peer in section.peers if peer is not own)
     yield from _advertised_address("master", section.bind, section.address, others, host, names)
     if own is None:
         return
     for key, address in (("raft", own.raft), ("http", own.http)):
-        name = _host(str(address))
+        name = host_of(address)
         if others and is_loopback(name, names):
-            yield problem(
-                "name-loopback",
-                f"master.peers {own.name} {key}",
-                f"{address} is loopback here, and other masters or clients are not on this machine",
-                "write the name or address by which they reach this machine",
-            )
-    name = _host(str(own.raft))
+            what = f"{address} is loopback here, and other masters or clients are not on this machine"
+            remedy = "write the name or address by which they reach this machine"
+            yield problem("name-loopback", f"master.peers {own.name} {key}", what, remedy)
+    name = host_of(own.raft)
     found = names.get(name, NameFact(host=name, addresses=(name,))).addresses
     if found and host.addresses and not is_loopback(name, names) and not host.addresses & set(found):
-        yield problem(
-            "raft-elsewhere",
-            f"master.peers {own.name} raft",
-            f"{own.raft} is {', '.join(found)}, which is none of this machine's addresses",
-            "write an address of this machine there, or correct what the name stands for",
-        )
+        what = f"{own.raft} is {', '.join(found)}, which is none of this machine's addresses"
+        remedy = "write an address of this machine there, or correct what the name stands for"
+        yield problem("raft-elsewhere", f"master.peers {own.name} raft", what, remedy)
 
 
 def _advertised_address(
@@ -208,5 +179,6 @@ def _is_loopback_address(text: str) -> bool:
         return False
 
 
-def _host(address: str) -> str:
-    return address.rpartition(":")[0].strip("[]")
+def host_of(address: object) -> str:
+    """The host of an address with a port."""
+    return str(address).rpartition(":")[0].strip("[]")

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from holdfast.common.config.config import Config, advertised
 from holdfast.tools.doctor.core.facts import CertificateFact, JobFact, TokenFact
 from holdfast.tools.doctor.core.findings import Symptom, advice, problem
+from holdfast.tools.doctor.core.host import host_of
 
 _DAY = 86_400
 #: A certificate is advised about a month before it ends; with a week left somebody has to act.
@@ -20,7 +21,7 @@ def advertised_names(config: Config, this_host: str) -> list[str]:
     names = []
     own = next((peer for peer in config.master.peers if peer.name == config.master.name), None)
     if own is not None:
-        names += [str(address).rpartition(":")[0].strip("[]") for address in (own.raft, own.http)]
+        names += [host_of(own.raft), host_of(own.http)]
         names.append(advertised(config.master.bind, config.master.address, this_host))
     if config.worker.directories:
         names.append(advertised(config.worker.bind, config.worker.address, this_host))

@@ -175,14 +175,12 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
         remedy = f"set {PREFIX}master.endpoints=host:port,host:port,host:port, the masters' HTTP addresses"
         yield problem("spark-endpoints", spark.source, what, remedy)
         return
-    there = {http for each in cluster.masters if not each.error for _, http in each.peers} if cluster else set()
-    if there and not named & (
-        there | {each.address for each in cluster.masters if not each.error} if cluster else set()
-    ):
+    answering = [each for each in cluster.masters if not each.error] if cluster else []
+    there = {http for each in answering for _, http in each.peers}
+    if there and not named & (there | {each.address for each in answering}):
+        where = f"{spark.source} {PREFIX}master.endpoints"
         what = f"{text} is none of the masters {', '.join(sorted(there))}"
-        yield problem(
-            "spark-endpoints", f"{spark.source} {PREFIX}master.endpoints", what, "name the masters' HTTP ports"
-        )
+        yield problem("spark-endpoints", where, what, "name the masters' HTTP ports")
 
 
 def _secured(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:

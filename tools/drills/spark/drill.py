@@ -14,7 +14,7 @@ import asyncio
 import random
 import time
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import cycle
 from statistics import median
@@ -31,14 +31,13 @@ from holdfast.tools.drills.spark.driver import SparkProcess, spark
 from holdfast.tools.drills.spark.events import Ran
 from holdfast.tools.drills.spark.queries import Query, Workload
 from holdfast.tools.drills.support import servers
-from holdfast.tools.drills.support.report import DrillError, Report
+from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 #: A leader that is killed may stop a job for so long at p99.
 STALL_SECONDS = 2.0
 STALL = "longest time without a task that ended, in queries with one kill"
 #: Longest that a killed worker stays away.
 _AWAY_SECONDS = 2.0
-_BACK_SECONDS_MAX = 60.0
 _ROWS = 200_000
 _REUSE_ROWS = 50_000
 #: How often each query is run before anything is killed, after a first time that does not count.
@@ -62,8 +61,6 @@ EVERY = {Killed.REUSE: 0.0, Killed.LEADER: 5.0, Killed.WORKER: 10.0, Killed.ROLL
 _MASTERS = {Killed.EXECUTORS: "local-cluster[2,1,1024]"}
 _LOCAL = "local[2,4]"  # a task may fail, or one failure would be all that is seen of a fault
 
-Step = Callable[[str], None]
-
 
 def workers(killed: Killed, copies: int) -> int:
     """How many workers the drill wants: two of those that are left must be able to hold two copies."""
@@ -83,15 +80,8 @@ async def drill(
 ) -> None:
     """Run `report.rounds` rounds, each with a kill. Raises DrillError when something does not happen in time."""
     chosen = workload or spark_queries.own(_ROWS)
-    session = spark(
-        cluster.directory / "spark",
-        cluster.endpoints,
-        _MASTERS.get(killed, _LOCAL),
-        copies,
-        chosen.settings,
-        chosen.prepare,
-    )
-    async with session as process:
+    folder, master = cluster.directory / "spark", _MASTERS.get(killed, _LOCAL)
+    async with spark(folder, cluster.endpoints, master, copies, chosen.settings, chosen.prepare) as process:
         run = _Run(cluster, report, process)
         if killed is Killed.REUSE:
             await _reuse(run, step)
@@ -122,18 +112,18 @@ class _Asked:
         return self.ended - self.began
 
 
+@dataclass(slots=True)
 class _Run:
     """The session, what it was asked, and when something was killed."""
 
-    def __init__(self, cluster: LocalCluster, report: Report, process: SparkProcess) -> None:
-        self.cluster = cluster
-        self.report = report
-        self.process = process
-        self.asked: list[_Asked] = []
-        self.kills: list[float] = []
-        #: set by every answer
-        self.answered = asyncio.Event()
-        self._digests: dict[str, str] = {}
+    cluster: LocalCluster
+    report: Report
+    process: SparkProcess
+    asked: list[_Asked] = field(default_factory=list)
+    kills: list[float] = field(default_factory=list)
+    #: set by every answer
+    answered: asyncio.Event = field(default_factory=asyncio.Event)
+    _digests: dict[str, str] = field(default_factory=dict)
 
     async def ask(self, what: str, **asked: Any) -> _Asked:
         """Ask, and compare the answer with the first one to the same question. Nothing asked means: read again."""
@@ -192,9 +182,8 @@ async def _again(run: _Run, kind: str, which: list[Server]) -> None:
     starting = awaited(_timed(servers.start(which)))
     read = await run.ask("reuse")
     restart = await starting
-    for worker in set(which) & set(run.cluster.workers):
-        with report.until("the masters do not accept the worker"):
-            await servers.registered(worker, _BACK_SECONDS_MAX)
+    with report.until("the masters do not accept the worker"):
+        await servers.registered(set(which) & set(run.cluster.workers))
     taken = read.ended - killed
     report.time("read again, undisturbed", calm.seconds)
     report.time(f"restart of {kind}", restart)
@@ -262,7 +251,7 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
     await asyncio.sleep(rng.uniform(0.0, _AWAY_SECONDS))
     await servers.start([worker])
     with run.report.until("the masters do not accept the worker"):
-        await servers.registered(worker, _BACK_SECONDS_MAX)
+        await servers.registered([worker])
 
 
 async def _restart_worker(run: _Run, _: random.Random) -> None:

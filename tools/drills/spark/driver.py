@@ -92,10 +92,9 @@ async def spark(
     """
     (directory / "events").mkdir(parents=True)
     holdfast = await asyncio.to_thread(conf, endpoints, replication=copies, fallback="never")
-    command = [sys.executable, "-P", "-m", "holdfast.tools.drills.spark.session"]
     with (directory / "log").open("wb") as log:
         process = await asyncio.create_subprocess_exec(
-            *command,
+            *(sys.executable, "-P", "-m", "holdfast.tools.drills.spark.session"),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             stderr=log,

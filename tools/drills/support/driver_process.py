@@ -41,8 +41,7 @@ def main(arguments: list[str]) -> None:
 
 
 def _say(**what: object) -> None:
-    sys.stdout.write(json.dumps(what) + "\n")
-    sys.stdout.flush()
+    print(json.dumps(what), flush=True)
 
 
 if __name__ == "__main__":

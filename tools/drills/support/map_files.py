@@ -6,30 +6,17 @@ expected content can be made again from its key and the seed, so nothing has to 
 
 from __future__ import annotations
 
-import asyncio
 import random
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 from holdfast.common.formats.batch import BatchWriter
 from holdfast.common.formats.checksum import partition_seed
-from holdfast.common.formats.frame import FrameType
-from holdfast.common.formats.messages import (
-    Ack,
-    FileTotals,
-    MapOpen,
-    MapOpened,
-    MapPush,
-    MapSeal,
-    MapSealed,
-    PushFlag,
-    StreamData,
-    StreamOpen,
-)
-from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey, PartitionId
+from holdfast.common.formats.messages import FileTotals, PushFlag, StreamData, StreamOpen
+from holdfast.common.ids import BROADCAST_PARTITION, MapFileKey, PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.frames.client import FrameClient
-from holdfast.tools.stream_drain import drain
+from holdfast.tools.bare import Push, drain, totals_of
 
 PARTITIONS = 8
 _REGIONS_MAX = 3
@@ -64,13 +51,8 @@ class MapFile:
             regions.append([(partition, _batches(writers[partition], rng)) for partition in chosen])
         if rng.random() < 0.3:
             regions.append([(BROADCAST_PARTITION, _batches(writers[BROADCAST_PARTITION], rng))])
-        totals = FileTotals(
-            regions=len(regions),
-            batches=sum(writer.batches for writer in writers.values()),
-            size_bytes=sum(len(data) for region in regions for _, data in region),
-            crc_sum=sum(writer.crc_sum for writer in writers.values()) & 0xFFFF_FFFF_FFFF_FFFF,
-        )
-        return regions, totals
+        size_bytes = sum(len(data) for region in regions for _, data in region)
+        return regions, totals_of(writers.values(), len(regions), size_bytes)
 
     def content(self) -> Content:
         """What a reader of all partitions must get."""
@@ -78,8 +60,8 @@ class MapFile:
         return {(number, part): data for number, region in enumerate(regions) for part, data in region}
 
 
-def _pushes(regions: Regions) -> Iterator[tuple[int, int, list[tuple[int, int]], bytes]]:
-    """Region, flags, runs and body of every push, in order; a body is about 128 KiB."""
+def pushes(regions: Regions) -> Iterator[Push]:
+    """Every push of a file, in order; a body is about 128 KiB."""
     for number, region in enumerate(regions):
         flags = PushFlag.BROADCAST if region[0][0] == BROADCAST_PARTITION else 0
         runs: list[tuple[int, int]] = []
@@ -99,32 +81,6 @@ def _batches(writer: BatchWriter, rng: random.Random) -> bytes:
         payload = rng.randbytes(rng.randint(0, _BATCH_BYTES_MAX))
         parts += [writer.header(payload), payload]
     return b"".join(parts)
-
-
-async def write(client: FrameClient, file: MapFile) -> FileTotals:
-    """Open the file, push all of it up to the last acknowledgement, and return what its seal must say.
-
-    Raises what the worker or the wire says, as all coroutines here.
-    """
-    regions, totals = file.make()
-    request = MapOpen(file=file.key, incarnation=Incarnation(0), partitions=PARTITIONS, ack=Ack.WRITTEN)
-    reply = await client.request(FrameType.MAP_OPEN, request.encode())
-    handle = MapOpened.decode(reply.meta).handle
-    answers = []
-    for region, flags, runs, body in _pushes(regions):
-        push = MapPush(handle=handle, region=region, flags=flags, runs=runs)
-        answer = await client.start(FrameType.MAP_PUSH, push.encode(), body)
-        # When the connection goes, all answers fail, but one of them is enough to tell.
-        answer.add_done_callback(lambda done: done.cancelled() or done.exception())
-        answers.append(answer)
-    await asyncio.gather(*answers)
-    return totals
-
-
-async def seal(client: FrameClient, file: MapFile, totals: FileTotals) -> MapSealed:
-    """Seal the file, or ask again whether it is sealed."""
-    reply = await client.request(FrameType.MAP_SEAL, MapSeal(file=file.key, totals=totals).encode())
-    return MapSealed.decode(reply.meta)
 
 
 async def read(client: FrameClient, files: list[MapFile]) -> list[Content]:

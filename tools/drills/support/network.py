@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Coroutine, Iterable, Iterator, Mapping
+from collections.abc import Coroutine, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -95,7 +96,7 @@ class ProxiedNetwork:
         for (caller, host), (port, called) in product(self._hosts.items(), ports.items()):
             if caller != called:
                 pair = self._pairs.setdefault(frozenset((caller, called)), _Pair())
-                server = await asyncio.start_server(self._accepted(pair, port), host, port, limit=_PIECE_BYTES)
+                server = await asyncio.start_server(partial(_accepted, pair, port), host, port, limit=_PIECE_BYTES)
                 self._listeners.append(server)
 
     async def _end(self) -> None:
@@ -106,13 +107,11 @@ class ProxiedNetwork:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    def _accepted(self, pair: _Pair, port: int) -> Callable[[asyncio.StreamReader, asyncio.StreamWriter], None]:
-        def accepted(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-            task = awaited(_connection(pair, port, reader, writer))
-            pair.connections.add(task)
-            task.add_done_callback(pair.connections.discard)
 
-        return accepted
+def _accepted(pair: _Pair, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    task = awaited(_connection(pair, port, reader, writer))
+    pair.connections.add(task)
+    task.add_done_callback(pair.connections.discard)
 
 
 async def _connection(pair: _Pair, port: int, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -121,10 +120,7 @@ async def _connection(pair: _Pair, port: int, reader: asyncio.StreamReader, writ
     try:
         await pair.open.wait()
         back, onward = await asyncio.open_connection(_REAL, port, limit=_PIECE_BYTES)
-        pumps = [
-            awaited(_pass_on(pair, reader, onward)),
-            awaited(_pass_on(pair, back, writer)),
-        ]
+        pumps = [awaited(_pass_on(pair, reader, onward)), awaited(_pass_on(pair, back, writer))]
         try:
             await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         finally:

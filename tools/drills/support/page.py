@@ -15,7 +15,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.system.templates import templates
 from holdfast.common.version import VERSION
 from holdfast.tools.cli.output import in_seconds
-from holdfast.tools.drills.support.report import Report, summary
+from holdfast.tools.drills.support.report import Report
 
 
 def write(path: Path, reports: Sequence[Report]) -> None:
@@ -28,7 +28,7 @@ def write(path: Path, reports: Sequence[Report]) -> None:
 
 def page(reports: Sequence[Report], written: datetime) -> str:
     """The whole page; of several drills it begins with a table of their verdicts."""
-    filters = {"seconds": in_seconds, "times": _times, "moments": _moments}
+    filters = {"seconds": in_seconds, "times": Report.time_rows, "moments": _moments}
     return (
         templates("holdfast.tools.drills.support", filters)
         .get_template("page.html")
@@ -40,13 +40,6 @@ def page(reports: Sequence[Report], written: datetime) -> str:
             reports=reports,
         )
     )
-
-
-def _times(report: Report) -> Iterator[tuple[object, ...]]:
-    for what, spans in report.times.items():
-        found = summary(spans)
-        limit = f"p99 ≤ {report.limits[what]:g} s" if what in report.limits else ""
-        yield what, found["count"], *(in_seconds(found[key]) for key in ("p50", "p99", "max")), limit
 
 
 def _moments(report: Report) -> Iterator[tuple[str, str]]:

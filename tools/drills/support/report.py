@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -14,6 +14,8 @@ from holdfast.tools.cli.output import escape, in_seconds, percentile, table
 if TYPE_CHECKING:
     from rich.console import Console
 
+#: Called after each round, with a word on how it goes.
+Step = Callable[[str], None]
 #: Broken promises that are kept word by word; all are counted.
 FAILURES_MAX = 20
 #: Moments that are kept; what comes later is counted, not told.
@@ -121,6 +123,13 @@ class Report:
             "events": [{"s": round(second, 3), "what": what} for second, what in self.events],
         }
 
+    def time_rows(self) -> Iterator[tuple[object, ...]]:
+        """What was timed, for people: how often, p50, p99, max, and the limit."""
+        for what, spans in self.times.items():
+            found = summary(spans)
+            limit = f"p99 ≤ {self.limits[what]:g} s" if what in self.limits else ""
+            yield what, found["count"], *(in_seconds(found[key]) for key in ("p50", "p99", "max")), limit
+
     def draw(self, screen: Console) -> None:
         """The report for people."""
         head = f"drill {self.drill}: {self.done} of {self.rounds} rounds, {self.kills} kills, seed {self.seed}"
@@ -129,21 +138,19 @@ class Report:
         if self.counts:
             screen.print(table(("happened", "#times"), sorted(self.counts.items())))
         if self.times:
-            rows = []
-            for what, spans in self.times.items():
-                found = summary(spans)
-                shown = [in_seconds(found[key]) for key in ("p50", "p99", "max")]
-                rows.append(
-                    (what, found["count"], *shown, f"p99 ≤ {self.limits[what]:g} s" if what in self.limits else "")
-                )
-            screen.print(table(("time", "#count", "#p50", "#p99", "#max", "wanted"), rows))
+            screen.print(table(("time", "#count", "#p50", "#p99", "#max", "wanted"), self.time_rows()))
         for failure in self.failures:
             screen.print(f"[bold red]broken[/] {escape(failure)}", soft_wrap=True)
         if self.failed > len(self.failures):
             screen.print(f"and {self.failed - len(self.failures)} more")
-        screen.print("[bold green]good[/]: nothing was forgotten" if self.good else "[bold red]bad[/]")
+        screen.print(verdict(self.good))
         if self.repeat and not self.good:
             screen.print(f"again: {escape(self.repeat)}", soft_wrap=True)
+
+
+def verdict(good: bool) -> str:
+    """The last line, for people."""
+    return "[bold green]good[/]: nothing was forgotten" if good else "[bold red]bad[/]"
 
 
 def summary(spans: list[float]) -> dict[str, float]:

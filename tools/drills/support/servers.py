@@ -6,7 +6,8 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.cluster.server import wait_until
@@ -18,6 +19,8 @@ from holdfast.tools.drills.support.report import Report
 
 #: Masters that stand still must agree after this; entries go out at once, so this is for a loaded machine.
 AGREE_SECONDS_MAX = 60.0
+#: The same for a worker that was started again, or can be reached again.
+BACK_SECONDS_MAX = 60.0
 _LOOK_SECONDS = 0.02
 
 
@@ -57,15 +60,21 @@ def owner(cluster: LocalCluster, reply: pb.RegisterApplicationReply) -> Credenti
     return None if cluster.credentials is None else cluster.credentials.with_token(reply.token)
 
 
-async def registered(worker: Server, seconds: float) -> None:
-    """Wait until the masters have accepted the worker since its last start. Raises TimeoutError."""
+async def registered(workers: Iterable[Server], seconds: float = BACK_SECONDS_MAX) -> None:
+    """Wait until the masters have accepted each of the workers since its last start. Raises TimeoutError."""
 
-    def look() -> bool:
+    def look(worker: Server) -> bool:
         try:
             return bool(worker_status(worker.http, 2.0, worker.credentials)["registered"])
         except RetryError:
             return False
 
+    for worker in workers:
+        await until(partial(look, worker), seconds)
+
+
+async def until(look: Callable[[], bool], seconds: float) -> None:
+    """Wait until `look`, which may block, finds what it looks for. Raises TimeoutError."""
     if not await asyncio.to_thread(wait_until, look, seconds):
         raise TimeoutError
 

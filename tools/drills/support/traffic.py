@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from typing import TypeVar
+from typing import Any, Self
 
 from google.protobuf.message import Message
 
@@ -22,11 +22,10 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
+from holdfast.tools.bare import register_application, register_shuffle, shuffle_key
 from holdfast.tools.drills.support import servers
 from holdfast.tools.drills.support.ledger import Ledger, ShuffleState
 from holdfast.tools.drills.support.report import Report
-
-Answer = TypeVar("Answer", bound=Message)
 
 #: A command not answered within this hangs. No latency: masters that start on a busy machine take their time.
 COMMAND_SECONDS_MAX = 120.0
@@ -50,13 +49,13 @@ class Traffic:
         self._tasks: list[asyncio.Task[None]] = []
         self._answered = asyncio.Condition()
 
-    async def start(self) -> None:
+    async def __aenter__(self) -> Self:
         """Register the application and start the clients, standing still."""
-        request = pb.RegisterApplicationRequest(instance=self.instance, name="drill", holder=self.instance)
-        reply = await self._admin.call("Shuffles/RegisterApplication", request, deadline_s=COMMAND_SECONDS_MAX)
+        reply = await register_application(self._admin, self.instance, "drill", deadline_s=COMMAND_SECONDS_MAX)
         for client in self._clients:
             client.connect(self._cluster.endpoints, servers.owner(self._cluster, reply))
         self._tasks = [awaited(self._run(client)) for client in self._clients]
+        return self
 
     def resume(self) -> None:
         """Let the clients go on."""
@@ -77,8 +76,7 @@ class Traffic:
         async with asyncio.timeout(COMMAND_SECONDS_MAX), self._answered:
             await self._answered.wait_for(lambda: self.ledger.acknowledged >= wanted)
 
-    async def stop(self) -> None:
-        """End the clients."""
+    async def __aexit__(self, *_: object) -> None:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -97,7 +95,7 @@ class Traffic:
         self._report.checks["acknowledged commands present"] += len(self.ledger.entries)
         for shuffle, winners in list(self.ledger.committed()):
             manifest = pb.GetManifestRequest(key=self.key(shuffle), holder=self.instance)
-            found = await client.call("Shuffles/GetManifest", manifest, pb.GetManifestReply)
+            found = await client.call("Shuffles/GetManifest", manifest)
             same = MapWinners.decode(found.winners_array) == MapWinners.decode(winners)
             self._report.check("committed winners equal", same, f"shuffle {shuffle} has other winners than committed")
         for one in self._clients:
@@ -106,7 +104,7 @@ class Traffic:
 
     def key(self, shuffle: int) -> pb.ShuffleKey:
         """The key of a shuffle of this drill."""
-        return pb.ShuffleKey(instance=self.instance, shuffle=shuffle, generation=0)
+        return shuffle_key(self.instance, shuffle)
 
     async def _run(self, client: _Client) -> None:
         idle = self._idle[client.number]
@@ -142,10 +140,9 @@ class _Client:
         """Show this from now on; nothing is asked yet."""
         self._control, self._rival = ControlClient(endpoints, credentials), ControlClient(endpoints, credentials)
 
-    async def call(self, method: str, request: Message, _: type[Answer]) -> Answer:
+    async def call(self, method: str, request: Message) -> Any:
         """Give one command, retried by the client library until it is answered."""
-        reply: Answer = await self._control.call(method, request, deadline_s=COMMAND_SECONDS_MAX)
-        return reply
+        return await self._control.call(method, request, deadline_s=COMMAND_SECONDS_MAX)
 
     async def close(self) -> None:
         """Close both connections."""
@@ -163,12 +160,10 @@ class _Client:
 
     async def _register(self) -> None:
         shuffle, self._next = self._next, self._next + 1
-        key = self._traffic.key(shuffle)
-        request = pb.RegisterShuffleRequest(
-            key=key, kind=pb.PARTITION_KIND_MAP, partitions=_PARTITIONS, maps=1, ack=1, holder=self._traffic.instance
-        )
         self._traffic.ledger.attempt(shuffle, ShuffleState.OPEN)
-        reply = await self.call("Shuffles/RegisterShuffle", request, pb.RegisterShuffleReply)
+        reply = await register_shuffle(
+            self._control, self._traffic.instance, shuffle, _PARTITIONS, maps=1, deadline_s=COMMAND_SECONDS_MAX
+        )
         self._traffic.ledger.acknowledge(shuffle, ShuffleState.OPEN)
         self._open[shuffle] = MapAssignment.decode(reply.assignment_array).workers[0]
 
@@ -202,7 +197,7 @@ class _Client:
         request = pb.UnregisterShuffleRequest(key=self._traffic.key(shuffle), holder=self._traffic.instance)
         request.call.CopyFrom(self._next_call())
         self._traffic.ledger.attempt(shuffle, ShuffleState.GONE)
-        reply = await self.call("Shuffles/UnregisterShuffle", request, pb.UnregisterShuffleReply)
+        reply = await self.call("Shuffles/UnregisterShuffle", request)
         self._traffic.ledger.acknowledge(shuffle, ShuffleState.GONE)
         wrong = f"unregistering {shuffle} dropped {reply.dropped} generations: forgotten before, or applied twice"
         report.check("applied exactly once", reply.dropped == 1, wrong)
@@ -212,12 +207,12 @@ class _Client:
         """Send the last numbered command again: it must get its first answer, and another one of its number none."""
         if self._last is None:
             return
-        reply = await self.call("Shuffles/UnregisterShuffle", self._last, pb.UnregisterShuffleReply)
+        reply = await self.call("Shuffles/UnregisterShuffle", self._last)
         wrong = f"a repeated call was answered with {reply.dropped}, not as the first time"
         report.check("repeated calls get their first answer", reply.dropped == 1, wrong)
         other = pb.UnregisterShuffleRequest(call=self._last.call, key=self._traffic.key(self._next), holder=b"")
         try:
-            await self.call("Shuffles/UnregisterShuffle", other, pb.UnregisterShuffleReply)
+            await self.call("Shuffles/UnregisterShuffle", other)
             refused = False
         except HoldfastError as error:
             refused = error.status is Status.CALL_REUSED
