@@ -29,6 +29,8 @@ UNSEEN: frozenset[str] = frozenset(
         "log_released_before_the_sync",
         "log_sync_errors_swallowed",
         "made_directory_not_synced",
+        "map_sync_errors_swallowed",
+        "map_write_errors_swallowed",
         "nothing_is_settled",
         "readers_of_a_moved_file_are_not_told",
         "removal_overtakes_the_seal",
