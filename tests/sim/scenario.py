@@ -29,11 +29,17 @@ from tests.sim.oracle import Oracle
 from tests.sim.wiring import wired
 from tests.sim.worker import BODY_BYTES, SimWorker
 
-#: From this one on seeds have an application with MAP shuffles beside the job.
+#: Seeds come in families, each from a number on. This one has an application with MAP shuffles beside the job.
 MAP_SEEDS = 1_000_000
+#: And this one has what hurts a disk or a process and leaves no excuse for what was synced; little else happens.
+DISK_SEEDS = 2_000_000
+FAMILY = 1_000_000
 MAP_CAPACITY = 200_000
 FAULT_SECONDS = 8.0
 CALM_SECONDS = 240.0
+
+
+_HARD_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
 
 
 @dataclass
@@ -89,6 +95,22 @@ def crowded(seed: int, shape: Shape) -> Shape:
     )
 
 
+def on_disks(seed: int, shape: Shape) -> Shape:
+    """The shape of a seed of its family: mostly at SYNCED, with faults that come fast."""
+    rng = random.Random(f"disks {seed}")
+    kinds = rng.sample(_HARD_FAULTS, rng.choice((1, 2, 3, len(_HARD_FAULTS))))
+    return replace(
+        shape,
+        ack=rng.choice((Ack.SYNCED, Ack.SYNCED, Ack.WRITTEN)),
+        faults=tuple(sorted(kinds)),
+        pace=rng.choice((0.1, 0.2, 0.4)),
+        maps=rng.choice((2, 4)),
+        records=25,
+        tiers=rng.choice((("SSD",), ("SSD", "HDD"), ("SSD", "SSD"))),
+        segment_bytes=rng.choice((2_500, 6_000)),
+    )
+
+
 def shape_of(rng: random.Random) -> Shape:
     soft = rng.choice((400, 1500, 1 << 30))
     kinds = rng.sample(list(FAULTS), rng.choice((0, 1, 2, 3, 5, len(FAULTS))))
@@ -120,8 +142,11 @@ class Scenario:
         self.seed = seed
         self.rng = rng = random.Random(seed)
         shape = crowded(seed, shape_of(rng))
-        if seed >= MAP_SEEDS and shape.capacity:  # for two applications
+        has_maps = MAP_SEEDS <= seed < DISK_SEEDS
+        if has_maps and shape.capacity:  # for two applications
             shape = replace(shape, capacity=MAP_CAPACITY)
+        if seed >= DISK_SEEDS:
+            shape = on_disks(seed, shape)
         self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
@@ -129,7 +154,7 @@ class Scenario:
         self.calm = self.over = False
         self.mischief = Mischief(self)
         self.job = Job(self)
-        self.maps = MapJob(self) if seed >= MAP_SEEDS else None
+        self.maps = MapJob(self) if has_maps else None
 
     @property
     def long_calm(self) -> bool:

@@ -1,6 +1,6 @@
 """Finds for every planted mistake the first seed that shows it, and writes the table of docs/simulator.md.
 
-    python -m tests.sim.search [--seeds N] [--bug NAME ...] [--keep]
+    python -m tests.sim.search [--seeds N] [--begin SEED] [--bug NAME ...] [--keep]
 
 The seed that was found last time is tried first; with --keep nothing more is tried where it still shows the mistake.
 What is found is kept in found.json beside this file, which the default run reads. Exit status 1: some were not found.
@@ -17,7 +17,7 @@ from pathlib import Path
 
 from tests.sim.bugs import BUGS, planted
 from tests.sim.map_bugs import MAP_BUGS
-from tests.sim.scenario import MAP_SEEDS, run_seed
+from tests.sim.scenario import FAMILY, MAP_SEEDS, run_seed
 
 FOUND = Path(__file__).with_name("found.json")
 TABLE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -31,9 +31,10 @@ def found_seeds() -> dict[str, int]:
     return dict(json.loads(FOUND.read_text())) if FOUND.exists() else {}
 
 
-def seeds_for(name: str, count: int) -> range:
-    """The seeds in which a mistake may show."""
-    begin = MAP_SEEDS if name in MAP_BUGS else 0
+def seeds_for(name: str, count: int, begin: int | None = None) -> range:
+    """The seeds in which a mistake may show: from `begin` on, else of the family of the one that is known."""
+    if begin is None:
+        begin = found_seeds().get(name, MAP_SEEDS if name in MAP_BUGS else 0) // FAMILY * FAMILY
     return range(begin, begin + count)
 
 
@@ -74,6 +75,7 @@ def main() -> int:
     """Search, and tell."""
     parser = argparse.ArgumentParser(prog="python -m tests.sim.search", description=__doc__)
     parser.add_argument("--seeds", type=int, default=SEEDS_MAX)
+    parser.add_argument("--begin", type=int, help="the first seed; else that of the family of the known one")
     parser.add_argument("--bug", nargs="*", choices=sorted(BUGS))
     parser.add_argument("--keep", action="store_true")
     args = parser.parse_args()
@@ -82,7 +84,7 @@ def main() -> int:
     missing = []
     for name in args.bug or sorted(BUGS):
         known = found.pop(name, None)
-        seed = search(name, seeds_for(name, args.seeds), known if args.keep else None)
+        seed = search(name, seeds_for(name, args.seeds, args.begin), known if args.keep else None)
         if seed is None:
             missing.append(name)
         else:
