@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.bugs import BUGS
-from tests.sim.scenario import MAP_SEEDS, run_seed
+from tests.sim.scenario import DISK_SEEDS, MAP_SEEDS, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
@@ -82,6 +82,16 @@ def test_map_files_are_safe() -> None:
     assert sealed > 200
     assert reads - lost > 80
     assert lost > 0
+
+
+def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
+    """No checker objects where faults come fast and none of them excuses a loss but a disk that fails."""
+    acknowledged = 0
+    for seed in range(DISK_SEEDS, DISK_SEEDS + 15):
+        violation, scenario = run_seed(seed)
+        assert violation is None, f"seed {seed}: {violation}"
+        acknowledged += scenario.oracle.acked_batches
+    assert acknowledged > 1000
 
 
 @pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more
