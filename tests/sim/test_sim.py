@@ -26,7 +26,6 @@ UNSEEN: frozenset[str] = frozenset(
         "log_not_recorded",
         "log_released_before_the_sync",
         "made_directory_not_synced",
-        "map_sync_errors_swallowed",
         "nothing_is_settled",
         "readers_of_a_moved_file_are_not_told",
         "removal_overtakes_the_seal",
