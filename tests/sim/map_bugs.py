@@ -4,17 +4,15 @@ on can show them."""
 from __future__ import annotations
 
 import re
-from contextlib import suppress
 from typing import Any
 
 from holdfast.client.core.read.check import FileCheck
 from holdfast.client.core.write.map_write import Effect, MapWrite, Written
 from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage.engine.map_seals import MapSealJob, MapSeals
-from holdfast.worker.storage.index.index import file_items
 from holdfast.worker.storage.index.region_chunks import Chunk
 from holdfast.worker.storage.recovery.reconcile import Reconciler
-from tests.sim.env.files import SimFiles
+from tests.sim.storage_bugs import left_out, swallowed
 from tests.sim.swap import Mistakes, Swap
 
 MAP_BUGS = Mistakes()
@@ -23,45 +21,26 @@ _MAP_FILE = re.compile(r"\.\d+\.[a-z]+\.open$")
 bug = MAP_BUGS.add
 
 
-def _finish(sync: Any) -> list[Swap]:
-    def finish(self: MapSealJob) -> Any:
-        sync(self)
-        self.files.rename(self.writer.path, self.writer.sealed_path)
-        return list(file_items(self.record))
-
-    return [(MapSealJob, "finish", finish)]
+def _is_map_file(path: str) -> bool:
+    return _MAP_FILE.search(path) is not None
 
 
 @bug
 def map_files_not_synced() -> list[Swap]:
     """A map file gets its sealed name without a sync."""
-    return _finish(lambda job: None)
+    return left_out("sync", _is_map_file)
 
 
 @bug
 def map_sync_errors_swallowed() -> list[Swap]:
     """A map file whose sync failed is sealed all the same."""
-
-    def sync(job: MapSealJob) -> None:
-        with suppress(OSError):
-            job.files.sync(job.writer.handle)
-
-    return _finish(sync)
+    return swallowed("sync", _is_map_file)
 
 
 @bug
 def map_write_errors_swallowed() -> list[Swap]:
     """A write of a map file that failed is passed over."""
-    original = SimFiles.write
-
-    def write(self: SimFiles, handle: Any, *values: Any) -> None:
-        try:
-            original(self, handle, *values)
-        except OSError:
-            if _MAP_FILE.search(str(handle.path)) is None:
-                raise
-
-    return [(SimFiles, "write", write)]
+    return swallowed("write", _is_map_file)
 
 
 @bug

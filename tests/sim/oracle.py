@@ -17,7 +17,7 @@ from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
 from holdfast.worker.storage.layout import EpochKey, sealed_path
 from tests.sim.batches import Name, name_of, names_in
-from tests.sim.clock import Violation, VirtualLoop
+from tests.sim.clock import Life, Violation, VirtualLoop
 
 if TYPE_CHECKING:
     from tests.sim.worker import SimWorker
@@ -41,6 +41,8 @@ class Oracle:
         self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
         #: (worker, shuffle) whose data is deleted
         self._deleted: set[tuple[str, ShuffleKey]] = set()
+        #: the same by start
+        self._told: set[tuple[Life, ShuffleKey]] = set()
         self.deletions = 0
         self._map_seals: dict[tuple[str, MapFileKey], MapSealed] = {}
         self.sealed_maps = 0
@@ -95,9 +97,12 @@ class Oracle:
 
     def sealed(self, worker: SimWorker, seal: Seal, meta: bytes) -> None:
         """A seal is answered the same for ever, and what is sealed is durable, until the masters have dropped it."""
+        epochs = SealAnswer.decode(meta).epochs
         if (worker.name, seal.shuffle) in self._deleted:
-            return  # an answer that was on its way when its shuffle was dropped
-        for each in SealAnswer.decode(meta).epochs:
+            if any(each.status == Status.OK for each in epochs):
+                self._over(worker, seal.shuffle)
+            return
+        for each in epochs:
             key = EpochKey(seal.shuffle, each.partition, each.epoch)
             place = (worker.name, key)
             before = self._seals.setdefault(place, each)
@@ -114,6 +119,11 @@ class Oracle:
             if each.status != Status.OK:
                 continue
             self._whole(worker, key, each)
+
+    def _over(self, worker: SimWorker, shuffle: ShuffleKey) -> None:
+        """A worker calls sealed what was dropped: the start that was told of it knows better."""
+        if (worker.life, shuffle) in self._told:
+            self.fail(f"{worker.name} says that {shuffle} is sealed, which it was told to delete")
 
     def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
         """An epoch that is called sealed is durable and has everything that was acknowledged in it. Where a directory
@@ -150,6 +160,7 @@ class Oracle:
         """A map file that is called sealed is durable under its sealed name, with all that was written, and its seal is
         answered the same for ever."""
         if (worker.name, file.shuffle) in self._deleted:
+            self._over(worker, file.shuffle)
             return
         self.sealed_maps += 1
         before = self._map_seals.setdefault((worker.name, file), answer)
@@ -187,6 +198,7 @@ class Oracle:
             self.fail(f"{worker.name} deletes {shuffle}, which the masters have")
         self.deletions += 1
         self._deleted.add((worker.name, shuffle))
+        self._told.add((worker.life, shuffle))
         for part in (self._seals, self._held):
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]

@@ -43,7 +43,7 @@ def _path(what: Any) -> str:
     return str(getattr(what, "path", what))
 
 
-def _left_out(step: str, chosen: Callable[[str], bool]) -> list[Swap]:
+def left_out(step: str, chosen: Callable[[str], bool]) -> list[Swap]:
     """A step of the door does nothing for some paths."""
 
     def act(self: Any, what: Any, *values: Any) -> Any:
@@ -53,7 +53,7 @@ def _left_out(step: str, chosen: Callable[[str], bool]) -> list[Swap]:
     return [(SimFiles, step, act)]
 
 
-def _swallowed(step: str, chosen: Callable[[str], bool] = lambda _: True) -> list[Swap]:
+def swallowed(step: str, chosen: Callable[[str], bool] = lambda _: True) -> list[Swap]:
     """Its error is passed over."""
 
     def act(self: Any, what: Any, *values: Any) -> None:
@@ -73,55 +73,55 @@ def _swallowed(step: str, chosen: Callable[[str], bool] = lambda _: True) -> lis
 @bug
 def open_files_not_synced() -> list[Swap]:
     """A partition file gets its sealed name without a sync."""
-    return _left_out("sync", lambda path: path.endswith(".open"))
+    return left_out("sync", lambda path: path.endswith(".open"))
 
 
 @bug
 def log_not_synced() -> list[Swap]:
     """Segments of the push log are never synced."""
-    return _left_out("sync", lambda path: path.endswith(".push"))
+    return left_out("sync", lambda path: path.endswith(".push"))
 
 
 @bug
 def new_files_not_synced() -> list[Swap]:
     """A pack file, or a copy in another directory, gets its name without a sync."""
-    return _left_out("sync", lambda path: path.endswith(".moving"))
+    return left_out("sync", lambda path: path.endswith(".moving"))
 
 
 @bug
 def shuffle_folders_not_synced() -> list[Swap]:
     """The sealed names of a shuffle are not brought down."""
-    return _left_out("sync_folder", lambda path: path.count("/") == 5)
+    return left_out("sync_folder", lambda path: path.count("/") == 5)
 
 
 @bug
 def upper_folders_not_synced() -> list[Swap]:
     """The folder of a shuffle has no name on the platter."""
-    return _left_out("sync_folder", lambda path: path.endswith("/data") or path.count("/") == 4)
+    return left_out("sync_folder", lambda path: path.endswith("/data") or path.count("/") == 4)
 
 
 @bug
 def log_folder_not_synced() -> list[Swap]:
     """Segments have no names on the platter."""
-    return _left_out("sync_folder", lambda path: path.endswith("/log"))
+    return left_out("sync_folder", lambda path: path.endswith("/log"))
 
 
 @bug
 def index_folder_not_synced() -> list[Swap]:
     """The file of the index has no name on the platter."""
-    return _left_out("sync_folder", lambda path: path.endswith("/index"))
+    return left_out("sync_folder", lambda path: path.endswith("/index"))
 
 
 @bug
 def directory_not_synced() -> list[Swap]:
     """What is made in a storage directory has no name on the platter."""
-    return _left_out("sync_folder", lambda path: path.count("/") == 2)
+    return left_out("sync_folder", lambda path: path.count("/") == 2)
 
 
 @bug
 def made_directory_not_synced() -> list[Swap]:
     """A storage directory that is made has no name on the platter."""
-    return _left_out("sync_folder", lambda path: path.count("/") == 1)
+    return left_out("sync_folder", lambda path: path.count("/") == 1)
 
 
 @bug
@@ -143,19 +143,19 @@ def index_not_synced() -> list[Swap]:
 @bug
 def write_errors_swallowed() -> list[Swap]:
     """A write that failed counts as one that did not."""
-    return [*_swallowed("write"), *_swallowed("write_parts")]
+    return [*swallowed("write"), *swallowed("write_parts")]
 
 
 @bug
 def sync_errors_swallowed() -> list[Swap]:
     """So does a sync."""
-    return _swallowed("sync")
+    return swallowed("sync")
 
 
 @bug
 def log_sync_errors_swallowed() -> list[Swap]:
     """So does a sync of the log."""
-    return _swallowed("sync", lambda path: path.endswith(".push"))
+    return swallowed("sync", lambda path: path.endswith(".push"))
 
 
 @bug
@@ -176,7 +176,7 @@ def index_errors_swallowed() -> list[Swap]:
 @bug
 def torn_end_kept() -> list[Swap]:
     """What an earlier start left is not cut behind its last whole batch."""
-    return _left_out("truncate", lambda path: path.endswith(".open"))
+    return left_out("truncate", lambda path: path.endswith(".open"))
 
 
 @bug
@@ -193,7 +193,7 @@ def cut_one_short() -> list[Swap]:
 @bug
 def dropped_files_stay() -> list[Swap]:
     """Files of a dropped shuffle are never removed."""
-    return _left_out("remove", lambda path: "/data/" in path)
+    return left_out("remove", lambda path: "/data/" in path)
 
 
 @bug

@@ -1,13 +1,14 @@
-"""Short form of the simulation of REDUCE partitions; the long form is `python -m tests.sim --seeds 0-9999`."""
+"""Short form of the simulation of all kinds of partitions; the long form is `python -m tests.sim --seeds 0-9999`."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.sim.bugs import BUGS
-from tests.sim.scenario import DISK_SEEDS, MAP_SEEDS, run_seed
+from tests.sim.scenario import DISK_SEEDS, MAP_SEEDS, Scenario, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
@@ -45,12 +46,18 @@ def remembered() -> list[int]:
     return [int(line.split()[0]) for line in lines if line and not line.startswith("#")]
 
 
+def safe(seeds: Iterable[int]) -> Iterator[Scenario]:
+    """Play these; no checker may object in any of them."""
+    for seed in seeds:
+        violation, scenario = run_seed(seed)
+        assert violation is None, f"seed {seed}: {violation}"
+        yield scenario
+
+
 def test_the_product_is_safe() -> None:
     """No checker objects in any of these seeds, those that once failed first; shuffles are written, read and lost."""
     acknowledged = reads = lost = deletions = 0
-    for seed in [*remembered(), *range(40)]:
-        violation, scenario = run_seed(seed)
-        assert violation is None, f"seed {seed}: {violation}"
+    for scenario in safe([*remembered(), *range(40)]):
         acknowledged += scenario.oracle.acked_batches
         reads += scenario.job.reads
         lost += scenario.job.lost_reads
@@ -64,9 +71,7 @@ def test_the_product_is_safe() -> None:
 def test_map_files_are_safe() -> None:
     """No checker objects with an application of MAP shuffles beside the job; they are written, read and lost."""
     sealed = reads = lost = 0
-    for seed in range(MAP_SEEDS, MAP_SEEDS + 15):
-        violation, scenario = run_seed(seed)
-        assert violation is None, f"seed {seed}: {violation}"
+    for scenario in safe(range(MAP_SEEDS, MAP_SEEDS + 15)):
         assert scenario.maps is not None
         sealed += scenario.oracle.sealed_maps
         reads += scenario.maps.reads
@@ -79,9 +84,7 @@ def test_map_files_are_safe() -> None:
 def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
     """No checker objects where faults come fast and none of them excuses a loss but a disk that fails."""
     acknowledged = 0
-    for seed in range(DISK_SEEDS, DISK_SEEDS + 15):
-        violation, scenario = run_seed(seed)
-        assert violation is None, f"seed {seed}: {violation}"
+    for scenario in safe(range(DISK_SEEDS, DISK_SEEDS + 15)):
         acknowledged += scenario.oracle.acked_batches
     assert acknowledged > 1000
 

@@ -6,6 +6,7 @@ descriptor under it is put in place of one that cannot be read.
 
 import asyncio
 import os
+import threading
 import time
 from collections.abc import AsyncIterator, Coroutine, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -17,8 +18,8 @@ import pytest
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Hello, MapAbort, MapSeal, Role
-from holdfast.common.formats.reduce_messages import ChunksOpen, PushCredit, Seal
-from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.formats.reduce_messages import ChunksOpen, PushCredit, Seal, SealAnswer
+from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.net.frames.buffers import Body, BufferPool
 from holdfast.common.net.frames.client import FrameClient
@@ -26,12 +27,14 @@ from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.map_files import ORPHAN_GRACE_NS
 from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.env.system import system
 from tests.support.descriptors import no_descriptors
 from tests.support.frame_world import run as run_frames
 from tests.support.frame_world import world as frame_world
 from tests.support.map_data import file_key, make_content, open_file, push_all, shuffle_key
 from tests.support.reduce_data import Writer, shuffle_of
+from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import CLUSTER, INDEX, DataWorld, data_world
 
@@ -247,6 +250,58 @@ def test_a36_what_meets_a_read_only_disk_is_answered(tmp_path: Path, ends: str) 
                 await refused(client.request(FrameType.MAP_SEAL, request))
             assert world.server.writing == 0
             await client.request(FrameType.PING)
+
+    run(story())
+
+
+class HeldSyncs(Disk):
+    """A disk on which the syncs of data wait until they are let go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.entered, self.go_on = threading.Event(), threading.Event()
+        self.go_on.set()
+
+    def sync(self, handle: Handle) -> None:
+        self.entered.set()
+        assert self.go_on.wait(60), "nobody let it go on"
+        super().sync(handle)
+
+
+@pytest.mark.parametrize("kind", ["MAP", "REDUCE"])
+def test_a_seal_of_what_was_dropped_meanwhile_is_not_called_sealed(tmp_path: Path, kind: str) -> None:
+    """The masters drop a shuffle while a file of it is sealed: whoever asked for the seal does not hear that there is
+    something, since its files go."""
+
+    async def story() -> None:
+        disk = HeldSyncs()
+        async with data_world(tmp_path, env=env_of(disk)) as world, world.client(Role.MASTER, index=INDEX) as client:
+            content = make_content(file_key(shuffle_key()))
+            shuffle = content.key.shuffle
+            if kind == "MAP":
+                await push_all(client, content, await open_file(client, content))
+                request = MapSeal(file=content.key, totals=content.totals).encode()
+            else:
+                shuffle = shuffle_of(1)
+                writer = Writer(shuffle)
+                meta, body = writer.push([writer.batch(0, b"x")], client.hello.incarnation)
+                await client.request(FrameType.PUSH_CREDIT, PushCredit(2 * MIB).encode())
+                await client.request(FrameType.PUSH, meta, body)
+                request = Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=[(0, 0)]).encode()
+            disk.entered.clear()
+            disk.go_on.clear()
+            asked = asyncio.ensure_future(
+                client.request(FrameType.MAP_SEAL if kind == "MAP" else FrameType.SEAL, request)
+            )
+            assert await asyncio.to_thread(disk.entered.wait, 30), "the seal does not sync"
+            world.server.forget(shuffle)
+            disk.go_on.set()
+            if kind == "MAP":
+                with pytest.raises(HoldfastError) as caught:
+                    await asked
+                assert caught.value.status is Status.UNKNOWN_SHUFFLE
+            else:
+                assert [each.status for each in SealAnswer.decode((await asked).meta).epochs] == [Status.UNKNOWN_FILE]
 
     run(story())
 

@@ -116,7 +116,7 @@ class MapFiles:
         file, old = request.file, self._files.get(request.file)
         if self.closed_because:
             return Status.UNAVAILABLE, self.closed_because
-        if file.shuffle in self._forgotten:
+        if self.forgot(file.shuffle):
             return Status.UNKNOWN_SHUFFLE, f"the masters have forgotten {file.shuffle}"
         if request.incarnation not in (0, self.incarnation):
             return Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {request.incarnation}"
@@ -148,6 +148,9 @@ class MapFiles:
         if first is None:
             remember(self._refused_maps, attempt, file.epoch, REFUSED_MAPS_MAX)
         return first is not None and file.epoch >= first + COPIES_MAX
+
+    def forgot(self, shuffle: ShuffleKey) -> bool:
+        return shuffle in self._forgotten
 
     def pushed(self, connection: ConnectionId, handle: int) -> OpenMapFile:
         """The file that a push is for. Raises HoldfastError if it takes nothing."""

@@ -13,13 +13,14 @@ from collections.abc import Callable, Iterable
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, error_for
 from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
 from holdfast.common.ids import MapFileKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.write.map_files import OPEN_FILES_MAX, MapFiles, OpenMapFile, ShareOwner
 from holdfast.worker.server.membership.asking import Asking
@@ -169,6 +170,9 @@ class MapService:
         if not self.files.seals:
             self._no_seals.set()
         if error is not None:
+            return
+        if self.files.forgot(file.shuffle):  # dropped meanwhile, with what was sealed
+            self._refuse(request, error_for(Status.UNKNOWN_SHUFFLE, f"the masters have forgotten {file.shuffle}"))
             return
         answer = done.result()
         if began_ns:
