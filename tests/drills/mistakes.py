@@ -61,10 +61,10 @@ def seal_answered_before_it_is_done(role: str) -> None:
     from holdfast.common.formats.messages import MapSeal, MapSealed
     from holdfast.worker.server.services import map_service
 
-    def seal(self: Any, request: Any, meta: bytes) -> None:
-        totals = MapSeal.decode(meta).totals
+    def seal(self: Any, request: Any) -> None:
+        totals = MapSeal.decode(request.meta).totals
         request.reply(MapSealed(totals=totals, incarnation=self.files.incarnation).encode())
-        self._loop.call_later(0.5, original, self, request._replace(connection=_Mute()), meta)
+        self._loop.call_later(0.5, original, self, request._replace(connection=_Mute()))
 
     original = map_service.MapService.seal
     map_service.MapService.seal = seal  # type: ignore[method-assign]

@@ -20,8 +20,7 @@ from holdfast.common.formats.messages import Hello, MapSeal, MapSealed
 from holdfast.common.formats.reduce_messages import Push, Seal
 from holdfast.common.ids import NO_WORKER, ShuffleKey, WorkerId
 from holdfast.worker.core.health import HealthLimits
-from holdfast.worker.core.write.reduce import Reduce
-from holdfast.worker.server.membership.asking import Asking
+from holdfast.worker.server.context import ServerBounds, WorkerContext
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import (
@@ -32,13 +31,7 @@ from holdfast.worker.server.membership.worker_identity import (
     WorkerIdentity,
     directory_paths,
 )
-from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
-from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushBounds, PushService
-from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage import names
 from holdfast.worker.storage.identity import Identity
 from holdfast.worker.storage.layout import parse_folder
@@ -104,8 +97,8 @@ class Kept(KeptIdentity):
 class ObservedServer(DataServer):
     """A data server of which the oracle hears what it is to forget."""
 
-    def __init__(self, forgets: Callable[[ShuffleKey], None], *parts: Any) -> None:
-        super().__init__(*parts)
+    def __init__(self, forgets: Callable[[ShuffleKey], None], context: WorkerContext) -> None:
+        super().__init__(context)
         self._forgets = forgets
 
     def forget(self, shuffle: ShuffleKey) -> None:
@@ -197,19 +190,15 @@ class SimWorker:
         shape = self._shape
         settings = self._settings()
         self.store = store = open_store(prepare(settings, self.env))
-        self.counters = counters = Counters()
-        asking, faults = Asking(), Faults()
-        asking.learn(store.shuffles())
         self.standing = standing = WorkerIdentity("sim", settings.worker_name, store.incarnation, uid=store.worker_uid)
-        maps = MapService(store, standing, counters, faults, asking)
+        context = WorkerContext(store, standing, ServerBounds(shape.memory, 4096, shape.limits))
+        self.counters = context.counters
+        context.asking.learn(store.shuffles())
         kept = Kept.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = IdentityKeeper(store, standing)
-        self.seals = SealService(store, counters, Reduce(standing.incarnation, store.tiering.choose, shape.limits))
-        self.pushes = PushService(store, standing, counters, faults, asking, self.seals, PushBounds(shape.memory, 4096))
-        streams = StreamService(store, standing, counters, faults)
-        deleted = partial(self._oracle.deleted, self)
-        self.server = server = ObservedServer(deleted, standing, maps, streams, self.pushes, self.seals, asking)
+        self.server = server = ObservedServer(partial(self._oracle.deleted, self), context)
+        self.seals, self.pushes = server.seals, server.pushes
         server.address = f"{self.name}:1"
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0
@@ -220,7 +209,7 @@ class SimWorker:
         self.monitor = store.monitor(PROBE_SECONDS)
         self.monitor.start()
         place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
-        registration = Registration(store, standing, keeper, counters, server, place, departure, int)
+        registration = Registration(context, keeper, server, place, departure, int)
         self._loop.create_task(registration.run(""))
         self._loop.create_task(self._tick(keeper))
 

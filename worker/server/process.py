@@ -38,8 +38,8 @@ from holdfast.common.system.notify import Notifier
 from holdfast.common.system.tasks import awaited, background
 from holdfast.common.system.waiting import SAY_SECONDS
 from holdfast.common.version import VERSION
-from holdfast.worker.core.write.reduce import Reduce, SplitLimits
-from holdfast.worker.server.membership.asking import Asking
+from holdfast.worker.core.write.reduce import SplitLimits
+from holdfast.worker.server.context import ServerBounds, WorkerContext
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.worker_identity import (
     IdentityKeeper,
@@ -48,15 +48,10 @@ from holdfast.worker.server.membership.worker_identity import (
     WorkerIdentity,
     directory_paths,
 )
-from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.observe.http import serve_http
 from holdfast.worker.server.observe.status import WorkerStatus
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushBounds, PushService
-from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.disks.monitor import Monitor
 from holdfast.worker.storage.env.directory_paths import doubts
 from holdfast.worker.storage.prepare import Pending
@@ -138,29 +133,24 @@ class WorkerProcess:
         """Serve until told to stop. Raises OSError if a port is taken, ConfigError if the masters never had this worker
         and refuse it."""
         config, store = self._config, self._store
-        _stop_at_signals(self._stop.set, self._stop.set)
-        counters, faults, asking = Counters(), Faults.of(config.faults), Asking()
         descriptors = WorkerDescriptors.here()
-        asking.learn(store.shuffles())
         standing = WorkerIdentity(
             config.cluster.id, config.worker.name, store.incarnation, uid=store.worker_uid, credentials=self._security
         )
-        maps = MapService(store, standing, counters, faults, asking, descriptors.written)
+        split = SplitLimits(int(config.worker.soft_split), int(config.worker.hard_split))
+        bounds = ServerBounds(int(config.worker.memory), int(config.worker.disk_reserve), split, descriptors)
+        context = WorkerContext(store, standing, bounds, faults=Faults.of(config.faults))
+        context.asking.learn(store.shuffles())
         kept = KeptIdentity.read(directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
         keeper = IdentityKeeper(store, standing)
-        limits = SplitLimits(int(config.worker.soft_split), int(config.worker.hard_split))
-        seals = SealService(store, counters, Reduce(standing.incarnation, store.tiering.choose, limits))
-        bounds = PushBounds(int(config.worker.memory), int(config.worker.disk_reserve), descriptors.peers)
-        pushes = PushService(store, standing, counters, faults, asking, seals, bounds)
-        streams = StreamService(store, standing, counters, faults)
-        server = DataServer(standing, maps, streams, pushes, seals, asking, self._security, descriptors.connections)
+        server = DataServer(context)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
         _stop_at_signals(departure.asked, departure.hurried)
         store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
         server.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
         server.tick()
-        pool = BufferPool(int(config.worker.memory), STOCK_BYTES)
+        pool = BufferPool(bounds.memory, STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))
         tls = self._security.listening if self._security is not None else None
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls, descriptors.connections)
@@ -171,11 +161,9 @@ class WorkerProcess:
         watch = background(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in store.report:
             log_event(LogEvent.STORAGE_OPENED, what=sentence)
-        if active := faults.active():
+        if active := context.faults.active():
             log_event(LogEvent.FAULTS_ENABLED, faults=active)
-        status = WorkerStatus(
-            standing, store, counters, pool, frames, server, faults, addresses, descriptors, LoopTurns()
-        )
+        status = WorkerStatus(context, server, frames, addresses, LoopTurns())
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
         beside = awaited(self._beside(status, keeper, http, departure))
@@ -203,20 +191,11 @@ class WorkerProcess:
         await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.membership.registration")
         from holdfast.worker.server.membership.registration import Registration
 
-        registration = Registration(
-            self._store,
-            status.standing,
-            keeper,
-            status.counters,
-            status.data,
-            status.addresses,
-            departure,
-            resident_bytes,
-        )
+        registration = Registration(status.context, keeper, status.data, status.addresses, departure, resident_bytes)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
-            runner = await serve_http(http, status, self._security, status.descriptors.http)
+            runner = await serve_http(http, status, self._security, status.context.bounds.descriptors.http)
             calm_collector()
             try:
                 await asyncio.Event().wait()
@@ -274,7 +253,7 @@ async def _tick(status: WorkerStatus, keeper: IdentityKeeper, monitor: Monitor) 
         await asyncio.sleep(TICK_SECONDS)
         status.data.tick()
         monitor.look()  # behind what splits epochs: those of a directory that was isolated are split before it returns
-        status.pool.trim()
+        status.frames.pool.trim()
         idle.tick()
         keeper.keep()
 

@@ -18,15 +18,9 @@ from holdfast.common.net.frames.server import FrameServer, serve
 from holdfast.common.security.authority import issue, make_ca
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.security.server import ServerSecurity
-from holdfast.worker.core.write.reduce import Reduce
+from holdfast.worker.server.context import ServerBounds, WorkerContext
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
-from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.map_service import MapService
-from holdfast.worker.server.services.push_service import PushBounds, PushService
-from holdfast.worker.server.services.seal_service import SealService
-from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
@@ -52,13 +46,9 @@ class DataWorld:
             CLUSTER, "w1", self.store.incarnation, WorkerId(1), credentials=security
         )
         standing.saw(INDEX)
-        counters, faults = Counters(), Faults()
-        asking = EverythingRegistered()
-        maps = MapService(self.store, standing, counters, faults, asking)
-        seals = SealService(self.store, counters, Reduce(standing.incarnation, self.store.tiering.choose))
-        pushes = PushService(self.store, standing, counters, faults, asking, seals, PushBounds(64 * MIB))
-        streams = StreamService(self.store, standing, counters, faults)
-        self.server = DataServer(standing, maps, streams, pushes, seals, asking, security)
+        bounds = ServerBounds(64 * MIB)
+        self.context = WorkerContext(self.store, standing, bounds, asking=EverythingRegistered())
+        self.server = DataServer(self.context)
         self.pool = BufferPool(64 * MIB)
         self.frames: FrameServer
 

@@ -20,6 +20,8 @@ from holdfast.common.net.frames.server import ServerConnection, serve
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.statuses import Status
+from holdfast.common.system.descriptors import WorkerDescriptors
+from holdfast.worker.server.context import ServerBounds, WorkerContext
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.services.forwarding import Forwarder, _Peer
 from tests.support.frame_world import Echo
@@ -40,7 +42,8 @@ class Primary:
     def __init__(self, world: DataWorld, security: ServerSecurity | None = None, peers_max: int = 256) -> None:
         self.world = world
         self.standing = WorkerIdentity(CLUSTER, "w2", Incarnation(1), WorkerId(2), credentials=security)
-        self.forwarder = Forwarder(self.standing, EverythingRegistered(), peers_max)
+        bounds = ServerBounds(descriptors=replace(WorkerDescriptors.of(1 << 14), peers=peers_max))
+        self.forwarder = Forwarder(WorkerContext(world.store, self.standing, bounds, asking=EverythingRegistered()))
         self._shuffles = 0
 
     async def forward(self, size: int = 100, of_user: bytes = b"", **named: Any) -> Sequence[int]:

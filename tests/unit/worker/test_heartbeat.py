@@ -8,7 +8,6 @@ from holdfast.common.system.idle import resident_bytes
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses
-from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.storage.env.interfaces import FileSystem, Name
 from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until_async
@@ -30,11 +29,10 @@ class StuckDisk(Disk):
 
 def registration_of(world: DataWorld) -> Registration:
     """What sends the heartbeats of this worker."""
-    store, standing = world.store, world.standing
-    departure = Departure(world.server, standing, 0, asyncio.Event())
+    departure = Departure(world.server, world.standing, 0, asyncio.Event())
     place = WorkerAddresses("h", "r", world.address, "h:1", "0")
-    keeper = IdentityKeeper(store, standing)
-    return Registration(store, standing, keeper, Counters(), world.server, place, departure, resident_bytes)
+    keeper = IdentityKeeper(world.store, world.standing)
+    return Registration(world.context, keeper, world.server, place, departure, resident_bytes)
 
 
 def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:

@@ -22,12 +22,12 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.statuses import Status
 from holdfast.common.system import waiting
-from holdfast.worker.core.write.reduce import Reduce
+from holdfast.worker.server.context import ServerBounds, WorkerContext
 from holdfast.worker.server.membership.worker_identity import KeptIdentity, WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services import seal_service
 from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.push_service import PushBounds, PushService
+from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.request import Request
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.names import MOVING_SUFFIX
@@ -73,12 +73,10 @@ class World:
         )
         self.store = open_store(prepare(settings, env_of(disk) if disk is not None else self.faults.door(env_of())))
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
-        reduce = Reduce(standing.incarnation, self.store.tiering.choose)
-        self.seals = SealService(self.store, Counters(), reduce)
-        self.service = PushService(
-            self.store, standing, Counters(), Faults(), EverythingRegistered(), self.seals, PushBounds(64 * MIB)
-        )
-        reduce.closed_because = ""
+        self.context = WorkerContext(self.store, standing, ServerBounds(64 * MIB), asking=EverythingRegistered())
+        self.seals = SealService(self.context)
+        self.service = PushService(self.context, self.seals)
+        self.service.reduce.closed_because = ""
         self.connection = cast("Any", Connection())
         self.pool = BufferPool(64 * MIB)
         self.ask_window()
@@ -86,7 +84,7 @@ class World:
     def ask_window(self) -> None:
         """Want 1 MiB."""
         header = self.header(FrameType.PUSH_CREDIT, 0)
-        self.service.credit(self.connection, header, PushCredit(MIB).encode(), Role.CLIENT)
+        self.service.credit(Request(self.connection, header, PushCredit(MIB).encode(), self.context.counters))
 
     def header(self, kind: FrameType, size: int) -> FrameHeader:
         """The head of a request."""
@@ -105,7 +103,7 @@ class World:
         body = self.pool.take(len(data))
         assert body is not None
         body.view[:] = data
-        self.service.push(self.connection, header, meta, body)
+        self.service.push(Request(self.connection, header, meta, self.context.counters, body=body))
 
     def push(self, writer: Writer, batches: list[Made], ack: Ack) -> dict[int, int]:
         """Push what is answered at once; the statuses that are not OK, by index."""

@@ -21,9 +21,9 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
 from holdfast.worker.core.read.fetch_leases import FetchLease
+from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.request import Request
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource
 from holdfast.worker.storage.dfs.away import Away
@@ -64,9 +64,8 @@ class World:
         self.store = world.store
         self.place = self.store.reduce.chunks(SHUFFLE, 0, 0)
         assert len(self.place.record.chunks) == CHUNKS
-        self.service = StreamService(
-            self.store, WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1)), Counters(), Faults()
-        )
+        self.context = WorkerContext(self.store, WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1)))
+        self.service = StreamService(self.context)
 
     def make_view(self) -> MapRangeIndex:
         """Ask for the view of the epoch until it is there."""
@@ -91,14 +90,14 @@ class World:
             shuffle=SHUFFLE, map_begin=maps[0], map_end=maps[1], credit_bytes=credit, files=[(0, 0, first)]
         )
         header = FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0)
-        self.service.open_chunks(cast("Any", connection), header, request.encode())
+        self.service.open_chunks(Request(cast("Any", connection), header, request.encode(), self.context.counters))
         return connection
 
     def credit(self, connection: Connection, size: int) -> None:
         """The reader gives credit."""
         request = StreamCredit(stream=connection.opened[0].stream, credit_bytes=size)
         header = FrameHeader(FrameType.STREAM_CREDIT, 0, 8, 0, 0, 0, 0)
-        self.service.credit(cast("Any", connection), header, request.encode())
+        self.service.credit(Request(cast("Any", connection), header, request.encode(), self.context.counters))
 
 
 def reported(connection: Connection) -> list[int]:

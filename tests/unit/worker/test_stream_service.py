@@ -22,9 +22,9 @@ from holdfast.common.limits import MIB
 from holdfast.common.net.frames.wire import FileRange
 from holdfast.common.statuses import Status
 from holdfast.worker.core.read.fetch_leases import FetchLease
+from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.request import Request
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage.dfs.away import FETCH_THREADS, Away
 from tests.support.reduce_data import Writer
@@ -138,7 +138,8 @@ class World:
         world.restart()  # so that no file there is open
         self.store = world.store
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
-        self.service = StreamService(self.store, standing, Counters(), Faults())
+        self.context = WorkerContext(self.store, standing)
+        self.service = StreamService(self.context)
         self.connections = 0
         #: seconds for who has a lease
         self.now = 0.0
@@ -166,7 +167,7 @@ class World:
             shuffle=SHUFFLE, map_begin=maps[0], map_end=maps[1], credit_bytes=credit, files=[(0, 0, 0), (1, 0, 0)]
         )
         header = FrameHeader(FrameType.CHUNKS_OPEN, 0, 7, 0, 0, 0, 0)
-        self.service.open_chunks(cast("Any", connection), header, request.encode())
+        self.service.open_chunks(self.request(connection, header, request.encode()))
         return connection
 
     async def nothing_is_held(self, streams: int = 0) -> None:
@@ -179,7 +180,17 @@ class World:
         """The reader gives credit."""
         request = StreamCredit(stream=connection.opened[0].stream, credit_bytes=size)
         header = FrameHeader(FrameType.STREAM_CREDIT, 0, 8, 0, 0, 0, 0)
-        self.service.credit(cast("Any", connection), header, request.encode())
+        self.service.credit(self.request(connection, header, request.encode()))
+
+    def close(self, connection: Connection) -> None:
+        """The reader closes its stream."""
+        request = StreamCredit(stream=connection.opened[0].stream, credit_bytes=0)
+        header = FrameHeader(FrameType.STREAM_CLOSE, 0, 9, 0, 0, 0, 0)
+        self.service.close(self.request(connection, header, request.encode()))
+
+    def request(self, connection: Connection, header: FrameHeader, meta: bytes) -> Request:
+        """What came on a connection."""
+        return Request(cast("Any", connection), header, meta, self.context.counters)
 
 
 @pytest.fixture(autouse=True)
@@ -299,7 +310,7 @@ def test_a_stream_that_is_closed_gives_its_lease_back(tmp_path: Path) -> None:
         world = World(tmp_path)
         first, second = world.open(credit=1_000), world.open(credit=1_000)
         await wait_until_async(lambda: first.frames, "the first frame")
-        world.service.close(cast("Any", first), StreamCredit(stream=first.opened[0].stream, credit_bytes=0).encode())
+        world.close(first)
         await wait_until_async(lambda: second.frames, "a frame of the second")
         third = world.open()
         world.service.lost(cast("Any", second))

@@ -1,42 +1,38 @@
-"""Cuts pieces of files into data frames: pure arithmetic on runs, no bytes. Called by services/stream_service.py."""
+"""Cuts pieces of files into data frames: pure arithmetic, no bytes. Called by services/stream_sources.py."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
-
-from holdfast.common.limits import FRAME_RUNS_MAX
 
 
 @dataclass(slots=True)
 class Cutter:
-    """What is left of one piece: contiguous bytes of a file that are `runs` of (partition, length) back to back."""
+    """What is left of one piece: `parts` of (name, length), one after the other; a name is a partition or an offset."""
 
-    offset: int
-    runs: list[tuple[int, int]]
-    #: first run that is not sent whole, and how much of it is sent
-    _run: int = 0
-    _sent: int = 0
+    parts: Sequence[tuple[int, int]]
+    #: parts that one frame may have
+    parts_max: int
+    #: bytes that were taken off the front: in all, and of the first part that is not taken whole
+    taken_bytes: int = 0
+    _part: int = 0
+    _of_part: int = 0
 
     @property
     def done(self) -> bool:
-        return self._run == len(self.runs)
+        return self._part == len(self.parts)
 
-    def cut(self, size_max: int) -> tuple[int, int, list[tuple[int, int]]]:
-        """Take up to `size_max` bytes (> 0) off the front: (offset in the file, bytes, their runs). Not if `done`."""
-        assert size_max > 0
-        assert not self.done
-        runs: list[tuple[int, int]] = []
+    def cut(self, size_max: int) -> list[tuple[int, int, int]]:
+        """Take up to `size_max` bytes off the front: (name, where in the part, bytes) of each."""
+        found: list[tuple[int, int, int]] = []
         left = size_max
-        while left and self._run < len(self.runs) and len(runs) < FRAME_RUNS_MAX:
-            partition, length = self.runs[self._run]
-            take = min(length - self._sent, left)
-            runs.append((partition, take))
+        while left and self._part < len(self.parts) and len(found) < self.parts_max:
+            name, length = self.parts[self._part]
+            take = min(length - self._of_part, left)
+            found.append((name, self._of_part, take))
             left -= take
-            self._sent += take
-            if self._sent == length:
-                self._run += 1
-                self._sent = 0
-        size = size_max - left
-        offset = self.offset
-        self.offset += size
-        return offset, size, runs
+            self._of_part += take
+            if self._of_part == length:
+                self._part, self._of_part = self._part + 1, 0
+        self.taken_bytes += size_max - left
+        return found

@@ -3,8 +3,8 @@
 Rules: a stream sends at most the credit that its reader gave; the streams of a connection take turns, a frame each;
 memory is bounded for each connection, each user and application, and all (shares.py); a stream that neither sent nor
 was given credit for a long time is forgotten. A stream id holds the incarnation in its upper half, so that a restarted
-worker knows that it is none of its own. What a stream reads is the edge's to know (services/stream_service.py, which
-calls this).
+worker knows that it is none of its own. What a stream reads from is the edge's to know
+(services/stream_sources.py): that is kept here, and closed with its stream. Called by services/stream_service.py.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Hashable
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 from holdfast.common.errors import GiveUpError, RetryError, UnknownStreamError
 from holdfast.common.ids import Incarnation
@@ -35,6 +35,16 @@ ConnectionId = int
 StreamId = int
 
 
+class StreamSource(Protocol):
+    """What a stream reads from."""
+
+    def close(self) -> None:
+        """The stream has ended."""
+
+
+S = TypeVar("S", bound=StreamSource)
+
+
 class Turn(NamedTuple):
     """Stream `stream` may send one frame of at most `allowance` body bytes."""
 
@@ -43,7 +53,7 @@ class Turn(NamedTuple):
 
 
 @dataclass(slots=True)
-class _Stream:
+class _Stream(Generic[S]):
     """One open stream."""
 
     connection: ConnectionId
@@ -57,6 +67,8 @@ class _Stream:
     #: whose it is, and what of the rows nobody shares
     owner: Hashable = ()
     own_rows: int = 0
+    #: what it reads from, once that is known
+    source: S | None = None
 
 
 @dataclass(slots=True)
@@ -71,11 +83,11 @@ class _Connection:
 
 
 @dataclass(slots=True)
-class Streams:
+class Streams(Generic[S]):
     """All streams of this incarnation."""
 
     incarnation: Incarnation
-    _streams: dict[StreamId, _Stream] = field(default_factory=dict)
+    _streams: dict[StreamId, _Stream[S]] = field(default_factory=dict)
     _connections: dict[ConnectionId, _Connection] = field(default_factory=dict)
     _counter: int = 0
     #: streams, and rows of plans, of each owner
@@ -88,12 +100,9 @@ class Streams:
     def begin(self, incarnation: Incarnation) -> list[StreamId]:
         """This worker has a new incarnation: forget every stream, return them."""
         forgotten = sorted(self._streams)
-        self.incarnation = incarnation
-        self._streams.clear()
-        self._connections.clear()
-        self.shares.clear()
-        self.plans.clear()
-        self._counter = 0
+        for connection in list(self._connections):
+            self.lost(connection)
+        self.incarnation, self._counter = incarnation, 0
         return forgotten
 
     def open(
@@ -129,6 +138,15 @@ class Streams:
         self._take_rows(self._connections[connection], found.owner, rows, own=True)
         found.rows += rows
         found.own_rows += rows
+
+    def begin_reading(self, stream: StreamId, source: S) -> None:
+        """The stream reads from there, before its first turn."""
+        self._streams[stream].source = source
+
+    def source(self, stream: StreamId) -> S:
+        found = self._streams[stream].source
+        assert found is not None, "what has a turn reads from somewhere"
+        return found
 
     def _take_rows(self, mine: _Connection, owner: Hashable, rows: int, *, own: bool) -> None:
         if mine.rows + rows > ROWS_PER_CONNECTION_MAX:
@@ -187,11 +205,10 @@ class Streams:
             turns.rotate(-1)
 
     def close(self, connection: ConnectionId, stream: StreamId) -> bool:
-        """Forget a stream (it ended, or its reader is done); tell whether there was one."""
+        """Forget a stream (it ended, or its reader is done) and close its source; tell whether there was one."""
         found = self._streams.get(stream)
         if found is None or found.connection != connection:
             return False
-        self._leave(stream)
         mine = self._connections[connection]
         mine.streams.discard(stream)
         mine.rows -= found.rows
@@ -200,6 +217,7 @@ class Streams:
             mine.turns.remove(stream)
         if not mine.streams:
             del self._connections[connection]
+        self._leave(stream)
         return True
 
     def lost(self, connection: ConnectionId) -> list[StreamId]:
@@ -213,19 +231,23 @@ class Streams:
         found = self._streams.pop(stream)
         self.shares.give(found.owner, 1)
         self.plans.give(found.owner, found.own_rows)
+        if found.source is not None:
+            found.source.close()
 
     def ready(self, connection: ConnectionId) -> int:
         mine = self._connections.get(connection)
         return len(mine.turns) if mine is not None else 0
 
     def tick(self, now_ns: int) -> list[tuple[ConnectionId, StreamId]]:
-        """Return the streams that did nothing for IDLE_NS_MAX; the caller closes them."""
+        """Forget the streams that did nothing for IDLE_NS_MAX; return them."""
         late = []
         for stream, found in self._streams.items():
             if found.active or found.idle_since_ns is None:
                 found.active, found.idle_since_ns = False, now_ns
             elif now_ns - found.idle_since_ns >= IDLE_NS_MAX:
                 late.append((found.connection, stream))
+        for connection, stream in late:
+            self.close(connection, stream)
         return late
 
     def check(self) -> None:

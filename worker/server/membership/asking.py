@@ -19,7 +19,7 @@ from holdfast.common.ids import ShuffleKey, WorkerId
 from holdfast.common.net.keys import key_in, key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.core.write.registered import ANSWER_NS, RegisteredShuffles, Then
-from holdfast.worker.server.services.refusal import in_parts
+from holdfast.worker.server.services.request import in_parts
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient

@@ -13,7 +13,6 @@ import contextlib
 import time
 from collections.abc import Awaitable, Callable, Sequence
 from concurrent.futures import Future
-from dataclasses import asdict
 from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
@@ -27,11 +26,10 @@ from holdfast.common.statuses import Loop, Status
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
+from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.membership.departure import DECOMMISSION_BEAT_SECONDS, Departure
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses, WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.data_server import DataServer
-from holdfast.worker.storage.store import Store
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
@@ -53,21 +51,19 @@ class Registration:
 
     def __init__(
         self,
-        store: Store,
-        standing: WorkerIdentity,
+        context: WorkerContext,
         keeper: IdentityKeeper,
-        counters: Counters,
         server: DataServer,
         addresses: WorkerAddresses,
         departure: Departure,
         memory: Callable[[], int],
     ) -> None:
         """`memory` tells that of this process, in bytes."""
-        self._store = store
+        self._store = context.store
+        self._standing = context.standing
+        self._counters = context.counters
         self._departure = departure
-        self._standing = standing
         self._keeper = keeper
-        self._counters = counters
         self._server = server
         self._addresses = addresses
         self._heartbeat_seconds = 2.0
@@ -173,8 +169,7 @@ class Registration:
         ]
 
     def _directories(self) -> list[pb.Directory]:
-        states = zip(self._store.directories(), self._server.pushes.full(), strict=True)
-        return [pb.Directory(**asdict(found), full=full) for found, full in states]
+        return [pb.Directory(**found) for found in self._server.pushes.directories()]
 
     def _dfs(self) -> pb.Dfs | None:
         found = self._store.dfs()

@@ -35,9 +35,9 @@ class Exposition(Collector):
         build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
         build.add_metric([status.addresses.version], 1)
         yield build
-        credentials = status.standing.credentials
+        credentials = status.context.standing.credentials
         ends = credentials.certificate_ends_s if isinstance(credentials, ServerSecurity) else 0
-        process = {"certificate_expires_seconds": ends, "faults_enabled": bool(status.faults.active())}
+        process = {"certificate_expires_seconds": ends, "faults_enabled": bool(status.context.faults.active())}
         for name, value in process.items():
             yield GaugeMetricFamily(_PREFIX + name, PROCESS[name], value=value)
         for name, value in status.totals().items():
@@ -45,12 +45,12 @@ class Exposition(Collector):
         for name, value in status.gauges().items():
             assert name in GAUGES, f"say in worker/server/observe/metric_help.py what {name} means"
             yield GaugeMetricFamily(_PREFIX + name, GAUGES[name], value=value)
-        for name, causes in status.counters.causes().items():
+        for name, causes in status.context.counters.causes().items():
             counted = CounterMetricFamily(_PREFIX + name, CAUSES[name], labels=["status"])
             for cause, count in causes.items():
                 counted.add_metric([cause], count)
             yield counted
-        directories = status.store.directories()
+        directories = status.context.store.directories()
         for name, meaning in DIRECTORY.items():
             family = GaugeMetricFamily(f"{_PREFIX}directory_{name}", meaning, labels=["path"])
             for found in directories:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, assert_never
+from typing import NamedTuple
 
 from holdfast.common.errors import ForbiddenError, ProtocolError, RetryError, TokenExpiredError
 from holdfast.common.formats.frame import FrameHeader, FrameType
@@ -12,22 +13,26 @@ from holdfast.common.formats.messages import Hello, HelloOk, Role
 from holdfast.common.formats.reduce_messages import Registered
 from holdfast.common.ids import Incarnation, ShuffleKey
 from holdfast.common.net.frames.buffers import Body
-from holdfast.common.net.frames.server import CONNECTIONS_MAX, ServerConnection
-from holdfast.common.security.server import ServerSecurity
+from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.security.tokens import Bearer
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.access import check_frame, check_hello, check_role
-from holdfast.worker.server.membership.asking import Asking
-from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.services.map_service import MapService, Request
+from holdfast.worker.server.context import WorkerContext
+from holdfast.worker.server.services.map_service import MapService
 from holdfast.worker.server.services.push_service import PushService
-from holdfast.worker.server.services.refusal import in_parts, refusal
+from holdfast.worker.server.services.request import Request, in_parts
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 
 #: The part of all connections that is for workers and masters.
 SERVERS_SHARE = 8
+#: What only masters send.
+_OF_MASTERS = (FrameType.SEAL, FrameType.REGISTERED)
+#: What nobody sends without a body.
+_WITH_BODY = (FrameType.PUSH, FrameType.REPLICATE)
+#: What is an answer, or is not for the services.
+_NO_REQUESTS = frozenset({FrameType.STREAM_DATA, FrameType.CHUNKS_DATA, FrameType.HELLO, FrameType.CLOSING})
 
 
 class _Greeted(NamedTuple):
@@ -41,31 +46,40 @@ class _Greeted(NamedTuple):
 class DataServer:
     """Answers the connections of one worker (a frame_server.Handler)."""
 
-    def __init__(
-        self,
-        standing: WorkerIdentity,
-        maps: MapService,
-        streams: StreamService,
-        pushes: PushService,
-        seals: SealService,
-        asking: Asking,
-        security: ServerSecurity | None = None,
-        connections_max: int = CONNECTIONS_MAX,
-    ) -> None:
-        """Without `security` everybody who greets in the name of the cluster is served."""
-        self._standing = standing
-        self._security = security
+    def __init__(self, context: WorkerContext) -> None:
+        """Without credentials in its standing everybody who greets in the name of the cluster is served."""
+        self._standing = context.standing
+        self._counters = context.counters
+        self._security = context.standing.credentials
         #: where others reach this worker, as the masters tell them; set by process.py
         self.address = ""
-        self.maps = maps
-        self.streams = streams
-        self.pushes = pushes
-        self.seals = seals
-        self.asking = asking
+        self.asking = context.asking
+        self.maps = MapService(context)
+        self.streams = StreamService(context)
+        self.seals = SealService(context)
+        self.pushes = PushService(context, self.seals)
+        self._takes: dict[FrameType, Callable[[Request], None]] = {
+            FrameType.MAP_PUSH: self.maps.push,
+            FrameType.PUSH: self.pushes.push,
+            FrameType.REPLICATE: self.pushes.push,
+            FrameType.STREAM_CREDIT: self.streams.credit,
+            FrameType.STREAM_OPEN: self.streams.open,
+            FrameType.STREAM_CLOSE: self.streams.close,
+            FrameType.MAP_OPEN: self.maps.open,
+            FrameType.MAP_SEAL: self.maps.seal,
+            FrameType.MAP_ABORT: self.maps.abort,
+            FrameType.PUSH_CREDIT: self.pushes.credit,
+            FrameType.CHUNKS_OPEN: self.streams.open_chunks,
+            FrameType.SEAL: self.seals.seal,
+            FrameType.REGISTERED: self._registered,
+            FrameType.PING: Request.reply,
+        }
+        assert self._takes.keys() == frozenset(FrameType) - _NO_REQUESTS, "each request has a service"
         #: every connection that greeted
         self._greeted: dict[int, _Greeted] = {}
         #: connections of clients, by user and application; the rest is for workers and masters
-        self._clients = Shares(connections_max - connections_max // SERVERS_SHARE)
+        most = context.bounds.descriptors.connections
+        self._clients = Shares(most - most // SERVERS_SHARE)
         self._ending = False
 
     def hello(self, connection: ServerConnection, hello: Hello) -> HelloOk:
@@ -107,55 +121,31 @@ class DataServer:
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         """Hand a request on. Raises ProtocolError for what no client sends, ForbiddenError for another's shuffle: those
         close the connection. Whatever else comes of a request is its answer, and concerns no other request."""
+        request = Request(connection, header, meta, self._counters, self._greeted[connection.number].role, body)
         try:
-            self._hand_on(connection, header, meta, body)
+            self._hand_on(request)
         except (ProtocolError, ForbiddenError):
             raise
         except Exception as error:  # noqa: BLE001 - whatever it is, who asked gets an answer
-            connection.unhold()
-            connection.refuse(header, refusal(error))
+            request.refuse(error)
 
-    def _hand_on(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
-        if body is None:  # else it was admitted
-            self._check(connection, header, meta)
-        role = self._greeted[connection.number].role
-        if header.type in (FrameType.SEAL, FrameType.REGISTERED) and role is not Role.MASTER:
-            raise ProtocolError(f"only a master sends {header.type.name}")
-        match header.type:
-            case FrameType.MAP_PUSH:
-                self.maps.push(Request(connection, header), meta, body)
-            case FrameType.PUSH | FrameType.REPLICATE:
-                if body is None:
-                    raise ProtocolError(f"{header.type.name} has a body")
-                self.pushes.push(connection, header, meta, body)
-            case FrameType.STREAM_CREDIT:
-                self.streams.credit(connection, header, meta)
-            case FrameType.STREAM_OPEN:
-                self.streams.open(connection, header, meta)
-            case FrameType.STREAM_CLOSE:
-                self.streams.close(connection, meta)
-            case FrameType.MAP_OPEN:
-                self.maps.open(Request(connection, header), meta)
-            case FrameType.MAP_SEAL:
-                self.maps.seal(Request(connection, header), meta)
-            case FrameType.MAP_ABORT:
-                self.maps.abort(Request(connection, header), meta)
-            case FrameType.PUSH_CREDIT:
-                self.pushes.credit(connection, header, meta, role)
-            case FrameType.CHUNKS_OPEN:
-                self.streams.open_chunks(connection, header, meta)
-            case FrameType.SEAL:
-                self.seals.seal(connection, header, meta)
-            case FrameType.REGISTERED:
-                registered = Registered.decode(meta)
-                self.asking.placed(registered.shuffle, registered.workers)
-                connection.reply(header)
-            case FrameType.PING:
-                connection.reply(header)
-            case FrameType.STREAM_DATA | FrameType.CHUNKS_DATA | FrameType.HELLO | FrameType.CLOSING:
-                raise ProtocolError(f"{header.type.name} is not a request")
-            case _:
-                assert_never(header.type)
+    def _hand_on(self, request: Request) -> None:
+        kind = request.header.type
+        if request.body is None:  # else it was admitted
+            self._check(request.connection, request.header, request.meta)
+            if kind in _WITH_BODY:
+                raise ProtocolError(f"{kind.name} has a body")
+        if kind in _OF_MASTERS and request.role is not Role.MASTER:
+            raise ProtocolError(f"only a master sends {kind.name}")
+        take = self._takes.get(kind)
+        if take is None:
+            raise ProtocolError(f"{kind.name} is not a request")
+        take(request)
+
+    def _registered(self, request: Request) -> None:
+        registered = Registered.decode(request.meta)
+        self.asking.placed(registered.shuffle, registered.workers)
+        request.reply()
 
     def _check(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
         caller = self._greeted[connection.number].caller
@@ -215,7 +205,7 @@ class DataServer:
     def begin(self, incarnation: Incarnation) -> None:
         self.maps.drop(self.maps.files.begin(incarnation))
         self.pushes.reduce.begin(incarnation)
-        self.streams.begin(incarnation)
+        self.streams.streams.begin(incarnation)
 
     def renumber(self) -> None:
         """This worker has another number than HELLO told: close every connection, so that who kept one asks anew."""

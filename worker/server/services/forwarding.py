@@ -31,8 +31,7 @@ from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited, background
 from holdfast.worker.core.write.credits import CREDIT_LIFE_NS
-from holdfast.worker.server.membership.asking import Asking
-from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.context import WorkerContext
 
 #: From a push's arrival until its replica has to have answered.
 FORWARD_SECONDS = 10.0
@@ -43,8 +42,6 @@ UNREACHABLE_SECONDS = 2.0
 WINDOW_BYTES = 16 * MIB
 #: A window that lay idle for so long may have lapsed, and is asked for anew.
 WINDOW_IDLE_SECONDS = 0.9
-#: Peers with a connection; the one used least recently is dropped beyond.
-PEERS_MAX = 256
 
 assert WINDOW_BYTES >= FRAME_BODY_BYTES_MAX, "the largest push fits a window"
 assert WINDOW_IDLE_SECONDS * 10**9 < CREDIT_LIFE_NS // 10, "nothing is sent into a window that has lapsed"
@@ -138,10 +135,11 @@ class _Peer:
 class Forwarder:
     """All forwards of a worker. Loop thread only."""
 
-    def __init__(self, standing: WorkerIdentity, asking: Asking, peers_max: int = PEERS_MAX) -> None:
-        self._peers_max = peers_max
-        self._standing = standing
-        self._asking = asking
+    def __init__(self, context: WorkerContext) -> None:
+        #: with a connection; the one used least recently is dropped beyond
+        self._peers_max = context.bounds.descriptors.peers
+        self._standing = context.standing
+        self._asking = context.asking
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)
         #: those used last at the end
         self._peers: dict[str, _Peer] = {}

@@ -11,83 +11,59 @@ import concurrent.futures
 import time
 from collections.abc import Callable, Iterable
 from functools import partial
-from typing import NamedTuple, TypeVar
+from typing import TypeVar
 
 from holdfast.common.errors import HoldfastError, error_for
-from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
 from holdfast.common.ids import MapFileKey
 from holdfast.common.log_events import LogEvent
-from holdfast.common.net.frames.buffers import Body
-from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
-from holdfast.worker.core.write.map_files import OPEN_FILES_MAX, MapFiles, OpenMapFile, ShareOwner
-from holdfast.worker.server.membership.asking import Asking
-from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.refusal import refusal, refusal_of
-from holdfast.worker.storage.store import MapFileWriter, Store
+from holdfast.worker.core.write.map_files import MapFiles, OpenMapFile, ShareOwner
+from holdfast.worker.server.context import WorkerContext
+from holdfast.worker.server.services.request import Request, refusal, refusal_of
+from holdfast.worker.storage.store import MapFileWriter
 
 T = TypeVar("T")
-
-
-class Request(NamedTuple):
-    """Who asked what."""
-
-    connection: ServerConnection
-    header: FrameHeader
-
-    def reply(self, meta: bytes = b"") -> None:
-        self.connection.reply(self.header, meta)
 
 
 class MapService:
     """All writing of MAP files. Loop thread only."""
 
-    def __init__(
-        self,
-        store: Store,
-        standing: WorkerIdentity,
-        counters: Counters,
-        faults: Faults,
-        asking: Asking,
-        files_max: int = OPEN_FILES_MAX,
-    ) -> None:
-        self._store = store
-        self._asking = asking
-        self._counters = counters
-        self._faults = faults
+    def __init__(self, context: WorkerContext) -> None:
+        self._store = context.store
+        self._asking = context.asking
+        self._counters = context.counters
+        self._faults = context.faults
         self._loop = asyncio.get_running_loop()
         self._writers: dict[MapFileKey, MapFileWriter] = {}
         self._no_seals = asyncio.Event()
         self._no_seals.set()
-        self.files = MapFiles(standing.incarnation, most=files_max)
+        self.files = MapFiles(context.standing.incarnation, most=context.bounds.descriptors.written)
 
     # Requests.
 
-    def open(self, request: Request, meta: bytes) -> None:
+    def open(self, request: Request) -> None:
         """Take a MAP_OPEN. Nothing is made for a shuffle before the masters have said that they have it."""
-        message = MapOpen.decode(meta)
+        message = MapOpen.decode(request.meta)
         shuffle = message.file.shuffle
         if self._asking.knows(shuffle) or self.files.closed_because:
             self._open(request, message, None)
         else:
-            owner = request.connection.owner_of(shuffle.instance)
+            owner = request.owner_of(shuffle.instance)
             self._asking.ask(shuffle, request.connection.number, owner, partial(self._open, request, message))
 
     def _open(self, request: Request, message: MapOpen, reason: HoldfastError | None) -> None:
         """`reason`: the masters do not have the shuffle, or did not say in time."""
         if reason is not None:
-            self._refuse(request, reason)
+            request.refuse(reason)
         elif not request.connection.closed:
             try:
-                share = request.connection.owner_of(message.file.shuffle.instance)
+                share = request.owner_of(message.file.shuffle.instance)
                 file = self.files.open(request.connection.number, message, share)
                 self._create(file, message.partitions)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
-                self._refuse(request, refusal(error))
+                request.refuse(error)
             else:
                 self._counters.files_opened += 1
                 request.reply(MapOpened(file.handle).encode())
@@ -99,16 +75,13 @@ class MapService:
             self.files.not_created(file)
             raise
 
-    def push(self, request: Request, meta: bytes, body: Body | None) -> None:
+    def push(self, request: Request) -> None:
         """Take a MAP_PUSH; releases the body."""
+        body = request.body
         try:
-            message = MapPush.decode(meta)
-            try:
-                file = self.files.pushed(request.connection.number, message.handle)
-            except HoldfastError as error:
-                self._refuse(request, error)
-            else:
-                self._append(file, request, message, body.view if body is not None else memoryview(b""))
+            message = MapPush.decode(request.meta)
+            file = self.files.pushed(request.connection.number, message.handle)
+            self._append(file, request, message, body.view if body is not None else memoryview(b""))
         finally:
             if body is not None:
                 body.release()
@@ -136,15 +109,11 @@ class MapService:
         else:
             self._broke(file, request, error)
 
-    def seal(self, request: Request, meta: bytes) -> None:
-        message = MapSeal.decode(meta)
+    def seal(self, request: Request) -> None:
+        message = MapSeal.decode(request.meta)
         file, began = message.file, time.monotonic_ns()
-        share = request.connection.owner_of(file.shuffle.instance)
-        try:
-            self.files.seal(file, share)
-        except HoldfastError as error:
-            self._refuse(request, error)
-            return
+        share = request.owner_of(file.shuffle.instance)
+        self.files.seal(file, share)
         known = self._writers.pop(file, None) is not None
         self._no_seals.clear()
 
@@ -172,7 +141,7 @@ class MapService:
         if error is not None:
             return
         if self.files.forgot(file.shuffle):  # dropped meanwhile, with what was sealed
-            self._refuse(request, error_for(Status.UNKNOWN_SHUFFLE, f"the masters have forgotten {file.shuffle}"))
+            request.refuse(error_for(Status.UNKNOWN_SHUFFLE, f"the masters have forgotten {file.shuffle}"))
             return
         answer = done.result()
         if began_ns:
@@ -182,8 +151,8 @@ class MapService:
             self._counters.sealed_bytes += answer.totals.size_bytes
         request.reply(answer.encode())
 
-    def abort(self, request: Request, meta: bytes) -> None:
-        self.drop(self.files.abort(MapAbort.decode(meta).file))
+    def abort(self, request: Request) -> None:
+        self.drop(self.files.abort(MapAbort.decode(request.meta).file))
         request.reply()
 
     # What happens around them.
@@ -209,11 +178,7 @@ class MapService:
         if file in self._writers:
             self._remove(file)
         self.files.broke(file, error.status)
-        self._refuse(request, error)
-
-    def _refuse(self, request: Request, error: HoldfastError) -> None:
-        self._counters.refused(error.status)
-        request.connection.refuse(request.header, error)
+        request.refuse(error)
 
     def _future_of(self, ask: Callable[[], concurrent.futures.Future[T]]) -> asyncio.Future[T]:
         """What storage promises, on this loop; whatever it raises at once is a failed promise too."""

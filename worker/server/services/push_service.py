@@ -11,9 +11,9 @@ import asyncio
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
-from dataclasses import dataclass
+from dataclasses import asdict
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from holdfast.common.errors import HoldfastError, ProtocolError, error_for
 from holdfast.common.formats.batch import HEADER_BYTES
@@ -34,17 +34,13 @@ from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.worker.core.write.credits import Credits, split_memory
 from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes, When
 from holdfast.worker.core.write.space import look_after_bytes
-from holdfast.worker.server.membership.asking import Asking
-from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, PEERS_MAX, Forwarder
-from holdfast.worker.server.services.refusal import in_parts, refusal
+from holdfast.worker.server.context import WorkerContext
+from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, Forwarder
+from holdfast.worker.server.services.request import Request, in_parts
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.rounds import Missing
 from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.log.push_log import is_full
-from holdfast.worker.storage.store import Store
 
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB
@@ -55,71 +51,50 @@ DISK_RESERVE_SHARE = 0.1
 class Came(NamedTuple):
     """A frame on its way to its answer, and the window that its body is in."""
 
-    connection: ServerConnection
-    header: FrameHeader
-    meta: bytes
-    request: Push
+    request: Request
+    push: Push
     body: Body
     account: Credits
-
-
-@dataclass(frozen=True, slots=True)
-class PushBounds:
-    """How much may be on its way to one worker, and to its disks."""
-
-    #: for bodies, those of replica traffic included
-    memory: int
-    disk_reserve: int = 0
-    peers: int = PEERS_MAX
 
 
 class PushService:
     """All pushes of REDUCE partitions. Loop thread only."""
 
-    def __init__(
-        self,
-        store: Store,
-        standing: WorkerIdentity,
-        counters: Counters,
-        faults: Faults,
-        asking: Asking,
-        seals: SealService,
-        bounds: PushBounds,
-    ) -> None:
-        self._store = store
-        self._counters = counters
-        self._faults = faults
-        self._asking = asking
+    def __init__(self, context: WorkerContext, seals: SealService) -> None:
+        self._store = context.store
+        self._counters = context.counters
+        self._faults = context.faults
+        self._asking = context.asking
         self._seals = seals
         self._loop = asyncio.get_running_loop()
-        self._disk_reserve = bounds.disk_reserve
+        self._disk_reserve = context.bounds.disk_reserve
         #: what is known of pushes that are not answered
         self._came: dict[PendingPush, Came] = {}
         #: when people were last told that a push waits for long, and why a replica failed
         self._said_ns = self._replica_said_ns = -int(SAY_AGAIN_SECONDS * 1e9)
-        self.credits, self.replica_credits = split_memory(bounds.memory)
-        #: connections that asked for credit, and the request that is answered when it is granted
-        self._asked: dict[int, tuple[ServerConnection, FrameHeader]] = {}
+        self.credits, self.replica_credits = split_memory(context.bounds.memory)
+        #: requests for credit, by connection: each is answered when it is granted
+        self._asked: dict[int, Request] = {}
         #: pushes whose body is being received, by connection: the window it is in, and its size
         self._receiving: dict[int, tuple[Credits, int]] = {}
         #: bytes that may come before the room on disks is looked at again
         self._until_look = 0
         #: the body of what was acknowledged from memory and found no room
         self._owed: Body | None = None
-        self.forwarder = Forwarder(standing, asking, bounds.peers)
+        self.forwarder = Forwarder(context)
         self.reduce = seals.reduce
         self._pending = PendingPushes(self.reduce)
 
     # Credit.
 
-    def credit(self, connection: ServerConnection, header: FrameHeader, meta: bytes, role: Role) -> None:
+    def credit(self, request: Request) -> None:
         """Take a PUSH_CREDIT; it is answered when there is room."""
-        request = PushCredit.decode(meta)
+        wanted, connection = PushCredit.decode(request.meta).size_bytes, request.connection
         if connection.number in self._asked:
             raise ProtocolError("PUSH_CREDIT: one at a time")
-        self._asked[connection.number] = connection, header
-        account, now_ns = self._credits_of(role), time.monotonic_ns()
-        self._grant(account.ask(connection.number, request.size_bytes, now_ns, connection.owner))
+        self._asked[connection.number] = request
+        account = self._credits_of(request.role)
+        self._grant(account.ask(connection.number, wanted, time.monotonic_ns(), connection.owner))
 
     @property
     def waiting(self) -> bool:
@@ -133,7 +108,7 @@ class PushService:
             found = self._asked.pop(number, None)
             if found is not None:
                 self._counters.push_grants += 1
-                found[0].reply(found[1], PushCredit(size).encode())
+                found.reply(PushCredit(size).encode())
 
     # Pushes.
 
@@ -151,22 +126,24 @@ class PushService:
         connection.refuse(header, error_for(Status.BUSY, reason))
         return False
 
-    def push(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body) -> None:
+    def push(self, request: Request) -> None:
         """Take what was admitted; releases the body when it is answered. Raises ProtocolError for malformed ones."""
+        connection, body = request.connection, request.body
+        assert body is not None, "what has none is not admitted"
         account, size = self._receiving.pop(connection.number)
         try:
             self._until_look -= size
             if self._until_look < 0:
                 self._look_at_space()
-            replicated = header.type is FrameType.REPLICATE
-            request = Push.decode(meta, None if replicated else b"".join(connection.owner[:1]))
-            check_sizes(request, size)
-            if replicated and request.replica is not None:
+            replicated = request.header.type is FrameType.REPLICATE
+            push = Push.decode(request.meta, None if replicated else b"".join(connection.owner[:1]))
+            check_sizes(push, size)
+            if replicated and push.replica is not None:
                 raise ProtocolError("REPLICATE: a replica has no replica")
-            came = Came(connection, header, meta, request, body, account)
-            if self.reduce.may_introduce(request) and not self._asking.knows(request.shuffle):
+            came = Came(request, push, body, account)
+            if self.reduce.may_introduce(push) and not self._asking.knows(push.shuffle):
                 then = partial(self._push_or_refuse, came)
-                self._asking.ask(request.shuffle, connection.number, request.owner, then)
+                self._asking.ask(push.shuffle, connection.number, push.owner, then)
                 return
         except BaseException:  # the data server answers it, or closes the connection
             self._let_go(connection, body, account, size)
@@ -178,33 +155,32 @@ class PushService:
         self._grant(account.answered(connection.number, size, time.monotonic_ns()))
 
     def _push_or_refuse(self, came: Came, reason: HoldfastError | None) -> None:
-        if reason is not None or came.connection.closed:
+        if reason is not None or came.request.connection.closed:
             self._turn_away(came, reason)
             return
         try:
             self._push(came)
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-            came.connection.refuse(came.header, refusal(error))
+            came.request.refuse(error)
 
     def _turn_away(self, came: Came, reason: HoldfastError | None) -> None:
         """Take nothing of a push, and say why; to nobody if its connection is gone."""
-        self._let_go(came.connection, came.body, came.account, came.header.body_bytes)
+        self._let_go(came.request.connection, came.body, came.account, came.request.header.body_bytes)
         if reason is not None:
-            self._counters.refused(reason.status)
-            came.connection.refuse(came.header, reason)
+            came.request.refuse(reason)
 
     def _push(self, came: Came) -> None:
         """Take what is of a shuffle that may be written to. Releases the body when it is answered."""
         try:
-            refused = self._refuse(came.request, came.body.view)
-            decision = None if refused is not None else self.reduce.decide(came.request)
+            refused = self._refuse(came.push, came.body.view)
+            decision = None if refused is not None else self.reduce.decide(came.push)
         except BaseException:
             self._turn_away(came, None)
             raise
         if decision is None:
             self._turn_away(came, refused)
             return
-        push = PendingPush(decision, came.header.type is FrameType.REPLICATE)
+        push = PendingPush(decision, came.request.header.type is FrameType.REPLICATE)
         self._came[push] = came
         self._guarded(push, self._take, came)
 
@@ -234,8 +210,8 @@ class PushService:
 
     def _take(self, push: PendingPush, came: Came) -> None:
         """Write what was taken, then answer, at once or when everything it waits for is there."""
-        decision, request, size, body = push.decision, came.request, came.header.body_bytes, came.body.view
-        rows = memoryview(came.meta)[-PUSH_ENTRY.size * len(request.entries) :]
+        decision, size, body = push.decision, came.request.header.body_bytes, came.body.view
+        rows = memoryview(came.request.meta)[-PUSH_ENTRY.size * len(came.push.entries) :]
         if decision.opened:
             self._open(push)
         slow = self._faults.wait_for(size)
@@ -246,7 +222,7 @@ class PushService:
             self._answer(push, release=False)
             self._write_promised(push, rows, came.body)
             if self.owed_bytes:
-                log_event(LogEvent.PUSH_MEMORY_WAITING, shuffle=request.shuffle, bytes=size)
+                log_event(LogEvent.PUSH_MEMORY_WAITING, shuffle=came.push.shuffle, bytes=size)
             return
         if push.taken:
             self._write(push, rows, body)
@@ -347,19 +323,20 @@ class PushService:
             self._guarded(push, self._answer)
 
     def _answer(self, push: PendingPush, *, release: bool = True) -> None:
-        connection, header, _, request, body, account = self._came.pop(push)
+        request, asked, body, account = self._came.pop(push)
+        number, size = request.connection.number, request.header.body_bytes
         # What it holds first: nothing that goes wrong with the answer may keep it.
         if release:
             body.release()
-        granted = account.answered(connection.number, header.body_bytes, time.monotonic_ns())
+        granted = account.answered(number, size, time.monotonic_ns())
         try:
             statuses = self._pending.answer(push)
-            answer = PushAnswer(account.window(connection.number), statuses).encode()
+            answer = PushAnswer(account.window(number), statuses).encode()
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-            connection.refuse(header, refusal(error))
+            request.refuse(error)
         else:
-            connection.reply(header, answer)
-            self._counters.push_batches += len(request.entries)
+            request.reply(answer)
+            self._counters.push_batches += len(asked.entries)
             if statuses:
                 self._counters.batches_refused(status for _, status in statuses)
         if granted:
@@ -399,12 +376,13 @@ class PushService:
         self._until_look = look_after_bytes(free_bytes)
         self.reduce.set_has_room([free > 0 for free in free_bytes])
 
-    def full(self) -> list[str]:
-        """For each directory which limit keeps epochs from growing there, for people; "" while they may."""
+    def directories(self) -> list[dict[str, Any]]:
+        """The state of every directory, and for people, as `full`, which limit keeps epochs from growing there; ""
+        while they may."""
         limits = self._store.limits_met(DISK_RESERVE_SHARE, self._disk_reserve, ROOM_BYTES_MIN)
         if self.reduce.full:
-            return [reason or f"{self.reduce.shares.total} epochs are open on this worker" for reason in limits]
-        return limits
+            limits = [reason or f"{self.reduce.shares.total} epochs are open on this worker" for reason in limits]
+        return [{**asdict(one), "full": full} for one, full in zip(self._store.directories(), limits, strict=True)]
 
     def held(self) -> Iterator[tuple[ShuffleKey, UsageTotals]]:
         """Yield what each shuffle has in epochs that are not sealed; one that is in the log only has no file."""

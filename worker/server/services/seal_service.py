@@ -11,24 +11,23 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Collection, Coroutine, Sequence
+from functools import partial
 from typing import Any
 
 from holdfast.common.errors import HoldfastError, RetryError
-from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
 from holdfast.common.ids import Epoch, PartitionId, RaftIndex, ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
-from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.reduce import Reduce
-from holdfast.worker.server.observe.counters import Counters
+from holdfast.worker.server.context import WorkerContext
+from holdfast.worker.server.services.request import Request
 from holdfast.worker.storage.layout import EpochKey
-from holdfast.worker.storage.store import Store
 
 #: How often a seal that waits for a disk looks whether that hangs.
 LOOK_SECONDS = 1.0
@@ -40,22 +39,20 @@ Answers = dict[EpochKey, SealedEpoch]
 class SealService:
     """All seals of REDUCE partitions. Loop thread only."""
 
-    def __init__(self, store: Store, counters: Counters, reduce: Reduce) -> None:
-        self._store = store
-        self._counters = counters
-        self.reduce = reduce
+    def __init__(self, context: WorkerContext) -> None:
+        self._store = context.store
+        self._counters = context.counters
+        self.reduce = Reduce(context.standing.incarnation, context.store.tiering.choose, context.bounds.split)
         self._tasks: set[asyncio.Task[None]] = set()
 
     @property
     def running(self) -> int:
         return len(self._tasks)
 
-    def seal(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+    def seal(self, request: Request) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
-        request = Seal.decode(meta)
-        self._start(
-            self._answer(connection, header, request), lambda error: self._broke(connection, header, request, error)
-        )
+        asked = Seal.decode(request.meta)
+        self._start(self._answer(request, asked), partial(self._broke, request, asked))
 
     def _start(self, seal: Coroutine[Any, Any, None], failed: Callable[[BaseException], None] | None = None) -> None:
         task = background(seal, failed)
@@ -81,23 +78,23 @@ class SealService:
             # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
             log_event(LogEvent.SEAL_DEFERRED, shuffle=request.shuffle, reason=error)
 
-    def _broke(self, connection: ServerConnection, header: FrameHeader, request: Seal, error: BaseException) -> None:
+    @staticmethod
+    def _broke(request: Request, asked: Seal, error: BaseException) -> None:
         """A mistake of ours: who asked gets an answer all the same, and asks again."""
-        log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=request.shuffle, trace=error)
-        connection.refuse(header, RetryError(f"{request.shuffle}: the seal ended unexpectedly: {error!r}"))
+        log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=asked.shuffle, trace=error)
+        request.refuse(RetryError(f"{asked.shuffle}: the seal ended unexpectedly: {error!r}"))
 
     async def wait(self) -> None:
         while self._tasks:
             await asyncio.wait(self._tasks)
 
-    async def _answer(self, connection: ServerConnection, header: FrameHeader, request: Seal) -> None:
+    async def _answer(self, request: Request, asked: Seal) -> None:
         try:
-            epochs = await self._seal(request)
+            epochs = await self._seal(asked)
         except HoldfastError as error:
-            self._counters.refused(error.status)
-            connection.refuse(header, error)
+            request.refuse(error)
         else:
-            connection.reply(header, SealAnswer(epochs).encode())
+            request.reply(SealAnswer(epochs).encode())
 
     async def _seal(self, request: Seal) -> list[SealedEpoch]:
         began = time.monotonic_ns()

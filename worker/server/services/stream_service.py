@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from functools import partial
 
 from holdfast.common.errors import CorruptError, HoldfastError
-from holdfast.common.formats.frame import FrameHeader
 from holdfast.common.formats.messages import StreamCredit, StreamOpen, StreamOpened
 from holdfast.common.formats.reduce_messages import ChunksOpen, ChunksOpened
-from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.connection import TURN_BYTES
@@ -25,15 +23,13 @@ from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.net.frames.wire import FileRange
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.read.streams import Streams, check_rows
-from holdfast.worker.server.membership.worker_identity import WorkerIdentity
-from holdfast.worker.server.observe.counters import Counters
-from holdfast.worker.server.services.faults import Faults
-from holdfast.worker.server.services.refusal import refusal
+from holdfast.worker.server.context import WorkerContext
+from holdfast.worker.server.services.request import Request, refusal
 from holdfast.worker.server.services.stream_sources import ChunkSearch, ChunkSource, FrameSource, MapSource, Sending
 from holdfast.worker.storage.engine.answers import UnreadableError, unreadable
 from holdfast.worker.storage.read.reader import FILE_ROWS
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
-from holdfast.worker.storage.store import Plan, Store
+from holdfast.worker.storage.store import Plan
 
 #: Files that are looked up for a new stream before the loop turns: about 3 ms.
 PLAN_FILES = 128
@@ -51,31 +47,28 @@ SMALL_HELD_BYTES_MAX = 128 * KIB
 class StreamService:
     """All reading. Loop thread only."""
 
-    def __init__(self, store: Store, standing: WorkerIdentity, counters: Counters, faults: Faults) -> None:
-        self._store = store
-        self._counters = counters
-        self._faults = faults
+    def __init__(self, context: WorkerContext) -> None:
+        self._store = context.store
+        self._counters = context.counters
+        self._faults = context.faults
         self._loop = asyncio.get_running_loop()
-        self._frame_sources: dict[int, FrameSource] = {}
         #: connections whose pump will run
         self._scheduled: set[ServerConnection] = set()
-        self.streams = Streams(standing.incarnation)
+        self.streams = Streams[FrameSource](context.standing.incarnation)
 
-    def open(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+    def open(self, request: Request) -> None:
         """Take a STREAM_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
-        request = StreamOpen.decode(meta)
-        plan = self._store.plan(request.shuffle, request.begin, request.end, ())
-        self._open_on(connection, header, self._open_files(connection, header, request, plan))
+        asked = StreamOpen.decode(request.meta)
+        plan = self._store.plan(asked.shuffle, asked.begin, asked.end, ())
+        self._open_on(request, self._open_files(request, asked, plan))
 
-    def _open_files(
-        self, connection: ServerConnection, header: FrameHeader, request: StreamOpen, plan: Plan
-    ) -> Iterator[float]:
+    def _open_files(self, request: Request, asked: StreamOpen, plan: Plan) -> Iterator[float]:
         """Plan all files, begin the stream; yields seconds for which others go first."""
-        number, files = connection.number, request.files
+        number, files = request.connection.number, asked.files
         rows = FILE_ROWS * len(files)
         check_rows(rows, len(files))
         # The room for its plan is taken before anything is planned: others plan at the same time.
-        owner = connection.owner_of(request.shuffle.instance)
+        owner = request.owner_of(asked.shuffle.instance)
         stream = self.streams.open(number, 0, rows, owner=owner, own=True)
         try:
             for first in range(0, len(files), PLAN_FILES):
@@ -84,30 +77,29 @@ class StreamService:
                 some, before = files[first : first + PLAN_FILES], plan.rows
                 self._store.extend(plan, some)
                 self.streams.grow(number, stream, plan.rows - before - FILE_ROWS * len(some))
-            source = MapSource(header, iter(plan.pieces()))
-            self.streams.credit(number, stream, request.credit_bytes)
+            source = MapSource(request.header, iter(plan.pieces()))
+            self.streams.credit(number, stream, asked.credit_bytes)
         except Exception:
             self.streams.close(number, stream)
             raise
-        self._begin(connection, stream, source, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
+        self._begin(request, stream, source, StreamOpened(stream=stream, total_bytes=plan.total_bytes).encode())
 
-    def open_chunks(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+    def open_chunks(self, request: Request) -> None:
         """Take a CHUNKS_OPEN. Raises ProtocolError for a malformed one; all else is answered."""
-        opening = self._open_chunks(connection, header, ChunksOpen.decode(meta))
-        self._open_on(connection, header, opening)
+        self._open_on(request, self._open_chunks(request, ChunksOpen.decode(request.meta)))
 
-    def _open_on(self, connection: ServerConnection, header: FrameHeader, opening: Iterator[float]) -> None:
+    def _open_on(self, request: Request, opening: Iterator[float]) -> None:
         """Go on with the opening of a stream. Meanwhile nothing is read."""
-        if connection.closed:
+        if request.connection.closed:
             return
         try:
             for pause in opening:
-                connection.hold()
-                self._loop.call_later(pause, self._open_on, connection, header, opening)
+                request.connection.hold()
+                self._loop.call_later(pause, self._open_on, request, opening)
                 return
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered, and the connection read again
-            self._refuse(connection, header, self._refusal(error))
-        connection.unhold()
+            request.refuse(self._refusal(error))
+        request.connection.unhold()
 
     def _unread(self, fileno: int, error: OSError) -> None:
         self._store.unread(_path_of(fileno), error)
@@ -118,77 +110,62 @@ class StreamService:
             self._store.unread(error.path, error.cause)
         return refusal(error)
 
-    def _refuse(self, connection: ServerConnection, header: FrameHeader, error: HoldfastError) -> None:
-        self._counters.refused(error.status)
-        connection.refuse(header, error)
-
-    def _open_chunks(self, connection: ServerConnection, header: FrameHeader, request: ChunksOpen) -> Iterator[float]:
+    def _open_chunks(self, request: Request, asked: ChunksOpen) -> Iterator[float]:
         """Look up the epochs, find the first chunk, begin the stream; yields seconds for which others go first."""
         locations: list[SealedLocation] = []
-        owner = connection.owner_of(request.shuffle.instance)
+        number = request.connection.number
+        owner = request.owner_of(asked.shuffle.instance)
         rows = done = 0
-        for partition, epoch, _ in request.files:
-            location = self._store.reduce.chunks(request.shuffle, partition, epoch, owner)
+        for partition, epoch, _ in asked.files:
+            location = self._store.reduce.chunks(asked.shuffle, partition, epoch, owner)
             locations.append(location)
             rows += len(location.record.chunks)
-            check_rows(rows + len(locations), len(request.files))
+            check_rows(rows + len(locations), len(asked.files))
             if rows + len(locations) - done >= PLAN_ROWS:
                 done = rows + len(locations)
                 yield 0.0
-        search = ChunkSearch(request, locations, self._store.open_files, self._store.views, self._store.away, owner)
+        search = ChunkSearch(asked, locations, self._store.open_files, self._store.views, self._store.away, owner)
         total = 0
         for file in range(len(locations)):
             total += search.size(file)
             if file % PLAN_FILES == PLAN_FILES - 1:
                 yield 0.0
-        source = ChunkSource(header, search)
+        source = ChunkSource(request.header, search)
         # Not for the DFS: nothing is read of this connection meanwhile, and who has a lease may wait for credit.
         while not search.distant and not source.look():
             yield 0.0
-        stream = self.streams.open(connection.number, request.credit_bytes, rows + len(locations), owner=owner)
+        stream = self.streams.open(number, asked.credit_bytes, rows + len(locations), owner=owner)
         chunks = [len(location.record.chunks) for location in locations]
         opened = ChunksOpened(stream=stream, total_bytes=total, chunks=chunks)
-        self._begin(connection, stream, source, opened.encode())
+        self._begin(request, stream, source, opened.encode())
 
-    def _begin(self, connection: ServerConnection, stream: int, source: FrameSource, opened: bytes) -> None:
+    def _begin(self, request: Request, stream: int, source: FrameSource, opened: bytes) -> None:
         self._counters.streams_opened += 1
-        connection.reply(source.header, opened)
+        self.streams.begin_reading(stream, source)
+        request.reply(opened)
         if source.done:
-            self._send_end(connection, stream, source)
+            self._send_end(request.connection, stream, source)
         else:
-            self._frame_sources[stream] = source
-            self.pump(connection)
+            self.pump(request.connection)
 
-    def credit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:
+    def credit(self, request: Request) -> None:
         """Take a STREAM_CREDIT; answered only if it is refused."""
-        request = StreamCredit.decode(meta)
-        try:
-            starts = self.streams.credit(connection.number, request.stream, request.credit_bytes)
-        except HoldfastError as error:
-            self._refuse(connection, header, error)
-            return
-        if starts:
-            self.pump(connection)
+        given = StreamCredit.decode(request.meta)
+        if self.streams.credit(request.connection.number, given.stream, given.credit_bytes):
+            self.pump(request.connection)
 
-    def close(self, connection: ServerConnection, meta: bytes) -> None:
+    def close(self, request: Request) -> None:
         """Take a STREAM_CLOSE; never answered."""
-        self._forget(connection, StreamCredit.decode(meta).stream)
+        self.streams.close(request.connection.number, StreamCredit.decode(request.meta).stream)
 
     def lost(self, connection: ServerConnection) -> None:
-        for stream in self.streams.lost(connection.number):
-            self._drop(stream)
+        self.streams.lost(connection.number)
         self._scheduled.discard(connection)
-
-    def begin(self, incarnation: Incarnation) -> None:
-        for stream in self.streams.begin(incarnation):
-            self._drop(stream)
 
     def tick(self, now_ns: int) -> None:
         """Forget streams whose readers did nothing for long, and views that are not used."""
         self._store.views.tick()
-        for connection_number, stream in self.streams.tick(now_ns):
-            self.streams.close(connection_number, stream)
-            self._drop(stream)
+        self.streams.tick(now_ns)
 
     def pump(self, connection: ServerConnection) -> None:
         """Queue frames of this connection's streams until enough waits to be sent, then leave the loop to others."""
@@ -211,8 +188,8 @@ class StreamService:
             turn = self.streams.turn(connection.number)
             if turn is None:
                 return
-            source = self._frame_sources[turn.stream]
-            sent = self._send_next(connection, turn.stream, turn.allowance)
+            source = self.streams.source(turn.stream)
+            sent = self._send_next(connection, source, *turn)
             if sent is None:
                 self.streams.passed(turn.stream)
                 passed += 1
@@ -238,9 +215,8 @@ class StreamService:
             self._scheduled.discard(connection)
             self.pump(connection)
 
-    def _send_next(self, connection: ServerConnection, stream: int, allowance: int) -> int | None:
+    def _send_next(self, connection: ServerConnection, source: FrameSource, stream: int, allowance: int) -> int | None:
         """Send one frame of a stream; return its body bytes, None if it is not known yet."""
-        source = self._frame_sources[stream]
         try:
             sending = source.take(stream, allowance)
             if sending is not None:
@@ -252,7 +228,6 @@ class StreamService:
             if not source.done:
                 return None
             self._send_end(connection, stream, source)
-            self._drop(stream)
             return 0
         self._counters.stream_frames += 1
         self._counters.stream_bytes += sending.size
@@ -260,7 +235,7 @@ class StreamService:
             return sending.size
         self.streams.sent(stream, sending.size)
         if source.done:
-            self._forget(connection, stream)
+            self.streams.close(connection.number, stream)
         return sending.size
 
     def _send(self, connection: ServerConnection, source: FrameSource, sending: Sending) -> None:
@@ -296,18 +271,9 @@ class StreamService:
     def _fail(self, connection: ServerConnection, stream: int, source: FrameSource, error: HoldfastError) -> None:
         log_event(LogEvent.STREAM_FAILED, peer=connection.peer, status=error.status.name, reason=error)
         self._counters.streams_failed += 1
-        self._forget(connection, stream)
+        self.streams.close(connection.number, stream)
         words = str(error).encode()[:4_096]
         connection.send(source.type, source.header.request_id, words, response=True, status=error.status)
-
-    def _forget(self, connection: ServerConnection, stream: int) -> None:
-        if self.streams.close(connection.number, stream):
-            self._drop(stream)
-
-    def _drop(self, stream: int) -> None:
-        source = self._frame_sources.pop(stream, None)
-        if source is not None:
-            source.close()
 
 
 def _path_of(fileno: int) -> str:

@@ -19,7 +19,7 @@ from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, R
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import DataFlag, StreamData
 from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
-from holdfast.common.limits import KIB, U32_MAX
+from holdfast.common.limits import FRAME_RUNS_MAX, KIB, U32_MAX
 from holdfast.common.net.frames.wire import Times
 from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
@@ -76,7 +76,7 @@ class MapSource:
         self._pieces = Steady(pieces)
         self._sequence = 0
         self._piece: Piece | None = None
-        self._cutter = Cutter(0, [])
+        self._cutter = Cutter((), FRAME_RUNS_MAX)
         self._next: Piece | None = next(pieces, None)
         self._advance()
 
@@ -87,7 +87,9 @@ class MapSource:
     def take(self, stream: int, allowance: int) -> Sending:
         piece = self._piece
         assert piece is not None
-        offset, size, runs = self._cutter.cut(allowance)
+        at = self._cutter.taken_bytes
+        runs = [(partition, length) for partition, _, length in self._cutter.cut(allowance)]
+        size = self._cutter.taken_bytes - at
         flags = int(DataFlag.BROADCAST) if piece.flags else 0
         if self._cutter.done:
             self._advance()
@@ -97,7 +99,7 @@ class MapSource:
             stream=stream, sequence=self._sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
         )
         self._sequence += 1
-        return Sending(data.encode(), piece.fileno, piece, False, [(offset, size)], size, piece.fetches)
+        return Sending(data.encode(), piece.fileno, piece, False, [(piece.offset + at, size)], size, piece.fetches)
 
     def end(self, stream: int) -> bytes:
         return StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[]).encode()
@@ -109,7 +111,7 @@ class MapSource:
         """Go to the next piece; `done` behind the last."""
         self._piece = self._next
         if self._piece is not None:
-            self._cutter = Cutter(self._piece.offset, self._piece.runs)
+            self._cutter = Cutter(self._piece.runs, FRAME_RUNS_MAX)
             self._next = next(self._pieces, None)
         if self._next is not None:
             _read_ahead(self._next.fileno, self._next.offset, self._next.length)
@@ -364,8 +366,8 @@ class ChunkSource:
         self._waits = False
         #: when the last frame was taken
         self._taken_ns = time.monotonic_ns()
-        #: first range of the chunk that is not sent whole, what is sent of it, and what is left of all
-        self._range = self._sent = self._left = 0
+        #: what is left of the chunk
+        self._cutter = Cutter((), RANGES_MAX)
 
     @property
     def done(self) -> bool:
@@ -383,7 +385,7 @@ class ChunkSource:
                 self._waits = self._search.waits
                 return False
             if self._chunk is None:
-                self._chunk, self._left = found, found.size
+                self._take_up(found)
                 continue
             self._next = found
             if found.body is None:
@@ -393,6 +395,11 @@ class ChunkSource:
             elif not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
                 self._begin_next(found.body)
         return True
+
+    def _take_up(self, chunk: _Chunk | None) -> None:
+        """Send this one next."""
+        self._chunk = chunk
+        self._cutter = Cutter(chunk.ranges if chunk is not None else (), RANGES_MAX)
 
     def _begin_next(self, body: Distant) -> None:
         """Have the next chunk fetched while this one is sent, unless others go first after this one."""
@@ -431,24 +438,14 @@ class ChunkSource:
         if handle is None and chunk.body is not None:
             self._waits = True
             return None
-        left = min(allowance, self._left)
-        ranges: list[tuple[int, int]] = []
-        size = left
-        while left and len(ranges) < RANGES_MAX:
-            offset, length = chunk.ranges[self._range]
-            some = min(length - self._sent, left)
-            ranges.append((offset + self._sent, some))
-            left -= some
-            self._sent += some
-            if self._sent == length:
-                self._range, self._sent = self._range + 1, 0
-        size -= left
-        self._left -= size
-        flags, rest = 0, self._left
+        sent = self._cutter.taken_bytes
+        ranges = [(offset + at, length) for offset, at, length in self._cutter.cut(allowance)]
+        rest = chunk.size - self._cutter.taken_bytes
+        size, flags = self._cutter.taken_bytes - sent, 0
         if not rest:
             flags = int(ChunkFlag.END_OF_CHUNK)
-            self._chunk, self._next, self._range = self._next, None, 0
-            self._left = self._chunk.size if self._chunk is not None else 0
+            self._take_up(self._next)
+            self._next = None
         if self.done:
             flags |= ChunkFlag.END
         data = ChunksData(

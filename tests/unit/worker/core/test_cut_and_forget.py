@@ -20,20 +20,20 @@ KEYS = [ShuffleKey(Instance(bytes(16)), ShuffleId(n), Generation(0)) for n in ra
 )
 def test_frames_of_any_sizes_put_together_are_the_piece(runs: list[tuple[int, int]], sizes: list[int]) -> None:
     """However a piece is cut, offsets follow one another and the runs join to the same bytes, in order."""
-    cutter = Cutter(1_000, runs)
-    offset = 1_000
-    flat: list[int] = []
+    cutter = Cutter(runs, 3)
+    flat: list[tuple[int, int]] = []
     turn = 0
     while not cutter.done:
         wanted = sizes[turn % len(sizes)]
         turn += 1
-        start, size, cut = cutter.cut(wanted)
-        assert start == offset
+        before = cutter.taken_bytes
+        cut = cutter.cut(wanted)
+        assert len(cut) <= 3
+        size = sum(length for _, _, length in cut)
         assert 0 < size <= wanted
-        assert sum(length for _, length in cut) == size
-        offset += size
-        flat += [partition for partition, length in cut for _ in range(length)]
-    assert flat == [partition for partition, length in runs for _ in range(length)]
+        assert cutter.taken_bytes == before + size
+        flat += [(name, at + byte) for name, at, length in cut for byte in range(length)]
+    assert flat == [(name, byte) for name, length in runs for byte in range(length)]
 
 
 def ask(

@@ -1,19 +1,49 @@
-"""What a request is refused with, whatever was raised while it was carried out: the boundary of every service.
+"""A request of the data port, and what it is refused with, whatever was raised while it was carried out.
 
 Rules: an error of ours stays what it is; one of the disk is DISK_FAILED, which names no data as lost; all others are
-mistakes of ours, which are logged with their trace and answered as INTERNAL. Called by the services.
+mistakes of ours, which are logged with their trace and answered as INTERNAL. Made by data_server.py for the services.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.common.errors import HoldfastError, RerouteError
+from holdfast.common.formats.frame import FrameHeader
+from holdfast.common.formats.messages import Role
 from holdfast.common.log_events import LogEvent
+from holdfast.common.net.frames.buffers import Body
+from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
+from holdfast.worker.server.observe.counters import Counters
+
+
+class Request(NamedTuple):
+    """Who asked what; it is answered once."""
+
+    connection: ServerConnection
+    header: FrameHeader
+    meta: bytes
+    counters: Counters
+    #: in which the connection greeted
+    role: Role = Role.CLIENT
+    #: to be released by who takes the request
+    body: Body | None = None
+
+    def reply(self, meta: bytes = b"") -> None:
+        self.connection.reply(self.header, meta)
+
+    def refuse(self, error: BaseException) -> None:
+        """Answer with what was raised."""
+        why = refusal(error)
+        self.counters.refused(why.status)
+        self.connection.refuse(self.header, why)
+
+    def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
+        return self.connection.owner_of(instance)
 
 
 def refusal(error: BaseException) -> HoldfastError:
