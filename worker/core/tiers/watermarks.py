@@ -16,7 +16,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.worker.core.tiers.draft import Draft
-from holdfast.worker.core.tiers.space import TierMover
 from holdfast.worker.core.tiers.view import DirectoryView, FileId, Order, StoreView, Tier, TierMove
 
 
@@ -86,15 +85,15 @@ def demotion(
 ) -> tuple[TierMove[FileId], ...]:
     """Moves down that bring what is overfull to its low mark, or as near as can be; about `moves_max` at most, the
     rest is for the next look. The moves are in order, each as good without those after it."""
-    draft = Draft[FileId](view)
+    draft = Draft[FileId](view, coldest)
     for found in overfull(view, marks):
         tier = found.within(view)
         if found.position == len(view.tiers) - 1:
             continue
-        mover = TierMover(draft, coldest)
-        for file in mover.movable([one.number for one in tier]):
+        draft.look_anew()
+        for file in draft.movable([one.number for one in tier]):
             unused = sum(draft.unused_bytes(one) for one in tier)
             if unused >= found.keep_unused_bytes or len(draft.moves) >= moves_max:
                 break
-            mover.move_down(file)
+            draft.move_down(file)
     return tuple(draft.moves)

@@ -12,13 +12,14 @@ masters cannot be compared. Loop thread only, except KeptIdentity.write.
 from __future__ import annotations
 
 import struct
-import threading
 from collections.abc import Iterable
 from concurrent.futures import Future
 from dataclasses import dataclass
 from pathlib import Path
+from typing import NamedTuple
 
-from holdfast.common.formats.checksum import crc32c
+from holdfast.common.errors import CorruptError
+from holdfast.common.formats.checksum import CRC_BYTES, with_crc, without_crc
 from holdfast.common.ids import NO_STATE, NO_WORKER, UID_BYTES, Incarnation, RaftIndex, StateId, WorkerId
 from holdfast.common.log_events import LogEvent
 from holdfast.common.security.server import ServerSecurity
@@ -34,9 +35,6 @@ STANDING = "standing"
 _FORMAT = struct.Struct("<4sHHIQQQQ")
 _MAGIC = b"HFSD"
 _VERSION = 3
-_CRC = struct.Struct("<I")
-
-
 #: No cluster gets so far (890 years of 10,000 commands a second): a larger index is a mistake or a lie, and believing
 #: it would end all deletion.
 RAFT_INDEX_MAX = 1 << 48
@@ -97,8 +95,7 @@ def directory_paths(store: Store) -> list[Path]:
     return [Path(found.path) for found in store.directories() if found.state != DirectoryHealth.HANGING.value]
 
 
-@dataclass(frozen=True, slots=True)
-class KeptIdentity:
+class KeptIdentity(NamedTuple):
     """The part of a WorkerIdentity that is on disk."""
 
     worker: WorkerId
@@ -114,21 +111,21 @@ class KeptIdentity:
 
     def encode(self) -> bytes:
         """The file's bytes (docs/worker.md)."""
-        numbers = (self.worker, self.raft_index, self.state, self.incarnation, self.change)
-        body = _FORMAT.pack(_MAGIC, _VERSION, 0, *numbers)
-        return body + _CRC.pack(crc32c(body))
+        return with_crc(_FORMAT.pack(_MAGIC, _VERSION, 0, *self))
 
     @classmethod
     def decode(cls, data: bytes) -> KeptIdentity | None:
         """Read the bytes; None if they are not such a file."""
-        body, crc = data[: _FORMAT.size], data[_FORMAT.size :]
-        if len(data) != _FORMAT.size + _CRC.size or crc != _CRC.pack(crc32c(body)):
+        if len(data) != _FORMAT.size + CRC_BYTES:
             return None
-        magic, version, _, worker, index, state, incarnation, change = _FORMAT.unpack(body)
+        try:
+            magic, version, _, *numbers = _FORMAT.unpack(without_crc(data, STANDING))
+        except CorruptError:
+            return None
+        kept = cls(*numbers)
         if magic != _MAGIC or version != _VERSION:
             return None
-        index = index if index <= RAFT_INDEX_MAX else 0
-        return cls(WorkerId(worker), RaftIndex(index), StateId(state), Incarnation(incarnation), change)
+        return kept if kept.raft_index <= RAFT_INDEX_MAX else kept._replace(raft_index=RaftIndex(0))
 
     @classmethod
     def read(cls, directories: Iterable[Path]) -> KeptIdentity:
@@ -165,11 +162,9 @@ class IdentityKeeper:
     def __init__(self, store: Store, standing: WorkerIdentity) -> None:
         self._store = store
         self._standing = standing
-        self._guard = threading.Lock()
         self._last = KeptIdentity.of(standing)
-        #: for each directory what was asked for last, what waits for its thread, and the end of the last write
+        #: for each directory what was asked for last, and the end of the last write
         self._asked: dict[Path, KeptIdentity] = {}
-        self._due: dict[Path, KeptIdentity] = {}
         self._ends: dict[Path, Future[None]] = {}
 
     def keep(self) -> list[Future[None]]:
@@ -182,10 +177,8 @@ class IdentityKeeper:
             if self._asked.get(path) == now:
                 continue
             self._asked[path] = now
-            with self._guard:
-                waits = path in self._due
-                self._due[path] = now
-            if not waits:
+            end = self._ends.get(path)
+            if end is None or end.done() or end.running():  # else it will write this
                 self._ends[path] = executor.submit(self._write, path)
         return list(self._ends.values())
 
@@ -196,6 +189,4 @@ class IdentityKeeper:
         return self._last
 
     def _write(self, path: Path) -> None:
-        with self._guard:
-            kept = self._due.pop(path)
-        kept.write([path])
+        self._last.write([path])

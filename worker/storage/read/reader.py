@@ -8,9 +8,8 @@ KEPT_RUNS_MAX runs a file. Runs on the loop thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from collections.abc import Iterator
+from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError, DataLostError
 from holdfast.common.ids import BROADCAST_PARTITION, MapFileKey, ShuffleKey
@@ -24,7 +23,6 @@ from holdfast.worker.storage.index.records import encode_key
 from holdfast.worker.storage.index.region_chunks import Chunk, RegionFlag, find_chunk
 from holdfast.worker.storage.read.handles import OpenFiles
 
-_T = TypeVar("_T")
 #: Runs in one piece; a region with more comes as several pieces.
 PIECE_RUNS_MAX = 4_096
 #: What a stream reads of a file is remembered from its plan on if it has no more runs.
@@ -65,8 +63,7 @@ class Piece(NamedTuple):
         return self.handle.fd
 
 
-@dataclass(frozen=True, slots=True)
-class PlannedFile:
+class PlannedFile(NamedTuple):
     """One file of a plan and the directory it is in."""
 
     key: MapFileKey
@@ -76,19 +73,31 @@ class PlannedFile:
 
 
 class RegionChunks:
-    """Finds chunks of one file, stored inline or each on its own."""
+    """Finds chunks of one file: each in the index, or among all of them, where those are stored with its head. Where
+    the index is damaged they are taken from the file's footer."""
 
-    def __init__(self, key: bytes, found: Found, reader: Reader | None) -> None:
+    def __init__(
+        self, directory: StorageDirectory, key: MapFileKey, found: Found, reader: Reader | None = None
+    ) -> None:
+        """`reader`: the snapshot in which it was found; without it a new one is taken if it is needed."""
+        self._directory = directory
         self._key = key
+        self._encoded = encode_key(key)
         self._inline = found.chunks
         self._reader = reader
 
     def at(self, region: int, partition: int) -> Chunk | None:
         """The first chunk of the region whose last partition is `partition` or behind it."""
-        if self._inline is not None:
-            return find_chunk(self._inline, region, partition)
-        assert self._reader is not None, "chunks that are not inline come from a snapshot"
-        return self._reader.chunk(self._key, region, partition)
+        if self._inline is None:
+            try:
+                if self._reader is not None:
+                    return self._reader.chunk(self._encoded, region, partition)
+                with self._directory.index.reading() as snapshot:
+                    return snapshot.chunk(self._encoded, region, partition)
+            except CorruptError as error:
+                self._inline = self._directory.from_footer(self._key, error).chunks
+                assert self._inline is not None, "a footer has all chunks"
+        return find_chunk(self._inline, region, partition)
 
 
 def span_bytes(chunks: RegionChunks, region: int, begin: int, end: int) -> int:
@@ -157,14 +166,11 @@ class Plan:
 
     def add(self, key: MapFileKey, directory: StorageDirectory, found: Found, reader: Reader) -> None:
         """Add a sealed file; raises CorruptError if its region records are wrong. `reader` is that of the lookup."""
-        begin, end, regions = self._begin, self._end, found.regions
+        begin, end = self._begin, self._end
+        chunks = RegionChunks(directory, key, found, reader)
         stretches: list[Stretch] | None = None
         if end - begin <= KEPT_RUNS_MAX:
-
-            def collect(chunks: RegionChunks) -> list[Stretch]:
-                return all_stretches(chunks, regions, begin, end)
-
-            stretches = with_chunks(directory, key, found, reader, collect)
+            stretches = all_stretches(chunks, found.regions, begin, end)
             self.total_bytes += sum([stretch.length for stretch in stretches])
             runs = sum([len(stretch.runs) for stretch in stretches])
             if runs > KEPT_RUNS_MAX:
@@ -172,11 +178,7 @@ class Plan:
             else:
                 self.rows += runs
         else:
-
-            def add_up(chunks: RegionChunks) -> int:
-                return sum([span_bytes(chunks, region, begin, end) for region in range(regions)])
-
-            self.total_bytes += with_chunks(directory, key, found, reader, add_up)
+            self.total_bytes += sum([span_bytes(chunks, region, begin, end) for region in range(found.regions)])
         self.rows += FILE_ROWS
         self._files.append(PlannedFile(key, directory, stretches))
 
@@ -193,17 +195,13 @@ class Plan:
         found = file.directory.find(file.key)
         if found is None:
             raise DataLostError(f"{file.key} was forgotten while it was read")
+        chunks = RegionChunks(file.directory, file.key, found)
         for region in range(found.regions):
             at: int | None = self._begin
             while at is not None:
-                stretch, at = self._next_stretch(file, found, region, at)
+                stretch, at = next_stretch(chunks, region, at, self._end)
                 if stretch.length:
                     yield stretch
-
-    def _next_stretch(self, file: PlannedFile, found: Found, region: int, at: int) -> tuple[Stretch, int | None]:
-        return with_chunks(
-            file.directory, file.key, found, None, lambda chunks: next_stretch(chunks, region, at, self._end)
-        )
 
     def _open(self, file: PlannedFile, region: int, end: int) -> Handle:
         path = f"{file.directory.root_text}/{layout.sealed_path(file.key)}"
@@ -215,21 +213,3 @@ class Plan:
         if size < end:
             raise CorruptError(f"{file.key} region {region}: {path} is cut to {size} bytes, the region needs {end}")
         return handle
-
-
-def with_chunks(
-    directory: StorageDirectory, key: MapFileKey, found: Found, reader: Reader | None, use: Callable[[RegionChunks], _T]
-) -> _T:
-    """Run `use` with the chunks of a file; from the file's footer if those in the index are damaged.
-
-    `reader` is the snapshot in which the file was found; without it a new one is taken if it is needed.
-    """
-    if found.chunks is None:
-        try:
-            if reader is not None:
-                return use(RegionChunks(encode_key(key), found, reader))
-            with directory.index.reading() as snapshot:
-                return use(RegionChunks(encode_key(key), found, snapshot))
-        except CorruptError as error:
-            found = directory.from_footer(key, error)
-    return use(RegionChunks(b"", found, None))

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.worker.core.tiers import space
+from holdfast.worker.core.tiers import draft
 from holdfast.worker.core.tiers.allocators import Allocator
 from holdfast.worker.core.tiers.space import moves_for, plan_space
 from holdfast.worker.core.tiers.view import DirectorySet, FileView, StoreView
@@ -157,7 +157,7 @@ def test_looking_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     view = store(directory(0, 0, 30, 0), dfs(1))
     pinned = [file(f"p{number}", 0, 0, locked=True) for number in range(9)]
     assert planned(view, TOP, 30, 30, *pinned, file("a", 0, 30)) == [("a", 0, 1)]
-    monkeypatch.setattr(space, "LOOKS_MAX", 9)
+    monkeypatch.setattr(draft, "LOOKS_MAX", 9)
     assert planned(view, TOP, 30, 30, *pinned, file("a", 0, 30)) is None
 
 

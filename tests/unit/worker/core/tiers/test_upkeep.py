@@ -4,8 +4,16 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.worker.core.tiers.swaps import align, is_aligned, restore
-from holdfast.worker.core.tiers.upkeep import Backoff, Wishes, is_below_quota, promote, upkeep
+from holdfast.worker.core.tiers.upkeep import (
+    Backoff,
+    Wishes,
+    align,
+    is_aligned,
+    is_below_quota,
+    promote,
+    restore,
+    upkeep,
+)
 from holdfast.worker.core.tiers.view import FileView, Heat, Order, StoreView
 from holdfast.worker.core.tiers.watermarks import Marks, Overfull, demotion, hurried, keep_unused, overfull
 from tests.unit.worker.core.tiers.build import dfs, directory, file, filled_stores, in_order, replay, steps, store
