@@ -199,7 +199,7 @@ class SimWorker:
         keeper = IdentityKeeper(store, standing)
         self.server = server = ObservedServer(partial(self._oracle.deleted, self), context)
         self.seals, self.pushes = server.seals, server.pushes
-        server.address = f"{self.name}:1"
+        standing.addresses = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0
         store.run_on(self._deliver)
@@ -208,8 +208,7 @@ class SimWorker:
         server.tick()
         self.monitor = store.monitor(PROBE_SECONDS)
         self.monitor.start()
-        place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
-        registration = Registration(context, keeper, server, place, departure, int)
+        registration = Registration(context, keeper, server, departure, int)
         self._loop.create_task(registration.run(""))
         self._loop.create_task(self._tick(keeper))
 

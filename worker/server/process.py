@@ -154,16 +154,15 @@ class WorkerProcess:
         http = socket.create_server((config.worker.bind, config.worker.http_port))
         tls = self._security.listening if self._security is not None else None
         frames = await serve(config.worker.bind, config.worker.data_port, server, pool, tls, descriptors.connections)
-        addresses = _addresses(config, frames.address[1], http.getsockname()[1])
-        server.address = addresses.data_address
-        _say_ready(standing, addresses)
+        standing.addresses = _addresses(config, frames.address[1], http.getsockname()[1])
+        _say_ready(standing)
         self._notifier.ready(_state(standing, departure))
         watch = background(self._notifier.watch(lambda: _state(standing, departure)))
         for sentence in store.report:
             log_event(LogEvent.STORAGE_OPENED, what=sentence)
         if active := context.faults.active():
             log_event(LogEvent.FAULTS_ENABLED, faults=active)
-        status = WorkerStatus(context, server, frames, addresses, LoopTurns())
+        status = WorkerStatus(context, server, frames, LoopTurns())
         self._monitor.start()
         store.watch_away(config.disk_check.interval.seconds)
         beside = awaited(self._beside(status, keeper, http, departure))
@@ -191,7 +190,7 @@ class WorkerProcess:
         await asyncio.to_thread(importlib.import_module, "holdfast.worker.server.membership.registration")
         from holdfast.worker.server.membership.registration import Registration
 
-        registration = Registration(status.context, keeper, status.data, status.addresses, departure, resident_bytes)
+        registration = Registration(status.context, keeper, status.data, departure, resident_bytes)
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(_tick(status, keeper, self._monitor))
             tasks.create_task(registration.run(",".join(map(str, self._config.worker.masters))))
@@ -231,13 +230,13 @@ def _state(standing: WorkerIdentity, departure: Departure) -> str:
     return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")
 
 
-def _say_ready(standing: WorkerIdentity, addresses: WorkerAddresses) -> None:
+def _say_ready(standing: WorkerIdentity) -> None:
     line = {
         "ready": True,
         "role": "worker",
         "name": standing.name,
-        "data": addresses.data_address,
-        "http": addresses.http_address,
+        "data": standing.addresses.data_address,
+        "http": standing.addresses.http_address,
         "incarnation": standing.incarnation,
         "pid": os.getpid(),
     }
@@ -275,7 +274,7 @@ async def _finish(status: WorkerStatus, keeper: IdentityKeeper) -> bool:
         async with asyncio.timeout(STOP_SECONDS_MAX):
             await status.data.wait_for_seals()
     except TimeoutError:
-        running = status.data.maps.files.seals + status.data.seals.running
+        running = status.data.maps.files.seals + len(status.data.seals.running)
         log_event(LogEvent.WORKER_STOP_INCOMPLETE, what="seals", count=running)
     if left := status.data.pushes.reduce.split_memory():
         log_event(LogEvent.DATA_LOST, epochs=len(left), first=left[:_EPOCHS_NAMED])

@@ -19,7 +19,7 @@ from holdfast.common.security.authority import issue, make_ca
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.security.server import ServerSecurity
 from holdfast.worker.server.context import ServerBounds, WorkerContext
-from holdfast.worker.server.membership.worker_identity import WorkerIdentity
+from holdfast.worker.server.membership.worker_identity import WorkerAddresses, WorkerIdentity
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
@@ -92,7 +92,7 @@ async def data_world(
     world.server.tick()
     tls = security.listening if security is not None else None
     world.frames = await serve("127.0.0.1", 0, world.server, world.pool, tls)
-    world.server.address = world.address
+    world.standing.addresses = WorkerAddresses(data_address=world.address)
     try:
         yield world
     finally:

@@ -7,7 +7,7 @@ from pathlib import Path
 from holdfast.common.system.idle import resident_bytes
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
-from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses
+from holdfast.worker.server.membership.worker_identity import IdentityKeeper
 from holdfast.worker.storage.env.interfaces import FileSystem, Name
 from tests.support.storage_env import Disk, env_of
 from tests.support.waiting import wait_until_async
@@ -30,9 +30,8 @@ class StuckDisk(Disk):
 def registration_of(world: DataWorld) -> Registration:
     """What sends the heartbeats of this worker."""
     departure = Departure(world.server, world.standing, 0, asyncio.Event())
-    place = WorkerAddresses("h", "r", world.address, "h:1", "0")
     keeper = IdentityKeeper(world.store, world.standing)
-    return Registration(world.context, keeper, world.server, place, departure, resident_bytes)
+    return Registration(world.context, keeper, world.server, departure, resident_bytes)
 
 
 def test_a31_a_heartbeat_waits_for_no_disk(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
 from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.membership.departure import DECOMMISSION_BEAT_SECONDS, Departure
-from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerAddresses, WorkerIdentity
+from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerIdentity
 from holdfast.worker.server.services.data_server import DataServer
 
 if TYPE_CHECKING:
@@ -54,7 +54,6 @@ class Registration:
         context: WorkerContext,
         keeper: IdentityKeeper,
         server: DataServer,
-        addresses: WorkerAddresses,
         departure: Departure,
         memory: Callable[[], int],
     ) -> None:
@@ -65,7 +64,6 @@ class Registration:
         self._departure = departure
         self._keeper = keeper
         self._server = server
-        self._addresses = addresses
         self._heartbeat_seconds = 2.0
         self._memory = memory
 
@@ -137,7 +135,7 @@ class Registration:
             self._departure.refused(self._standing.refusal)
 
     def _registration(self) -> pb.RegisterWorkerRequest:
-        addresses, standing = self._addresses, self._standing
+        standing, addresses = self._standing, self._standing.addresses
         return pb.RegisterWorkerRequest(
             uid=standing.uid,
             name=standing.name,

@@ -44,11 +44,11 @@ RAFT_INDEX_MAX = 1 << 48
 class WorkerAddresses:
     """Where this worker is, as it tells the masters."""
 
-    host: str
-    rack: str
-    data_address: str
-    http_address: str
-    version: str
+    host: str = ""
+    rack: str = ""
+    data_address: str = ""
+    http_address: str = ""
+    version: str = ""
 
 
 @dataclass(slots=True)
@@ -76,6 +76,8 @@ class WorkerIdentity:
     refusal: str = ""
     #: what this worker shows to masters and to others; None without security
     credentials: ServerSecurity | None = None
+    #: where it is, once its ports are there
+    addresses: WorkerAddresses = WorkerAddresses()
 
     def given(self, worker: WorkerId, state: StateId, index: RaftIndex) -> None:
         """Take a number that a state of the masters has given. What another state's log came to says nothing of its."""

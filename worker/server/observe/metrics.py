@@ -33,7 +33,7 @@ class Exposition(Collector):
     def collect(self) -> Iterator[Metric]:
         status = self._status
         build = GaugeMetricFamily(f"{_PREFIX}build_info", PROCESS["build_info"], labels=["version"])
-        build.add_metric([status.addresses.version], 1)
+        build.add_metric([status.context.standing.addresses.version], 1)
         yield build
         credentials = status.context.standing.credentials
         ends = credentials.certificate_ends_s if isinstance(credentials, ServerSecurity) else 0

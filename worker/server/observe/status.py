@@ -16,7 +16,6 @@ from holdfast.common.system.versions import versions
 from holdfast.worker.core.read.streams import PLAN_ROWS_MAX, STREAMS_MAX
 from holdfast.worker.core.write.registered import WAITING_MAX
 from holdfast.worker.server.context import WorkerContext
-from holdfast.worker.server.membership.worker_identity import WorkerAddresses
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.storage.names import FORMAT
 from holdfast.worker.storage.read.sealed_locations import ROWS_MAX
@@ -32,7 +31,6 @@ class WorkerStatus:
     context: WorkerContext
     data: DataServer
     frames: FrameServer
-    addresses: WorkerAddresses
     turns: LoopTurns
     #: the HTTP port, once it is there
     http: list[HttpServer] = field(default_factory=list)
@@ -126,15 +124,16 @@ class WorkerStatus:
 
     def as_dict(self) -> dict[str, Any]:
         standing, dfs = self.context.standing, self.context.store.dfs()
+        addresses = standing.addresses
         return {
             "name": standing.name,
             "worker": None if standing.worker == NO_WORKER else standing.worker,
             "cluster_id": standing.cluster_id,
-            "host": self.addresses.host,
-            "rack": self.addresses.rack,
-            "data": self.addresses.data_address,
-            "http": self.addresses.http_address,
-            "version": self.addresses.version,
+            "host": addresses.host,
+            "rack": addresses.rack,
+            "data": addresses.data_address,
+            "http": addresses.http_address,
+            "version": addresses.version,
             "versions": {**versions(), "disk": str(FORMAT)},
             "clock_ms": time.time_ns() // 1_000_000,
             "pid": os.getpid(),

@@ -51,8 +51,6 @@ class DataServer:
         self._standing = context.standing
         self._counters = context.counters
         self._security = context.standing.credentials
-        #: where others reach this worker, as the masters tell them; set by process.py
-        self.address = ""
         self.asking = context.asking
         self.maps = MapService(context)
         self.streams = StreamService(context)
@@ -86,7 +84,9 @@ class DataServer:
         """Accept a connection of our version and cluster; raises ProtocolError otherwise."""
         caller: Bearer | None = None
         if self._security is not None:  # first: who shows no token is not told which cluster this is
-            caller = self._security.identify(hello.token.decode("ascii", "replace"), self.address)
+            caller = self._security.identify(
+                hello.token.decode("ascii", "replace"), self._standing.addresses.data_address
+            )
             check_role(caller, hello.role)
         check_hello(hello, self._standing.cluster_id)
         if hello.role is Role.CLIENT and not self._take_client(connection, caller):
@@ -200,7 +200,7 @@ class DataServer:
     @property
     def writing(self) -> int:
         """Epochs and map files that are not sealed, and seals that are not answered."""
-        return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + self.seals.running
+        return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + len(self.seals.running)
 
     def begin(self, incarnation: Incarnation) -> None:
         self.maps.drop(self.maps.files.begin(incarnation))
@@ -223,5 +223,5 @@ class DataServer:
         return self.pushes.reduce.sealed_only()
 
     async def wait_for_seals(self) -> None:
-        await self.maps.wait_for_seals()
-        await self.seals.wait()
+        await self.maps.running.wait()
+        await self.seals.running.wait()

@@ -7,11 +7,9 @@ answered once, when what it asked for is as safe as it says. Called by data_serv
 from __future__ import annotations
 
 import asyncio
-import concurrent.futures
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from functools import partial
-from typing import TypeVar
 
 from holdfast.common.errors import HoldfastError, error_for
 from holdfast.common.formats.messages import Ack, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
@@ -21,10 +19,8 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.write.map_files import MapFiles, OpenMapFile, ShareOwner
 from holdfast.worker.server.context import WorkerContext
-from holdfast.worker.server.services.request import Request, refusal, refusal_of
+from holdfast.worker.server.services.request import Request, Running, refusal
 from holdfast.worker.storage.store import MapFileWriter
-
-T = TypeVar("T")
 
 
 class MapService:
@@ -35,10 +31,8 @@ class MapService:
         self._asking = context.asking
         self._counters = context.counters
         self._faults = context.faults
-        self._loop = asyncio.get_running_loop()
         self._writers: dict[MapFileKey, MapFileWriter] = {}
-        self._no_seals = asyncio.Event()
-        self._no_seals.set()
+        self.running = Running()
         self.files = MapFiles(context.standing.incarnation, most=context.bounds.descriptors.written)
 
     # Requests.
@@ -91,59 +85,58 @@ class MapService:
         writer = self._writers[file.key]
         try:
             writer.append(message.region, message.flags, message.runs, body)
+            self._counters.push_frames += 1
+            self._counters.push_bytes += len(body)
+            waits: asyncio.Future[None] | float
+            if file.ack is Ack.SYNCED:
+                waits = asyncio.wrap_future(self._store.sync(writer))
+            else:
+                waits = self._faults.wait_for(len(body))
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
-            self._broke(file.key, request, refusal(error))
+            self._broke(file.key, request, error)
             return
-        self._counters.push_frames += 1
-        self._counters.push_bytes += len(body)
-        if file.ack is Ack.SYNCED:
-            synced = self._future_of(lambda: self._store.sync(writer))
-            synced.add_done_callback(partial(self._synced, file.key, request))
+        if waits:
+            self.running.start(self._acknowledge(file.key, request, waits), request.refuse)
         else:
-            self._after(self._faults.wait_for(len(body)), request.reply)
-
-    def _synced(self, file: MapFileKey, request: Request, done: asyncio.Future[None]) -> None:
-        error = refusal_of(done)
-        if error is None:
             request.reply()
-        else:
+
+    async def _acknowledge(self, file: MapFileKey, request: Request, waits: asyncio.Future[None] | float) -> None:
+        """Answer a push when the disk has it, or after the seconds that a fault says."""
+        try:
+            await (asyncio.sleep(waits) if isinstance(waits, float) else waits)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, it is answered
             self._broke(file, request, error)
+        else:
+            request.reply()
 
     def seal(self, request: Request) -> None:
-        message = MapSeal.decode(request.meta)
-        file, began = message.file, time.monotonic_ns()
-        share = request.owner_of(file.shuffle.instance)
+        message, began_ns = MapSeal.decode(request.meta), time.monotonic_ns()
+        file, share = message.file, request.owner_of(message.file.shuffle.instance)
         self.files.seal(file, share)
-        known = self._writers.pop(file, None) is not None
-        self._no_seals.clear()
+        if self._writers.pop(file, None) is None:
+            began_ns = 0  # only its answer is repeated
+        try:
+            sealing = asyncio.wrap_future(self._store.seal(file, message.totals))
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
+            self._seal_failed(file, share, request, error)
+        else:
+            self.running.start(self._sealed(file, share, request, began_ns, sealing), request.refuse)
 
-        def start() -> None:
-            sealing = self._future_of(lambda: self._store.seal(file, message.totals))
-            sealing.add_done_callback(partial(self._sealed, file, share, request, began if known else 0))
-
-        self._after(self._faults.wait_for(0), start)
-
-    def _sealed(
-        self,
-        file: MapFileKey,
-        share: ShareOwner,
-        request: Request,
-        began_ns: int,
-        done: asyncio.Future[MapSealed],
+    async def _sealed(
+        self, file: MapFileKey, share: ShareOwner, request: Request, began_ns: int, sealing: asyncio.Future[MapSealed]
     ) -> None:
-        """A seal has ended; `began_ns`: when it began, 0 if only its answer was repeated."""
-        error = refusal_of(done)
-        if error is not None:
-            self._broke(file, request, error)
-        self.files.seal_ended(file, share, sealed=error is None)
-        if not self.files.seals:
-            self._no_seals.set()
-        if error is not None:
+        """Answer a seal when it has ended."""
+        try:
+            answer = await sealing
+            if slow := self._faults.wait_for(0):
+                await asyncio.sleep(slow)
+        except (Exception, asyncio.CancelledError) as error:  # noqa: BLE001 - whatever it is, it is answered
+            self._seal_failed(file, share, request, error)
             return
+        self.files.seal_ended(file, share, sealed=True)
         if self.files.forgot(file.shuffle):  # dropped meanwhile, with what was sealed
             request.refuse(error_for(Status.UNKNOWN_SHUFFLE, f"the masters have forgotten {file.shuffle}"))
             return
-        answer = done.result()
         if began_ns:
             self._counters.seals += 1
             self._counters.seal_microseconds += (time.monotonic_ns() - began_ns) // 1_000
@@ -151,14 +144,15 @@ class MapService:
             self._counters.sealed_bytes += answer.totals.size_bytes
         request.reply(answer.encode())
 
+    def _seal_failed(self, file: MapFileKey, share: ShareOwner, request: Request, error: BaseException) -> None:
+        self._broke(file, request, error)
+        self.files.seal_ended(file, share, sealed=False)
+
     def abort(self, request: Request) -> None:
         self.drop(self.files.abort(MapAbort.decode(request.meta).file))
         request.reply()
 
     # What happens around them.
-
-    async def wait_for_seals(self) -> None:
-        await self._no_seals.wait()
 
     def drop(self, files: Iterable[MapFileKey]) -> None:
         """Take unsealed files off the disk that the core has let go of."""
@@ -174,24 +168,9 @@ class MapService:
         except HoldfastError as error:
             log_event(LogEvent.MAP_FILE_NOT_REMOVED, file=file, reason=error)
 
-    def _broke(self, file: MapFileKey, request: Request, error: HoldfastError) -> None:
+    def _broke(self, file: MapFileKey, request: Request, error: BaseException) -> None:
         if file in self._writers:
             self._remove(file)
-        self.files.broke(file, error.status)
-        request.refuse(error)
-
-    def _future_of(self, ask: Callable[[], concurrent.futures.Future[T]]) -> asyncio.Future[T]:
-        """What storage promises, on this loop; whatever it raises at once is a failed promise too."""
-        try:
-            return asyncio.wrap_future(ask())
-        except Exception as error:  # noqa: BLE001 - it is answered
-            failed: asyncio.Future[T] = self._loop.create_future()
-            failed.set_exception(error)
-            return failed
-
-    def _after(self, seconds: float, act: Callable[[], None]) -> None:
-        """Act at once, or later if a fault says that the disk is slow."""
-        if seconds:
-            self._loop.call_later(seconds, act)
-        else:
-            act()
+        why = refusal(error)
+        self.files.broke(file, why.status)
+        request.refuse(why)

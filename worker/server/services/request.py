@@ -7,7 +7,7 @@ mistakes of ours, which are logged with their trace and answered as INTERNAL. Ma
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Coroutine
 from typing import Any, NamedTuple
 
 from holdfast.common.errors import HoldfastError, RerouteError
@@ -18,6 +18,7 @@ from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
+from holdfast.common.system.tasks import background
 from holdfast.worker.server.observe.counters import Counters
 
 
@@ -52,16 +53,30 @@ def refusal(error: BaseException) -> HoldfastError:
         return error
     if isinstance(error, OSError):
         return RerouteError(f"the disk failed: {error}", status=Status.DISK_FAILED)
+    if isinstance(error, asyncio.CancelledError):
+        return HoldfastError("this worker is ending")
     log_event(LogEvent.REQUEST_INTERNAL_ERROR, trace=error)
     return HoldfastError(f"{type(error).__name__}: {error}")
 
 
-def refusal_of(done: asyncio.Future[Any]) -> HoldfastError | None:
-    """The error of a finished future; None if it has none."""
-    if done.cancelled():
-        return HoldfastError("this worker is ending")
-    error = done.exception()
-    return None if error is None else refusal(error)
+class Running:
+    """What is carried out in tasks, and waited for at the end."""
+
+    def __init__(self) -> None:
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    def start(self, work: Coroutine[Any, Any, None], failed: Callable[[BaseException], None] | None = None) -> None:
+        """Carry it out; `failed` hears of what it does not catch."""
+        task = background(work, failed)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def wait(self) -> None:
+        while self._tasks:
+            await asyncio.wait(self._tasks)
+
+    def __len__(self) -> int:
+        return len(self._tasks)
 
 
 def in_parts(*parts: Callable[[], object]) -> None:

@@ -10,9 +10,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any
 
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.reduce_messages import Seal, SealAnswer, SealedEpoch, SealFlag
@@ -21,12 +20,11 @@ from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
-from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.context import WorkerContext
-from holdfast.worker.server.services.request import Request
+from holdfast.worker.server.services.request import Request, Running
 from holdfast.worker.storage.layout import EpochKey
 
 #: How often a seal that waits for a disk looks whether that hangs.
@@ -43,21 +41,12 @@ class SealService:
         self._store = context.store
         self._counters = context.counters
         self.reduce = Reduce(context.standing.incarnation, context.store.tiering.choose, context.bounds.split)
-        self._tasks: set[asyncio.Task[None]] = set()
-
-    @property
-    def running(self) -> int:
-        return len(self._tasks)
+        self.running = Running()
 
     def seal(self, request: Request) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
         asked = Seal.decode(request.meta)
-        self._start(self._answer(request, asked), partial(self._broke, request, asked))
-
-    def _start(self, seal: Coroutine[Any, Any, None], failed: Callable[[BaseException], None] | None = None) -> None:
-        task = background(seal, failed)
-        self._tasks.add(task)
-        task.add_done_callback(self._tasks.discard)
+        self.running.start(self._carry_out(asked, request), partial(self._broke, request, asked))
 
     def seal_split(self, states: Sequence[EpochState]) -> None:
         """Seal epochs that accept nothing more. Where that fails they are as they were, for the next time; what waits
@@ -69,32 +58,28 @@ class SealService:
         for shuffle, epochs in shuffles.items():
             for first in range(0, len(epochs), SEAL_EPOCHS_MAX):
                 some = epochs[first : first + SEAL_EPOCHS_MAX]
-                self._start(self._unasked(Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)))
+                asked = Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)
+                self.running.start(self._carry_out(asked, None))
 
-    async def _unasked(self, request: Seal) -> None:
+    async def _carry_out(self, asked: Seal, request: Request | None) -> None:
+        """Seal what was asked for, or, without a request, what only has to be sealed one day."""
         try:
-            await self._seal(request)
+            epochs = await self._seal(asked)
         except HoldfastError as error:
-            # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
-            log_event(LogEvent.SEAL_DEFERRED, shuffle=request.shuffle, reason=error)
+            if request is not None:
+                request.refuse(error)
+            else:
+                # Every second while it lasts; the masters, who ask for the same, and the state of the disk tell people.
+                log_event(LogEvent.SEAL_DEFERRED, shuffle=asked.shuffle, reason=error)
+        else:
+            if request is not None:
+                request.reply(SealAnswer(epochs).encode())
 
     @staticmethod
     def _broke(request: Request, asked: Seal, error: BaseException) -> None:
         """A mistake of ours: who asked gets an answer all the same, and asks again."""
         log_event(LogEvent.SEAL_INTERNAL_ERROR, shuffle=asked.shuffle, trace=error)
         request.refuse(RetryError(f"{asked.shuffle}: the seal ended unexpectedly: {error!r}"))
-
-    async def wait(self) -> None:
-        while self._tasks:
-            await asyncio.wait(self._tasks)
-
-    async def _answer(self, request: Request, asked: Seal) -> None:
-        try:
-            epochs = await self._seal(asked)
-        except HoldfastError as error:
-            request.refuse(error)
-        else:
-            request.reply(SealAnswer(epochs).encode())
 
     async def _seal(self, request: Seal) -> list[SealedEpoch]:
         began = time.monotonic_ns()
