@@ -47,7 +47,7 @@ def read(store: Store, keys: list[MapFileKey], begin: int, end: int) -> Pieces:
     found: dict[tuple[int, int, int], bytes] = defaultdict(bytes)
     total = 0
     for piece in plan.pieces():
-        data = os.pread(piece.fileno, piece.length, piece.offset)
+        data = os.pread(piece.handle.fd, piece.length, piece.offset)
         assert len(data) == piece.length == sum(length for _, length in piece.runs)
         offset = 0
         for partition, length in piece.runs:

@@ -11,6 +11,7 @@ from holdfast.worker.server.membership.asking import Asking
 from holdfast.worker.server.membership.worker_identity import WorkerIdentity
 from holdfast.worker.server.observe.counters import Counters
 from holdfast.worker.server.services.faults import Faults
+from holdfast.worker.server.services.request import Running
 from holdfast.worker.storage.store import Store
 
 
@@ -38,3 +39,5 @@ class WorkerContext:
     faults: Faults = field(default_factory=Faults)
     #: what the masters have
     asking: Asking = field(default_factory=Asking)
+    #: seals, and whatever else waits for a disk, that an orderly end waits for
+    running: Running = field(default_factory=Running)

@@ -272,10 +272,9 @@ async def _finish(status: WorkerStatus, keeper: IdentityKeeper) -> bool:
     status.data.end(str(ending))
     try:
         async with asyncio.timeout(STOP_SECONDS_MAX):
-            await status.data.wait_for_seals()
+            await status.context.running.wait()
     except TimeoutError:
-        running = status.data.maps.files.seals + len(status.data.seals.running)
-        log_event(LogEvent.WORKER_STOP_INCOMPLETE, what="seals", count=running)
+        log_event(LogEvent.WORKER_STOP_INCOMPLETE, what="seals", count=len(status.context.running))
     if left := status.data.pushes.reduce.split_memory():
         log_event(LogEvent.DATA_LOST, epochs=len(left), first=left[:_EPOCHS_NAMED])
     status.data.pushes.forwarder.close()

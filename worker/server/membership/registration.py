@@ -257,7 +257,7 @@ class Registration:
         if not self._standing.registered:
             return PAUSE_SECONDS
         problems: list[str] = []
-        here = {*self._store.shuffles(), *self._store.folders(), *self._server.sealed_only()}
+        here = {*self._store.shuffles(), *self._store.folders(), *self._server.pushes.reduce.sealed_only()}
         for asked in batches(sorted(here)):
             highest = self._standing.raft_index
             request = pb.CheckShufflesRequest(

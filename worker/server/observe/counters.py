@@ -54,25 +54,25 @@ class Counters:
     shuffles_forgotten: int = counted("shuffles deleted because the masters dropped them")
     leftovers_removed: int = counted("unsealed files of earlier starts removed")
     forgetting_refused: int = counted("answers of masters about what may be deleted that were not believed")
-    #: of refusals and refused batches: how often for which reason; in /metrics alone
-    request_causes: dict[int, int] = field(default_factory=dict)
-    batch_causes: dict[int, int] = field(default_factory=dict)
+    #: by metric and status, how often for which reason; in /metrics alone
+    _causes: dict[str, dict[str, int]] = field(default_factory=lambda: {"requests_refused": {}, "batches_refused": {}})
 
     def refused(self, status: int) -> None:
         self.refusals += 1
-        status = status if status in _NAMES else int(Status.INTERNAL)
-        self.request_causes[status] = self.request_causes.get(status, 0) + 1
+        self._count("requests_refused", status)
 
     def batches_refused(self, statuses: Iterable[int]) -> None:
         for status in statuses:
             self.push_batches_refused += 1
-            status = status if status in _NAMES else int(Status.INTERNAL)
-            self.batch_causes[status] = self.batch_causes.get(status, 0) + 1
+            self._count("batches_refused", status)
+
+    def _count(self, metric: str, status: int) -> None:
+        causes, name = self._causes[metric], _NAMES.get(status, Status.INTERNAL.name)
+        causes[name] = causes.get(name, 0) + 1
 
     def causes(self) -> Mapping[str, Mapping[str, int]]:
         """By metric, how often for which status, by its name."""
-        causes = {"requests_refused": self.request_causes, "batches_refused": self.batch_causes}
-        return {name: {_NAMES[status]: count for status, count in found.items()} for name, found in causes.items()}
+        return self._causes
 
     def as_dict(self) -> dict[str, int]:
         return {name: getattr(self, name) for name in COUNTER_HELP}

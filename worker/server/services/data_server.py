@@ -51,6 +51,7 @@ class DataServer:
         self._standing = context.standing
         self._counters = context.counters
         self._security = context.standing.credentials
+        self._running = context.running
         self.asking = context.asking
         self.maps = MapService(context)
         self.streams = StreamService(context)
@@ -200,7 +201,7 @@ class DataServer:
     @property
     def writing(self) -> int:
         """Epochs and map files that are not sealed, and seals that are not answered."""
-        return self.pushes.reduce.writing + self.maps.files.writing + self.maps.files.seals + len(self.seals.running)
+        return self.pushes.reduce.writing + self.maps.files.writing + len(self._running)
 
     def begin(self, incarnation: Incarnation) -> None:
         self.maps.drop(self.maps.files.begin(incarnation))
@@ -217,11 +218,3 @@ class DataServer:
         self.asking.forget(shuffle)
         self.maps.drop(self.maps.files.forget(shuffle))
         self.pushes.reduce.forget(shuffle)
-
-    def sealed_only(self) -> list[ShuffleKey]:
-        """Shuffles of which only seals came: nothing of them is on disk."""
-        return self.pushes.reduce.sealed_only()
-
-    async def wait_for_seals(self) -> None:
-        await self.maps.running.wait()
-        await self.seals.running.wait()

@@ -19,7 +19,7 @@ from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.write.map_files import MapFiles, OpenMapFile, ShareOwner
 from holdfast.worker.server.context import WorkerContext
-from holdfast.worker.server.services.request import Request, Running, refusal
+from holdfast.worker.server.services.request import Request, refusal
 from holdfast.worker.storage.store import MapFileWriter
 
 
@@ -32,7 +32,7 @@ class MapService:
         self._counters = context.counters
         self._faults = context.faults
         self._writers: dict[MapFileKey, MapFileWriter] = {}
-        self.running = Running()
+        self._running = context.running
         self.files = MapFiles(context.standing.incarnation, most=context.bounds.descriptors.written)
 
     # Requests.
@@ -96,7 +96,7 @@ class MapService:
             self._broke(file.key, request, error)
             return
         if waits:
-            self.running.start(self._acknowledge(file.key, request, waits), request.refuse)
+            self._running.start(self._acknowledge(file.key, request, waits), request.refuse)
         else:
             request.reply()
 
@@ -120,7 +120,7 @@ class MapService:
         except Exception as error:  # noqa: BLE001 - whatever it is, it is answered
             self._seal_failed(file, share, request, error)
         else:
-            self.running.start(self._sealed(file, share, request, began_ns, sealing), request.refuse)
+            self._running.start(self._sealed(file, share, request, began_ns, sealing), request.refuse)
 
     async def _sealed(
         self, file: MapFileKey, share: ShareOwner, request: Request, began_ns: int, sealing: asyncio.Future[MapSealed]

@@ -24,7 +24,7 @@ from holdfast.common.system.waiting import said
 from holdfast.worker.core.write.epochs import EpochState
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.server.context import WorkerContext
-from holdfast.worker.server.services.request import Request, Running
+from holdfast.worker.server.services.request import Request
 from holdfast.worker.storage.layout import EpochKey
 
 #: How often a seal that waits for a disk looks whether that hangs.
@@ -41,12 +41,12 @@ class SealService:
         self._store = context.store
         self._counters = context.counters
         self.reduce = Reduce(context.standing.incarnation, context.store.tiering.choose, context.bounds.split)
-        self.running = Running()
+        self._running = context.running
 
     def seal(self, request: Request) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
         asked = Seal.decode(request.meta)
-        self.running.start(self._carry_out(asked, request), partial(self._broke, request, asked))
+        self._running.start(self._carry_out(asked, request), partial(self._broke, request, asked))
 
     def seal_split(self, states: Sequence[EpochState]) -> None:
         """Seal epochs that accept nothing more. Where that fails they are as they were, for the next time; what waits
@@ -59,7 +59,7 @@ class SealService:
             for first in range(0, len(epochs), SEAL_EPOCHS_MAX):
                 some = epochs[first : first + SEAL_EPOCHS_MAX]
                 asked = Seal(shuffle=shuffle, flags=0, raft_index=RaftIndex(0), epochs=some)
-                self.running.start(self._carry_out(asked, None))
+                self._running.start(self._carry_out(asked, None))
 
     async def _carry_out(self, asked: Seal, request: Request | None) -> None:
         """Seal what was asked for, or, without a request, what only has to be sealed one day."""

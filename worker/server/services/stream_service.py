@@ -241,7 +241,8 @@ class StreamService:
     def _send(self, connection: ServerConnection, source: FrameSource, sending: Sending) -> None:
         """Send a frame: one in pieces, a small one, or one of what was fetched, through memory; others by sendfile,
         unless a disk is not well: what cannot be read ends the connection then, with all that others do on it."""
-        request_id, fileno, ranges = source.header.request_id, sending.fileno, sending.ranges
+        request_id, handle, ranges = source.header.request_id, sending.handle, sending.ranges
+        fileno = handle.fd if handle is not None else -1
         small = sending.size <= SMALL_BYTES and connection.held_bytes < SMALL_HELD_BYTES_MAX
         if small or sending.fetched or len(ranges) != 1 or self._store.failing:
             began = time.perf_counter_ns()
@@ -260,7 +261,7 @@ class StreamService:
                 connection.abort(CorruptError("a file is shorter than its index says"))
                 return
         # A file that was cut is left to sendfile, which ends the connection.
-        file_range = FileRange(fileno, sending.owner, *ranges[0], sending.fetches)
+        file_range = FileRange(fileno, handle, *ranges[0], sending.fetches)
         file_range.failed = partial(self._unread, fileno)
         connection.send_range(source.type, request_id, sending.meta, file_range)
 

@@ -53,9 +53,8 @@ class Sending(NamedTuple):
     """One frame: its meta section, and the ranges of a file that make up its body."""
 
     meta: bytes
-    #: descriptor, and what keeps it open; -1 where there is nothing to read
-    fileno: int
-    owner: object
+    #: the file; None where there is nothing to read
+    handle: Handle | None
     #: it goes as soon as nobody holds it: what waits to be sent must not
     fetched: bool
     #: (offset, length); one, unless it was cut for a range of maps, or nothing is wanted of the chunk
@@ -99,7 +98,7 @@ class MapSource:
             stream=stream, sequence=self._sequence, file=piece.file, region=piece.region, flags=flags, runs=runs
         )
         self._sequence += 1
-        return Sending(data.encode(), piece.fileno, piece, False, [(piece.offset + at, size)], size, piece.fetches)
+        return Sending(data.encode(), piece.handle, False, [(piece.offset + at, size)], size, piece.fetches)
 
     def end(self, stream: int) -> bytes:
         return StreamData(stream=stream, sequence=0, file=0, region=0, flags=DataFlag.END, runs=[]).encode()
@@ -114,7 +113,7 @@ class MapSource:
             self._cutter = Cutter(self._piece.runs, FRAME_RUNS_MAX)
             self._next = next(self._pieces, None)
         if self._next is not None:
-            _read_ahead(self._next.fileno, self._next.offset, self._next.length)
+            _read_ahead(self._next.handle, self._next.offset, self._next.length)
 
 
 class _Chunk(NamedTuple):
@@ -391,7 +390,7 @@ class ChunkSource:
             if found.body is None:
                 continue
             if not isinstance(found.body, Distant):
-                _read_ahead(found.body.fd, *found.ranges[0])
+                _read_ahead(found.body, *found.ranges[0])
             elif not isinstance(self._chunk.body, Distant) or self._chunk.body.begin():
                 self._begin_next(found.body)
         return True
@@ -425,7 +424,7 @@ class ChunkSource:
         if sending is None and self._waits and now_ns - self._taken_ns >= ALIVE_SECONDS * 1e9:
             data = ChunksData(stream=stream, sequence=self._sequence, file=0, chunk=0, flags=0)
             self._sequence += 1
-            sending = Sending(data.encode(), -1, None, False, [], 0, None)
+            sending = Sending(data.encode(), None, False, [], 0, None)
         if sending is not None:
             self._taken_ns = now_ns
         return sending
@@ -455,8 +454,7 @@ class ChunkSource:
         fetched = isinstance(chunk.body, Distant)
         if fetched and not rest:
             self._end_chunk()
-        fileno = -1 if handle is None else handle.fd
-        return Sending(data.encode(), fileno, handle, fetched, ranges, size, chunk.fetches)
+        return Sending(data.encode(), handle, fetched, ranges, size, chunk.fetches)
 
     def _end_chunk(self) -> None:
         """A chunk of the DFS is on its way to the reader: when its turn is over this stream lets others go first, and
@@ -483,6 +481,6 @@ def _begun(chunk: _Chunk) -> bool:
     return isinstance(chunk.body, Distant) and chunk.body.begun
 
 
-def _read_ahead(fileno: int, offset: int, length: int) -> None:
+def _read_ahead(handle: Handle, offset: int, length: int) -> None:
     """Have the kernel fetch the beginning of a piece while the one before it is sent; costs 1 µs if it is in memory."""
-    os.posix_fadvise(fileno, offset, min(length, READ_AHEAD_BYTES), os.POSIX_FADV_WILLNEED)
+    os.posix_fadvise(handle.fd, offset, min(length, READ_AHEAD_BYTES), os.POSIX_FADV_WILLNEED)

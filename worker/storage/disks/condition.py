@@ -98,39 +98,37 @@ class Condition:
     def see(self, used_bytes: int) -> DirectoryObservation:
         """See whether the directory is still there, how large its file system is and what is free. Blocks. So much our
         files took before that."""
-        gone, why = None, ""
-        try:
-            gone = not self._files.exists(self._identity_path)
-        except OSError as error:  # a file system that shut itself down, or lost its server
-            why = f"cannot be read: {error}"
+        gone, why = self._find_gone()
         try:
             return DirectoryObservation(gone, Measured(*self._files.file_system(self._root), used_bytes), why)
         except OSError as error:
-            return DirectoryObservation(
-                gone, Measured(0, 0, used_bytes), why or ("" if gone else f"cannot be read: {error}")
-            )
+            return DirectoryObservation(gone, Measured(0, 0, used_bytes), why or ("" if gone else _unreadable(error)))
+
+    def _find_gone(self) -> tuple[bool | None, str]:
+        """Whether the directory, or what says whose it is, is not there any more; None, and why, if that cannot be
+        told, as of a file system that shut itself down, or lost its server."""
+        try:
+            return not self._files.exists(self._identity_path), ""
+        except OSError as error:
+            return None, _unreadable(error)
 
     def saw(self, seen: DirectoryObservation) -> None:
         """Take that in; what cannot be told isolates the directory, and what was known stands."""
-        self._gone = self._gone if seen.gone is None else seen.gone
         self.measured = seen.measured
-        if seen.why and not self.problem:
-            self.isolate(seen.why)
+        self._heard(seen.gone, seen.why)
+
+    def _heard(self, gone: bool | None, why: str) -> None:
+        self._gone = self._gone if gone is None else gone
+        if why and not self.problem:
+            self.isolate(why)
 
     @property
     def is_gone(self) -> bool:
         """The directory, or what says whose it is, is not there any more. One stat; where that fails the
         directory is isolated, and what was known of it stands."""
         if not self.silent:
-            self._find_out()
+            self._heard(*self._find_gone())
         return self._gone
-
-    def _find_out(self) -> None:
-        try:
-            self._gone = not self._files.exists(self._identity_path)
-        except OSError as error:  # a file system that shut itself down, or lost its server
-            if not self.problem:
-                self.isolate(f"cannot be read: {error}")
 
     def measure(self) -> None:
         """Both in one: where no thread looks."""
@@ -183,3 +181,7 @@ class Condition:
         """What the directory is, for people: what just went wrong may not have been told yet."""
         state = self.health.state
         return DirectoryHealth.SUSPECT if state is DirectoryHealth.WELL and self.problem else state
+
+
+def _unreadable(error: OSError) -> str:
+    return f"cannot be read: {error}"

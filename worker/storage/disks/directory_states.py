@@ -9,7 +9,7 @@ Loop thread only. Called by store.py.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from holdfast.worker.core.health import DirectoryHealth
 from holdfast.worker.core.write.space import Space, divide
@@ -29,7 +29,7 @@ class DirectoryStatus:
     tier: str
     capacity_bytes: int
     used_bytes: int
-    free_bytes: int
+    free_bytes: int = 0
     healthy: bool
     problem: str
     #: st_dev: directories with the same one share their room
@@ -83,17 +83,30 @@ class DirectoryStates:
 
     def _statuses(self, group: list[StorageDirectory]) -> list[tuple[StorageDirectory, DirectoryStatus]]:
         spaces = self._ask(group)
-        capacities = [min(one.capacity_bytes or size, size) for one, (size, _) in zip(group, spaces, strict=True)]
-        problems = [directory.condition.look() for directory in group]
-        used = [directory.used_bytes for directory in group]
+        found = [self._status(one, size) for one, (size, _) in zip(group, spaces, strict=True)]
         reserve = min(self._reserve_bytes, max(size for size, _ in spaces) // TENTH)
-        limits = [
-            0 if problem else capacity - taken
-            for problem, capacity, taken in zip(problems, capacities, used, strict=True)
-        ]
-        free = divide(_free(group, spaces) - reserve, limits)
-        rows = zip(group, capacities, problems, used, free, strict=True)
-        return [(row[0], _status(*row, self._clock.now_ns())) for row in rows]
+        limits = [one.capacity_bytes - one.used_bytes if one.healthy else 0 for one in found]
+        shares = divide(_free(group, spaces) - reserve, limits)
+        return [(one, replace(had, free_bytes=free)) for one, had, free in zip(group, found, shares, strict=True)]
+
+    def _status(self, directory: StorageDirectory, size: int) -> DirectoryStatus:
+        """All but what is free, in a file system of that size."""
+        condition, now_ns = directory.condition, self._clock.now_ns()
+        problem = condition.look()
+        return DirectoryStatus(
+            id=directory.identity.directory_id,
+            path=str(directory.root),
+            tier=directory.tier,
+            capacity_bytes=min(directory.capacity_bytes or size, size),
+            used_bytes=directory.used_bytes,
+            healthy=not problem,
+            problem=problem,
+            device=condition.device,
+            state=condition.state.value,
+            errors=condition.health.errors(now_ns),
+            flush_us=directory.flushes.mean_ns(now_ns) // 1_000,
+            fetch_us=directory.fetches.mean_ns(now_ns) // 1_000,
+        )
 
     # for REDUCE partitions
 
@@ -136,24 +149,3 @@ def _shared(spaces: Sequence[Space]) -> list[Space]:
 def _free(group: Sequence[StorageDirectory], spaces: Sequence[tuple[int, int]]) -> int:
     """Free bytes of their file system, as those tell that are well: where one was unmounted there is another one."""
     return min([free for one, (_, free) in zip(group, spaces, strict=True) if not one.problem], default=0)
-
-
-def _status(
-    directory: StorageDirectory, capacity: int, problem: str, used: int, free: int, now_ns: int
-) -> DirectoryStatus:
-    condition = directory.condition
-    return DirectoryStatus(
-        id=directory.identity.directory_id,
-        path=str(directory.root),
-        tier=directory.tier,
-        capacity_bytes=capacity,
-        used_bytes=used,
-        free_bytes=free,
-        healthy=not problem,
-        problem=problem,
-        device=condition.device,
-        state=condition.state.value,
-        errors=condition.health.errors(now_ns),
-        flush_us=directory.flushes.mean_ns(now_ns) // 1_000,
-        fetch_us=directory.fetches.mean_ns(now_ns) // 1_000,
-    )

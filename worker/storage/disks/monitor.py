@@ -83,27 +83,23 @@ def _write_and_read(env: Env, path: Path) -> bool:
             files.remove(path)
 
 
-def _measure(directory: StorageDirectory, used_bytes: int) -> DirectoryObservation | None:
-    try:
-        return directory.condition.see(used_bytes)
-    except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
-        log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
-        return None
-
-
-def _probe(
-    env: Env, directory: StorageDirectory, used_bytes: int, *, thorough: bool
-) -> tuple[Result, DirectoryObservation | None]:
-    began_ns = env.clock.now_ns()
+def see(
+    env: Env, directory: StorageDirectory, used_bytes: int, *, probes: bool, thorough: bool
+) -> tuple[StorageDirectory, Result | None, DirectoryObservation | None]:
+    """Look at a directory, and try it if it `probes`. Blocks."""
+    began_ns, outcome, why = env.clock.now_ns(), Outcome.GOOD, ""
     seen = None
     try:
-        outcome, why = probe(env, directory, thorough=thorough)
+        if probes:
+            outcome, why = probe(env, directory, thorough=thorough)
         seen = directory.condition.see(used_bytes)
-    except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be tried
+    except Exception as error:  # noqa: BLE001 - whatever it is, logged, and the others are to be seen
         log_event(LogEvent.DIRECTORY_INTERNAL_ERROR, directory=directory.root_text, trace=error)
         outcome, why = Outcome.FAILED, f"cannot be checked: {error}"
+    if not probes:
+        return directory, None, seen
     ended_ns = env.clock.now_ns()
-    return Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough), seen
+    return directory, Result(directory, outcome, why, ended_ns, ended_ns - began_ns, thorough), seen
 
 
 class _Device:
@@ -147,18 +143,9 @@ class _Device:
         assert self._pool is not None, "it was started"
         directory = self._turns.popleft()
         self.since_ns = self._env.clock.now_ns()
-        self._running = self._pool.submit(
-            self._work, directory, directory.condition.used_bytes, probes=self._probes, thorough=bool(directory.problem)
-        )
+        used, thorough = directory.condition.used_bytes, bool(directory.problem)
+        self._running = self._pool.submit(see, self._env, directory, used, probes=self._probes, thorough=thorough)
         self._running.add_done_callback(lambda _: directory.owner(self._take))
-
-    def _work(
-        self, directory: StorageDirectory, used_bytes: int, *, probes: bool, thorough: bool
-    ) -> tuple[StorageDirectory, Result | None, DirectoryObservation | None]:
-        """In the thread."""
-        if probes:
-            return directory, *_probe(self._env, directory, used_bytes, thorough=thorough)
-        return directory, None, _measure(directory, used_bytes)
 
     def _take(self) -> None:
         done = self._running
@@ -166,23 +153,17 @@ class _Device:
             return
         self._running, self.since_ns = None, 0
         if not done.cancelled():
-            self._ended(*done.result())
+            self.ended(*done.result())
         if self._turns:
             self._next()
 
-    def _ended(self, directory: StorageDirectory, result: Result | None, seen: DirectoryObservation | None) -> None:
+    def ended(self, directory: StorageDirectory, result: Result | None, seen: DirectoryObservation | None) -> None:
         if seen is not None:
             directory.condition.saw(seen)
         if result is None:
             directory.condition.watched = True
         else:
             self.results.append(result)
-
-    def probe_all(self) -> None:
-        """Try every directory, once, in this thread."""
-        for directory in self.directories:
-            used, thorough = directory.condition.used_bytes, bool(directory.problem)
-            self._ended(directory, *_probe(self._env, directory, used, thorough=thorough))
 
     def stop(self) -> None:
         self._turns.clear()
@@ -219,11 +200,6 @@ class Monitor:
         for device in self._devices:
             if not any(directory.condition.hanging for directory in device.directories):
                 device.join()
-
-    def probe_all(self) -> None:
-        """Try every directory once, in this thread: what the threads do every interval."""
-        for device in self._devices:
-            device.probe_all()
 
     def look(self) -> None:
         """Take in what happened since the last look, and act upon it: once a second, on the loop thread."""

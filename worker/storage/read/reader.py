@@ -44,7 +44,7 @@ class Stretch(NamedTuple):
 
 
 class Piece(NamedTuple):
-    """Contiguous bytes of one region of one file. Hold it as long as its descriptor is used."""
+    """Contiguous bytes of one region of one file."""
 
     #: index into the files of the plan
     file: int
@@ -57,10 +57,6 @@ class Piece(NamedTuple):
     runs: list[tuple[int, int]]
     #: how long reads from its directory take
     fetches: WindowMean
-
-    @property
-    def fileno(self) -> int:
-        return self.handle.fd
 
 
 class PlannedFile(NamedTuple):

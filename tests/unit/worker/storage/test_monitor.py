@@ -19,7 +19,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.core.health import DirectoryHealth, HealthLimits
 from holdfast.worker.storage import names
-from holdfast.worker.storage.disks.monitor import Monitor
+from holdfast.worker.storage.disks.monitor import Monitor, see
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.interfaces import FileSystem, Handle, Name
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
@@ -93,8 +93,15 @@ class Checked(World):
     def probe(self, times: int = 1) -> None:
         """Probe and look, and let the core know what room there is."""
         for _ in range(times):
-            self.monitor.probe_all()
+            self.probe_all()
             self.look()
+
+    def probe_all(self) -> None:
+        """What the threads do every interval."""
+        for device in self.monitor._devices:
+            for one in device.directories:
+                used, thorough = one.condition.used_bytes, bool(one.problem)
+                device.ended(*see(self.store._env, one, used, probes=True, thorough=thorough))
 
     def look(self) -> None:
         """What the loop does once a second."""
@@ -260,8 +267,8 @@ def test_an_error_during_the_return_isolates_again(world: Checked) -> None:
     condition = world.directories[0].condition
     condition.broke(OSError(errno.EIO, "the first"))
     world.look()
-    world.monitor.probe_all()
-    world.monitor.probe_all()
+    world.probe_all()
+    world.probe_all()
     condition.broke(OSError(errno.EIO, "the second"))
     world.look()
     assert world.states() == ["suspect"]

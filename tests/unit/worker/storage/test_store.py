@@ -185,7 +185,7 @@ def test_a_stream_survives_the_end_of_its_shuffle(tmp_path):
     pieces = store.plan(SHUFFLE, 0, 8, [(0, 0, 0)]).pieces()
     held = next(pieces)
     store.forget([SHUFFLE]).result(30)
-    assert len(os.pread(held.fileno, held.length, held.offset)) == held.length
+    assert len(os.pread(held.handle.fd, held.length, held.offset)) == held.length
     assert status_of(next, pieces) is Status.DATA_LOST
     store.close()
 
