@@ -49,6 +49,7 @@ class Connection:
 
     number = 1
     owner: tuple[bytes, ...] = ()
+    closed = False
 
     def __init__(self) -> None:
         self.answers: list[bytes] = []
@@ -200,7 +201,6 @@ def test_a07_an_orderly_end_seals_all_that_it_can(tmp_path: Path, monkeypatch: p
 
     async def story() -> None:
         world = World(tmp_path / "data")
-        seals = world.seals
         writer = Writer(SHUFFLE)
         world.send(writer, [writer.batch(partition, b"x") for partition in range(10)], Ack.MEMORY)
         if waits:
@@ -210,7 +210,7 @@ def test_a07_an_orderly_end_seals_all_that_it_can(tmp_path: Path, monkeypatch: p
             world.faults.error_after = 1 << 40
             world.service._write_owed = lambda: None  # type: ignore[method-assign] # there is no room for it alone
         world.service.end()
-        await seals.wait()
+        await world.context.running.wait()
         left = [state.partition for state in world.service.reduce.shuffles[SHUFFLE].epochs.values()] if waits else []
         assert left == [0] * waits
         assert waits or not world.service.reduce.shares.total

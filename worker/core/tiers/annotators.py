@@ -17,7 +17,7 @@ from __future__ import annotations
 import heapq
 import math
 from collections.abc import Callable, Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Generic, Literal
 
 from holdfast.worker.core.tiers.view import FileId, FileView, Heat
@@ -38,27 +38,28 @@ class _Note:
 
     directory: int
     size_bytes: int
-    score: float
+    #: by each measure
+    scores: list[float]
     change: int
 
 
-#: A file's place in the order of its directory: score, number of the change, and the file.
+#: A file's place in an order of its directory: score, number of the change, and the file.
 _HeapEntry = tuple[float, int, FileId]
 
 
 @dataclass(slots=True)
 class _Shelf(Generic[FileId]):
-    """Places of one directory's files as a heap; some are out of date."""
+    """Places of one directory's files as a heap for each measure; some are out of date."""
 
-    heap: list[_HeapEntry[FileId]] = field(default_factory=list)
+    heaps: list[list[_HeapEntry[FileId]]]
     files: int = 0
 
 
 class Annotator(Generic[FileId]):
-    """The order of all files by one measure."""
+    """The orders of all files, one by each measure."""
 
-    def __init__(self, measure: Measure) -> None:
-        self._measure = measure
+    def __init__(self, *measures: Measure) -> None:
+        self._measures = measures
         self._notes: dict[FileId, _Note] = {}
         self._shelves: dict[int, _Shelf[FileId]] = {}
         self._changes = 0
@@ -68,48 +69,55 @@ class Annotator(Generic[FileId]):
     def committed(self, file: FileId, directory: int, size_bytes: int) -> None:
         """A file was sealed in a directory, or found there at the start."""
         assert file not in self._notes, file
-        self.clock += 1
-        note = _Note(directory, size_bytes, self._measure(UNTOUCHED, size_bytes, self.clock), 0)
-        self._notes[file] = note
+        note = self._notes[file] = _Note(directory, size_bytes, [UNTOUCHED] * len(self._measures), 0)
+        self._touch(note)
         self._put(file, note)
 
     def accessed(self, file: FileId) -> None:
         """A reader opened it. Unknown files are let go: it may have been removed since."""
         note = self._notes.get(file)
         if note is not None:
-            self.clock += 1
-            self._change(file, note, note.directory, self._measure(note.score, note.size_bytes, self.clock))
+            self._take_out(note)
+            self._touch(note)
+            self._put(file, note)
+
+    def _touch(self, note: _Note) -> None:
+        self.clock += 1
+        scores = zip(self._measures, note.scores, strict=True)
+        note.scores = [measure(score, note.size_bytes, self.clock) for measure, score in scores]
 
     def moved(self, file: FileId, directory: int) -> None:
         """It lies in another directory now; that is no touch."""
         note = self._notes.get(file)
         if note is not None:
-            self._change(file, note, directory, note.score)
+            self._take_out(note)
+            note.directory = directory
+            self._put(file, note)
 
     def removed(self, file: FileId) -> None:
         note = self._notes.pop(file, None)
         if note is not None:
             self._take_out(note)
 
-    def score(self, file: FileId) -> float:
-        """How hot it is, in a measure that compares with every other file of this annotator. Raises KeyError."""
-        return self._notes[file].score
+    def score(self, file: FileId, order: int = 0) -> float:
+        """How hot it is by a measure, comparable with every other file by that. Raises KeyError."""
+        return self._notes[file].scores[order]
 
-    def coldest(self, directories: Collection[int]) -> Iterator[FileId]:
+    def coldest(self, directories: Collection[int], order: int = 0) -> Iterator[FileId]:
         """Files of these directories, the first to leave first; one that changes while this is read is left out."""
         shelves = [self._shelves[one] for one in set(directories) if one in self._shelves]
         for shelf in shelves:
-            self._clear_top(shelf)
-        for _, _, file in heapq.merge(*(self._in_order(list(shelf.heap)) for shelf in shelves)):
+            self._clear_top(shelf, order)
+        for _, _, file in heapq.merge(*(self._in_order(list(shelf.heaps[order])) for shelf in shelves)):
             yield file
 
-    def hottest(self, directories: Collection[int]) -> Iterator[FileId]:
+    def hottest(self, directories: Collection[int], order: int = 0) -> Iterator[FileId]:
         """The same files the other way round."""
         heap = [
             (-score, -change, file)
             for one in set(directories)
             if one in self._shelves
-            for score, change, file in self._shelves[one].heap
+            for score, change, file in self._shelves[one].heaps[order]
             if self._is_current(change, file)
         ]
         heapq.heapify(heap)
@@ -118,11 +126,6 @@ class Annotator(Generic[FileId]):
 
     def __len__(self) -> int:
         return len(self._notes)
-
-    def _change(self, file: FileId, note: _Note, directory: int, score: float) -> None:
-        self._take_out(note)
-        note.directory, note.score = directory, score
-        self._put(file, note)
 
     def _is_current(self, change: int, file: FileId) -> bool:
         note = self._notes.get(file)
@@ -138,9 +141,10 @@ class Annotator(Generic[FileId]):
         """Note the file's place; the one it had is out of date from now on."""
         self._changes += 1
         note.change = self._changes
-        shelf = self._shelves.setdefault(note.directory, _Shelf())
+        shelf = self._shelves.setdefault(note.directory, _Shelf([[] for _ in self._measures]))
         shelf.files += 1
-        heapq.heappush(shelf.heap, (note.score, note.change, file))
+        for heap, score in zip(shelf.heaps, note.scores, strict=True):
+            heapq.heappush(heap, (score, note.change, file))
         self._trim(shelf)
 
     def _take_out(self, note: _Note) -> None:
@@ -149,28 +153,32 @@ class Annotator(Generic[FileId]):
         self._trim(shelf)
 
     def _trim(self, shelf: _Shelf[FileId]) -> None:
-        if len(shelf.heap) > 2 * shelf.files + STALE_MAX:
-            self._renew(shelf)
+        for order, heap in enumerate(shelf.heaps):
+            if len(heap) > 2 * shelf.files + STALE_MAX:
+                self._renew(shelf, order)
 
-    def _clear_top(self, shelf: _Shelf[FileId]) -> None:
+    def _clear_top(self, shelf: _Shelf[FileId], order: int) -> None:
         """Let go of what is out of date at the cold end, where it gathers and would be passed over at every look."""
-        if len(shelf.heap) - shelf.files > STALE_POPS_MAX:
-            self._renew(shelf)
-        while shelf.heap and not self._is_current(*shelf.heap[0][1:]):
-            heapq.heappop(shelf.heap)
+        if len(shelf.heaps[order]) - shelf.files > STALE_POPS_MAX:
+            self._renew(shelf, order)
+        heap = shelf.heaps[order]
+        while heap and not self._is_current(*heap[0][1:]):
+            heapq.heappop(heap)
 
-    def _renew(self, shelf: _Shelf[FileId]) -> None:
-        shelf.heap = [entry for entry in shelf.heap if self._is_current(entry[1], entry[2])]
-        heapq.heapify(shelf.heap)
+    def _renew(self, shelf: _Shelf[FileId], order: int) -> None:
+        heap = [entry for entry in shelf.heaps[order] if self._is_current(entry[1], entry[2])]
+        heapq.heapify(heap)
+        shelf.heaps[order] = heap
 
     def check(self) -> None:
         counts = dict.fromkeys(self._shelves, 0)
         for note in self._notes.values():
             counts[note.directory] += 1
         for number, shelf in self._shelves.items():
-            current = [file for _, change, file in shelf.heap if self._is_current(change, file)]
-            assert len(current) == len(set(current)) == shelf.files == counts[number], (number, shelf)
-            assert len(shelf.heap) <= 2 * shelf.files + STALE_MAX + 1, (number, shelf)
+            for heap in shelf.heaps:
+                current = [file for _, change, file in heap if self._is_current(change, file)]
+                assert len(current) == len(set(current)) == shelf.files == counts[number], (number, shelf)
+                assert len(heap) <= 2 * shelf.files + STALE_MAX + 1, (number, shelf)
 
 
 def largest(_: float, size_bytes: int, __: int) -> float:
@@ -200,7 +208,11 @@ def measure_of(name: Literal["largest", "lru", "lrfu"], lrfu_step: float, lrfu_a
     return {"largest": largest, "lru": lru, "lrfu": lrfu(lrfu_step, lrfu_attenuation)}[name]
 
 
-class Orders(Generic[FileId]):
+#: Which order is which.
+_DISK, _MEMORY = 0, 1
+
+
+class Orders(Annotator[FileId]):
     """The two orders of a worker's sealed files: one for leaving memory, one for leaving disks.
 
     Both hear of every file, so that a move between tiers changes nobody's score, and upkeep can compare tiers by the
@@ -215,40 +227,22 @@ class Orders(Generic[FileId]):
         memory_directories: Collection[int],
         facts: Callable[[FileId], FileView[FileId] | None],
     ) -> None:
-        self.memory = Annotator[FileId](memory)
-        self.disk = Annotator[FileId](disk)
-        self._both = (self.memory, self.disk)
+        super().__init__(disk, memory)
         self._memory_directories = frozenset(memory_directories)
         self._facts = facts
 
-    def committed(self, file: FileId, directory: int, size_bytes: int) -> None:
-        for order in self._both:
-            order.committed(file, directory, size_bytes)
-
-    def accessed(self, file: FileId) -> None:
-        for order in self._both:
-            order.accessed(file)
-
-    def moved(self, file: FileId, directory: int) -> None:
-        for order in self._both:
-            order.moved(file, directory)
-
-    def removed(self, file: FileId) -> None:
-        for order in self._both:
-            order.removed(file)
-
-    def coldest(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
+    def first_to_leave(self, directories: Collection[int]) -> Iterator[FileView[FileId]]:
         """Files in the order in which they should leave; memory has its own order where it is asked for alone."""
         in_memory = self._memory_directories.issuperset(directories)
-        return self._views((self.memory if in_memory else self.disk).coldest(directories))
+        return self._views(self.coldest(directories, _MEMORY if in_memory else _DISK))
 
     @property
     def heat(self) -> Heat[FileId]:
         """The order of disks for files of all tiers: what upkeep compares tiers by."""
         return Heat(
-            lambda directories: self._views(self.disk.coldest(directories)),
-            lambda directories: self._views(self.disk.hottest(directories)),
-            self.disk.score,
+            lambda directories: self._views(self.coldest(directories)),
+            lambda directories: self._views(self.hottest(directories)),
+            self.score,
         )
 
     def _views(self, files: Iterator[FileId]) -> Iterator[FileView[FileId]]:

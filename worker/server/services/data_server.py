@@ -90,22 +90,17 @@ class DataServer:
             )
             check_role(caller, hello.role)
         check_hello(hello, self._standing.cluster_id)
-        if hello.role is Role.CLIENT and not self._take_client(connection, caller):
-            raise RetryError(
-                "this worker has no connections left for this user or application; try later", status=Status.BUSY
-            )
+        if hello.role is Role.CLIENT:
+            # Without security nobody knows whose it is.
+            owner = () if caller is None else (caller.share_owner, caller.subject)
+            if not self._clients.take(owner, 1):
+                reason = "this worker has no connections left for this user or application; try later"
+                raise RetryError(reason, status=Status.BUSY)
+            connection.owner = owner
         # From here on nothing is refused: `lost` is called for connections that greeted, and takes away what is kept.
         self._greeted[connection.number] = _Greeted(connection, hello.role, caller)
         standing = self._standing
         return HelloOk(worker=standing.worker, incarnation=standing.incarnation, uid=standing.uid)
-
-    def _take_client(self, connection: ServerConnection, caller: Bearer | None) -> bool:
-        """Whether there is room for another client; without security nobody knows whose it is."""
-        owner = () if caller is None else (caller.share_owner, caller.subject)
-        if not self._clients.take(owner, 1):
-            return False
-        connection.owner = owner
-        return True
 
     def admit(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> bool:
         """Whether there is room for the body of a request. Raises ProtocolError for bodies that no client sends."""

@@ -142,45 +142,33 @@ class PushService:
                 raise ProtocolError("REPLICATE: a replica has no replica")
             came = Came(request, push, body, account)
             if self.reduce.may_introduce(push) and not self._asking.knows(push.shuffle):
-                then = partial(self._push_or_refuse, came)
-                self._asking.ask(push.shuffle, connection.number, push.owner, then)
+                self._asking.ask(push.shuffle, connection.number, push.owner, partial(self._push, came))
                 return
         except BaseException:  # the data server answers it, or closes the connection
             self._let_go(connection, body, account, size)
             raise
-        self._push(came)
+        self._push(came, None)
 
     def _let_go(self, connection: ServerConnection, body: Body, account: Credits, size: int) -> None:
         body.release()
         self._grant(account.answered(connection.number, size, time.monotonic_ns()))
 
-    def _push_or_refuse(self, came: Came, reason: HoldfastError | None) -> None:
-        if reason is not None or came.request.connection.closed:
-            self._turn_away(came, reason)
-            return
-        try:
-            self._push(came)
-        except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
-            came.request.refuse(error)
-
-    def _turn_away(self, came: Came, reason: HoldfastError | None) -> None:
-        """Take nothing of a push, and say why; to nobody if its connection is gone."""
-        self._let_go(came.request.connection, came.body, came.account, came.request.header.body_bytes)
-        if reason is not None:
-            came.request.refuse(reason)
-
-    def _push(self, came: Came) -> None:
-        """Take what is of a shuffle that may be written to. Releases the body when it is answered."""
-        try:
-            refused = self._refuse(came.push, came.body.view)
-            decision = None if refused is not None else self.reduce.decide(came.push)
-        except BaseException:
-            self._turn_away(came, None)
-            raise
+    def _push(self, came: Came, refused: BaseException | None) -> None:
+        """Take what is of a shuffle that may be written to. Releases the body when it is answered; nobody is answered
+        whose connection is gone."""
+        request, decision = came.request, None
+        if refused is None and not request.connection.closed:
+            try:
+                refused = self._refuse(came.push, came.body.view)
+                decision = self.reduce.decide(came.push) if refused is None else None
+            except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
+                refused = error
         if decision is None:
-            self._turn_away(came, refused)
+            self._let_go(request.connection, came.body, came.account, request.header.body_bytes)
+            if refused is not None:
+                request.refuse(refused)
             return
-        push = PendingPush(decision, came.request.header.type is FrameType.REPLICATE)
+        push = PendingPush(decision, request.header.type is FrameType.REPLICATE)
         self._came[push] = came
         self._guarded(push, self._take, came)
 
@@ -235,7 +223,9 @@ class PushService:
             for directory, future in zip(steps.directories, self._store.reduce.sync(decision), strict=True):
                 future.add_done_callback(partial(self._guarded, push, self._synced, directory))
         if steps.chosen:
-            self._forward(push, steps.chosen, body)
+            self._counters.forwards += 1
+            task = awaited(self.forwarder.forward(came.push, steps.chosen, body))
+            task.add_done_callback(partial(self._guarded, push, self._forwarded, steps.chosen))
         if slow:
             self._loop.call_later(slow, self._guarded, push, self._waited)
 
@@ -295,18 +285,10 @@ class PushService:
         stuck = self._pending.stuck(now_ns, SAY_SECONDS)
         if stuck is not None and now_ns - self._said_ns >= SAY_AGAIN_SECONDS * 1e9:
             self._said_ns = now_ns
-            seconds, directories = stuck[0] // 10**9, self._named(stuck[1])
+            found = self._store.directories()
+            seconds, directories = stuck[0] // 10**9, ", ".join(found[number].path for number in sorted(stuck[1]))
             log_event(LogEvent.PUSH_SYNC_SLOW, pushes=len(self._pending), seconds=seconds, directories=directories)
         self._answer_all(self._pending.leave_disks(now_ns))
-
-    def _named(self, directories: set[int]) -> str:
-        found = self._store.directories()
-        return ", ".join(str(found[number].path) for number in sorted(directories))
-
-    def _forward(self, push: PendingPush, chosen: list[int], body: memoryview) -> None:
-        task = awaited(self.forwarder.forward(push.decision.push, chosen, body))
-        self._counters.forwards += 1
-        task.add_done_callback(partial(self._guarded, push, self._forwarded, chosen))
 
     def _forwarded(self, push: PendingPush, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         error = None if done.cancelled() else done.exception()

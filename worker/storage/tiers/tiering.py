@@ -214,7 +214,7 @@ class Tiering:
         self._room_planned = True
         view = StoreView((*self._view.directories, *self._dfs_view()))
         ahead = int(self._settings.free_ahead)
-        for move in moves_for(view, DirectorySet(media=media), EPOCH_BYTES, ahead, self._orders.coldest):
+        for move in moves_for(view, DirectorySet(media=media), EPOCH_BYTES, ahead, self._orders.first_to_leave):
             self._start(move)
 
     def step(self, now: float) -> list[tuple[int, int]]:
@@ -227,7 +227,7 @@ class Tiering:
             return []
         view = self._usable()
         marks = [self._marks_of(tier) for tier in view.tiers]
-        moves = demotion(view, marks, self._orders.coldest, self._settings.range)
+        moves = demotion(view, marks, self._orders.first_to_leave, self._settings.range)
         for move in moves or self._upkeep():
             self._start(move)
         return [] if len(moves) >= self._settings.range else list(_shortfalls(view, marks, moves))
@@ -250,7 +250,7 @@ class Tiering:
             return ()
         orders, busy = self._orders, self._backoff.busy(now_ns)
         found = upkeep(
-            self._view, self._wishes, orders.coldest, orders.heat, restore_first=self._restore_first, busy=busy
+            self._view, self._wishes, orders.first_to_leave, orders.heat, restore_first=self._restore_first, busy=busy
         )
         self._restore_first = found.lacks_room
         return found.moves

@@ -235,7 +235,7 @@ def test_a_forgotten_shuffle_is_in_no_book(worlds: list[World], tmp_path: Path) 
     world.store.forget([SHUFFLE]).result(30)
     assert step(world) == []
     assert world.store.tiering.counts.files == 0
-    assert not len(world.store.tiering._orders.disk)
+    assert not len(world.store.tiering._orders)
 
 
 def test_one_tier_keeps_no_books(worlds: list[World], tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_one_tier_keeps_no_books(worlds: list[World], tmp_path: Path) -> None:
     push_some(world, Writer(SHUFFLE), 0, 1 * MIB)
     world.seal([(0, 0)])
     assert not world.store.tiering.follows
-    assert not len(world.store.tiering._orders.disk)
+    assert not len(world.store.tiering._orders)
 
 
 def test_who_finds_no_room_has_some_made(worlds: list[World], tmp_path: Path) -> None:

@@ -148,13 +148,13 @@ def test_memory_of_an_order_is_bounded() -> None:
     for turn in range(2000):
         annotator.accessed(turn % 3)
         annotator.check()
-    assert len(annotator._shelves[0].heap) <= 2 * 3 + STALE_MAX
+    assert len(annotator._shelves[0].heaps[0]) <= 2 * 3 + STALE_MAX
     for file in range(3, 1000):
         annotator.committed(file, 0, 1)
     for file in range(1000):
         annotator.removed(file)
         annotator.check()
-    assert len(annotator._shelves[0].heap) <= STALE_MAX
+    assert len(annotator._shelves[0].heaps[0]) <= STALE_MAX
 
 
 class History(RuleBasedStateMachine):
@@ -235,17 +235,17 @@ def test_memory_and_disks_have_orders_of_their_own() -> None:
     )
     for name, size in (("a", 1), ("b", 5), ("c", 3), ("d", 4)):
         orders.committed(name, where[name], size)
-    assert [one.file for one in orders.coldest({0})] == ["b", "a"]
+    assert [one.file for one in orders.first_to_leave({0})] == ["b", "a"]
     assert [one.file for one in orders.heat.coldest({0})] == ["a", "b"]
-    assert [one.file for one in orders.coldest({0, 1})] == ["a", "b", "d"]
+    assert [one.file for one in orders.first_to_leave({0, 1})] == ["a", "b", "d"]
     assert [one.file for one in orders.heat.hottest({0, 1})] == ["d", "b", "a"]
     orders.accessed("a")
     where["d"] = 0
     orders.moved("d", 0)
-    assert [one.file for one in orders.coldest({0})] == ["b", "d", "a"]
+    assert [one.file for one in orders.first_to_leave({0})] == ["b", "d", "a"]
     assert orders.heat.score("d") < orders.heat.score("a")
     orders.removed("d")
-    assert [one.file for one in orders.coldest({0})] == ["b", "a"]
+    assert [one.file for one in orders.first_to_leave({0})] == ["b", "a"]
 
 
 @given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), max_size=30))
