@@ -14,14 +14,13 @@ from holdfast.client.write import push_writer
 from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
 from holdfast.worker.server.membership import registration
-from holdfast.worker.server.membership import worker_identity as standing
 from holdfast.worker.server.services import forwarding, stream_service, stream_sources
 from tests.sim.client import runtime_here
 from tests.sim.control import Control
 from tests.sim.env.files import path_of, read_range, size_of
 from tests.sim.network import Dialer, Network
 from tests.sim.swap import Swap, swapped
-from tests.sim.worker import BODY_BYTES, CHECK_SECONDS, Kept
+from tests.sim.worker import BODY_BYTES, CHECK_SECONDS
 
 #: Bounds of the product in bytes or numbers, as small as what is pushed here, wherever a module has them.
 SMALL = {
@@ -75,7 +74,6 @@ def wired(network: Network) -> Iterator[None]:
         return Control(network)
 
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
-    swaps.append((standing, "KeptIdentity", Kept))
     swaps += _small()
     with swapped(swaps):
         yield

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from holdfast.common.errors import HoldfastError
@@ -24,7 +23,6 @@ from holdfast.worker.server.context import ServerBounds, WorkerContext
 from holdfast.worker.server.membership.departure import Departure
 from holdfast.worker.server.membership.registration import Registration
 from holdfast.worker.server.membership.worker_identity import (
-    STANDING,
     IdentityKeeper,
     KeptIdentity,
     WorkerAddresses,
@@ -42,7 +40,7 @@ from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
 from tests.sim.env.disks import Device, Disks, Folder
 from tests.sim.env.machine import sim_env
 from tests.sim.env.process import KilledError, Process
-from tests.sim.network import Dialer, Network, ServerEnd, SimBody
+from tests.sim.network import Network, ServerEnd, SimBody
 from tests.sim.oracle import Oracle
 
 if TYPE_CHECKING:
@@ -58,40 +56,6 @@ PROBE_SECONDS = 1.0
 _HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
 #: A worker that cannot start is started again.
 AGAIN_SECONDS = 1.0
-
-
-class Kept(KeptIdentity):
-    """The file `standing`, on a simulated disk; a directory's path begins with its worker's name."""
-
-    @staticmethod
-    def _env(directory: Path) -> Env:
-        worker: Any = Dialer.network.servers[directory.parts[1]]
-        env: Env = worker.env
-        return env
-
-    @classmethod
-    def read(cls, directories: Iterable[Path]) -> KeptIdentity:
-        found = []
-        for directory in directories:
-            try:
-                kept = cls.decode(cls._env(directory).files.read_whole(directory / STANDING))
-            except OSError:
-                continue
-            if kept is not None:
-                found.append(kept)
-        nothing = KeptIdentity.decode(b"") or cls(NO_WORKER, cls.raft_index_of(0))
-        return max(found, key=lambda kept: (kept.incarnation, kept.change), default=nothing)
-
-    @staticmethod
-    def raft_index_of(index: int) -> Any:
-        return index
-
-    def write(self, directories: Iterable[Path]) -> None:
-        for directory in directories:
-            try:
-                self._env(directory).files.replace(directory / STANDING, self.encode())
-            except OSError:
-                continue
 
 
 class ObservedServer(DataServer):
@@ -194,9 +158,9 @@ class SimWorker:
         context = WorkerContext(store, standing, ServerBounds(shape.memory, 4096, shape.limits))
         self.counters = context.counters
         context.asking.learn(store.shuffles())
-        kept = Kept.read(directory_paths(store))
+        kept = KeptIdentity.read(self.env.files, directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
-        keeper = IdentityKeeper(store, standing)
+        keeper = IdentityKeeper(store, self.env.files, standing)
         self.server = server = ObservedServer(partial(self._oracle.deleted, self), context)
         self.seals, self.pushes = server.seals, server.pushes
         standing.addresses = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")

@@ -55,6 +55,7 @@ from holdfast.common.ids import (
     WorkerId,
 )
 from holdfast.worker.server.membership.worker_identity import KeptIdentity
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 
@@ -272,7 +273,7 @@ class WorkerProcess:
         self.worker = worker
         only = (DirectorySettings(path=str(self.data)),)
         open_store(prepare(StoreSettings(cluster_id=CLUSTER, worker_name=f"w{worker}", directories=only))).close()
-        KeptIdentity(WorkerId(worker), RaftIndex(1)).write([self.data])
+        KeptIdentity(WorkerId(worker), RaftIndex(1)).write(SystemFiles(), self.data)
 
     def start(self, **environment: str) -> None:
         """Start and wait for the ready line."""

@@ -54,6 +54,7 @@ from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.server.services.faults import Faults
 from holdfast.worker.storage.disks.monitor import Monitor
 from holdfast.worker.storage.env.directory_paths import doubts
+from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.prepare import Pending
 from holdfast.worker.storage.store import Store, open_store
 
@@ -81,7 +82,7 @@ def run(config: Config, pending: Pending, security: ServerSecurity | None) -> No
         close_to_others(Path(directory.path))
     pending.env = Faults.of(config.faults).door(pending.env)
     store = open_store(pending)
-    worker = WorkerProcess(config, store, security)
+    worker = WorkerProcess(config, store, pending.env.files, security)
     try:
         asyncio.run(worker.run())
     finally:
@@ -120,10 +121,11 @@ class Ending:
 class WorkerProcess:
     """One worker, from its open directories to its end."""
 
-    def __init__(self, config: Config, store: Store, security: ServerSecurity | None) -> None:
+    def __init__(self, config: Config, store: Store, files: Files, security: ServerSecurity | None) -> None:
         self._config = config
         self._security = security
         self._store = store
+        self._files = files
         self._monitor = store.monitor(config.disk_check.interval.seconds)
         self._stop = asyncio.Event()
         self._notifier = Notifier()
@@ -141,9 +143,9 @@ class WorkerProcess:
         bounds = ServerBounds(int(config.worker.memory), int(config.worker.disk_reserve), split, descriptors)
         context = WorkerContext(store, standing, bounds, faults=Faults.of(config.faults))
         context.asking.learn(store.shuffles())
-        kept = KeptIdentity.read(directory_paths(store))
+        kept = KeptIdentity.read(self._files, directory_paths(store))
         standing.given(kept.worker, kept.state, kept.raft_index)
-        keeper = IdentityKeeper(store, standing)
+        keeper = IdentityKeeper(store, self._files, standing)
         server = DataServer(context)
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
         _stop_at_signals(departure.asked, departure.hurried)

@@ -30,7 +30,7 @@ class StuckDisk(Disk):
 def registration_of(world: DataWorld) -> Registration:
     """What sends the heartbeats of this worker."""
     departure = Departure(world.server, world.standing, 0, asyncio.Event())
-    keeper = IdentityKeeper(world.store, world.standing)
+    keeper = IdentityKeeper(world.store, world.store._env.files, world.standing)
     return Registration(world.context, keeper, world.server, departure, resident_bytes)
 
 

@@ -25,7 +25,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth
-from holdfast.worker.storage.env.system_files import SystemFiles
+from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.store import Store
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
@@ -130,13 +130,13 @@ class KeptIdentity(NamedTuple):
         return kept if kept.raft_index <= RAFT_INDEX_MAX else kept._replace(raft_index=RaftIndex(0))
 
     @classmethod
-    def read(cls, directories: Iterable[Path]) -> KeptIdentity:
+    def read(cls, files: Files, directories: Iterable[Path]) -> KeptIdentity:
         """What was written last of all directories."""
         found = []
         for directory in directories:
             path = directory / STANDING
             try:
-                kept = cls.decode(path.read_bytes())
+                kept = cls.decode(files.read_whole(path))
             except FileNotFoundError:
                 continue
             except OSError as error:
@@ -149,20 +149,20 @@ class KeptIdentity(NamedTuple):
         nothing = cls(NO_WORKER, RaftIndex(0))
         return max(found, key=lambda kept: (kept.incarnation, kept.change), default=nothing)
 
-    def write(self, directories: Iterable[Path]) -> None:
-        """Put it into every directory, synced. Blocks; one directory that fails does not keep the others from it."""
-        for directory in directories:
-            try:
-                SystemFiles().replace(directory / STANDING, self.encode())
-            except OSError as error:
-                log_event(LogEvent.IDENTITY_NOT_WRITTEN, path=directory / STANDING, reason=error.strerror)
+    def write(self, files: Files, directory: Path) -> None:
+        """Put it into a directory, synced. Blocks; one that fails does not keep the others from it."""
+        try:
+            files.replace(directory / STANDING, self.encode())
+        except OSError as error:
+            log_event(LogEvent.IDENTITY_NOT_WRITTEN, path=directory / STANDING, reason=error.strerror)
 
 
 class IdentityKeeper:
     """Brings a standing to the disks."""
 
-    def __init__(self, store: Store, standing: WorkerIdentity) -> None:
+    def __init__(self, store: Store, files: Files, standing: WorkerIdentity) -> None:
         self._store = store
+        self._files = files
         self._standing = standing
         self._last = KeptIdentity.of(standing)
         #: for each directory what was asked for last, and the end of the last write
@@ -191,4 +191,4 @@ class IdentityKeeper:
         return self._last
 
     def _write(self, path: Path) -> None:
-        self._last.write([path])
+        self._last.write(self._files, path)
