@@ -171,6 +171,6 @@ class MapService:
     def _broke(self, file: MapFileKey, request: Request, error: BaseException) -> None:
         if file in self._writers:
             self._remove(file)
-        why = refusal(error)
-        self.files.broke(file, why.status)
-        request.refuse(why)
+        reason = refusal(error)
+        self.files.broke(file, reason.status)
+        request.refuse(reason)

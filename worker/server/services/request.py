@@ -39,9 +39,9 @@ class Request(NamedTuple):
 
     def refuse(self, error: BaseException) -> None:
         """Answer with what was raised."""
-        why = refusal(error)
-        self.counters.refused(why.status)
-        self.connection.refuse(self.header, why)
+        reason = refusal(error)
+        self.counters.refused(reason.status)
+        self.connection.refuse(self.header, reason)
 
     def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
         return self.connection.owner_of(instance)
