@@ -54,6 +54,7 @@ from holdfast.common.ids import (
     WorkerId,
 )
 from holdfast.worker.server.membership.worker_identity import KeptIdentity
+from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store, prepare
 
@@ -317,7 +318,7 @@ def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], 
         cluster_id=CLUSTER, worker_name="w", directories=(DirectorySettings(path=str(data)),), sync_threads=4
     )
     open_store(prepare(settings)).close()
-    KeptIdentity(WorkerId(1), RaftIndex(1)).write([data])
+    KeptIdentity(WorkerId(1), RaftIndex(1)).write(SystemFiles(), data)
     config = directory / "worker.toml"
     config.write_text(
         f'[cluster]\nid = "{CLUSTER}"\n[log]\nlevel = "ERROR"\n[worker]\nname = "w"\ndata_port = 0\nhttp_port = 0\n'
