@@ -234,15 +234,22 @@ def test_calls_give_results_and_errors():
 def test_a_call_that_hangs_hurts_nobody_else():
     """A call past its deadline is given up; others go on until the bound of threads; all is well when it returns."""
     gate, calls = threading.Event(), Calls(threads_max=2)
-    with pytest.raises(StoreHangsError, match="no answer within"):
-        calls.run(gate.wait, 0.01)
-    assert calls.run(lambda: 5, 10) == 5
-    with pytest.raises(StoreHangsError, match="no answer within"):
-        calls.run(gate.wait, 0.01)
+
+    def hang() -> None:
+        """Until a thread has it: the one of the call before may come free a moment after its answer."""
+        refused = "all 2 calls"
+        while "all 2 calls" in refused:
+            with pytest.raises(StoreHangsError, match=r"no answer within|all 2 calls") as caught:
+                calls.run(gate.wait, 0.01)
+            refused = str(caught.value)
+
+    hang()
+    assert calls.run(lambda: 5, 60) == 5
+    hang()
     with pytest.raises(StoreHangsError, match="all 2 calls"):
         calls.run(lambda: 5, 0.01)
     gate.set()
-    assert calls.run(lambda: 5, 10) == 5
+    assert calls.run(lambda: 5, 60) == 5
     calls.close()
 
 
