@@ -18,7 +18,7 @@ for `count` of them: in `host` and `place` {n} is its number from 0, {rack} that
     free = ["4TiB", "8TiB"]      # taken in turn
     fetch = ["5ms"]
 
-One JSON document goes to standard output. Called by the CLI as a process: nothing of a cluster is needed.
+One JSON document is written to standard output. Called by the CLI as a process: it needs no cluster.
 """
 
 from __future__ import annotations

@@ -34,7 +34,7 @@ class Addresses:
         known: Mapping[WorkerId, str],
         on_sights: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
     ) -> None:
-        """`on_sights` hears what the masters say of all workers when they are asked again."""
+        """`on_sights` gets the masters' view of all workers after each new request."""
         self._ticket = ticket
         self._known = dict(known)
         self._on_sights = on_sights

@@ -1,9 +1,9 @@
 """Pushes the output of one map attempt: carries out what write/push.py decides.
 
 Rules: the caller's thread makes batches, the loop pushes them. Memory is bounded: `write` waits while what no worker
-has acknowledged exceeds the buffer. Nothing is ever started again from the beginning: a refused batch goes elsewhere,
+has acknowledged exceeds the buffer. No attempt restarts from the beginning: a refused batch is sent elsewhere,
 under its number. Whatever fails once a payload was taken is final, an interrupt as well: it may be in no batch, so the
-attempt is given up, whoever swallows the error. Called through ReduceShuffle.writer.
+attempt has failed, even if the caller ignores the error. Called through ReduceShuffle.writer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _OVER = "shuffle {} map {} attempt {} was closed or aborted; nothing more can be
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What all attempts of a process know of a shuffle's places."""
+    """The locations of a shuffle, shared by all attempts of a process."""
 
     locations: PartitionLocations
     addresses: Addresses
@@ -113,7 +113,7 @@ class PushWriter(AttemptWriter["_PushSender"]):
         self._fresh_bytes = 0
         #: bytes that were written, and bytes of them that are in batches
         self._written_bytes = 0
-        #: why the attempt was given up here; None while it was not
+        #: why the attempt failed here; None while it has not
         self._lost: BaseException | None = None
         super().__init__(_PushSender(shuffle, map_id, attempt, buffer_bytes // 2), buffer_bytes)
 
@@ -271,7 +271,7 @@ class _PushSender(AttemptSender):
             return
         text = f"{self._where}: nothing was acknowledged for {seconds:.0f} s: {self._core.waits_for()}"
         if not self._tasks and not self._pauses:
-            self._broke(GiveUpError(f"{text}; and nothing is under way"))
+            self._broke(GiveUpError(f"{text}; no request is pending"))
         elif seconds > self._patience:
             self._broke(RetryError(text))
         else:

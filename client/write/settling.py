@@ -40,7 +40,7 @@ class AttemptSender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def guarded(self, work: Callable[[], object]) -> None:
-        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        """Run `work`; an unexpected error ends the attempt, so that the caller does not wait for ever."""
         try:
             work()
         except Exception as error:
@@ -48,19 +48,19 @@ class AttemptSender:
             raise
 
     def abort(self) -> None:
-        """The caller gives the attempt up."""
+        """The caller aborts the attempt."""
         raise NotImplementedError
 
     def takes_long(self, seconds: float) -> None:
-        """Nothing was acknowledged for so long while somebody waits for that: say why, or end the attempt."""
+        """Nothing was acknowledged for so long while the caller waits: log why, or end the attempt."""
         raise NotImplementedError
 
     def _broke(self, error: BaseException) -> None:
-        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        """An unexpected error must end the attempt: a task that fails silently would leave the caller waiting."""
         raise NotImplementedError
 
     def _stop(self) -> None:
-        """The outcome is known: end what is under way for the attempt."""
+        """The outcome is known: cancel the pending work of the attempt."""
         raise NotImplementedError
 
     def _settle_outcome(self, error: BaseException | None, result: object = None) -> None:
@@ -94,7 +94,7 @@ class AttemptWriter(Generic[_SenderT]):
         self._added = 0
 
     def abort(self) -> None:
-        """Give the attempt up: what there is of it is dropped. Harmless after `close`, and in a forked child."""
+        """Abort the attempt and drop its data. Does nothing after `close`, and in a forked child."""
         if self._runtime.pid != os.getpid():
             return
         self._call(self._sender.abort)
@@ -111,7 +111,7 @@ class AttemptWriter(Generic[_SenderT]):
             self.abort()
 
     def _forget(self) -> None:
-        """Keep nothing of what was written."""
+        """Forget everything that was written."""
         raise NotImplementedError
 
     def _check_process(self, what: str) -> None:
@@ -130,7 +130,7 @@ class AttemptWriter(Generic[_SenderT]):
 
 
 def wait(runtime: Runtime, sender: AttemptSender, enough: Callable[[], bool]) -> None:
-    """Return when that is so, or the attempt is over. Raises RetryError if the process ends meanwhile."""
+    """Return when `enough()` is true or the attempt is over. Raises RetryError if the process ends meanwhile."""
 
     def look(seconds: float) -> None:
         sender.settled.wait(seconds)
@@ -140,7 +140,7 @@ def wait(runtime: Runtime, sender: AttemptSender, enough: Callable[[], bool]) ->
 
 
 def wait_until_over(runtime: Runtime, sender: AttemptSender) -> None:
-    """Return when the attempt is over; single acknowledgements wake nobody. Raises as `wait`."""
+    """Return when the attempt is over; single acknowledgements do not wake it. Raises as `wait`."""
     _wait(runtime, sender, sender.outcome.done, lambda seconds: concurrent.futures.wait((sender.outcome,), seconds))
 
 
@@ -158,7 +158,7 @@ def _wait(runtime: Runtime, sender: AttemptSender, over: Callable[[], bool], loo
 
 
 def turn(runtime: Runtime) -> None:
-    """Return when the loop has done all that was asked of it before."""
+    """Return when the loop has run everything that was scheduled before."""
     try:
         runtime.run(_nothing())
     except RetryError as error:
@@ -166,4 +166,4 @@ def turn(runtime: Runtime) -> None:
 
 
 async def _nothing() -> None:
-    """Runs behind what the loop was asked before."""
+    """Runs after everything that was scheduled before."""

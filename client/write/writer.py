@@ -300,7 +300,7 @@ class _MapSender(AttemptSender):
         self._spawn(self._tell_abort(effect.worker, effect.epoch))
 
     async def _tell_abort(self, worker: WorkerId, epoch: Epoch) -> None:
-        """Best effort: what a worker keeps of it otherwise goes with the shuffle."""
+        """Best effort: otherwise a worker deletes its part with the shuffle."""
         client = self._addresses.open_connection(worker)
         if client is None:
             return
@@ -308,7 +308,7 @@ class _MapSender(AttemptSender):
             async with asyncio.timeout(ACK_SECONDS):
                 await client.request(FrameType.MAP_ABORT, MapAbort(self._key(epoch)).encode())
         except (HoldfastError, TimeoutError):
-            return  # it is gone or stopping; it drops unsealed files by itself
+            return  # it was lost or stops; it drops unsealed files by itself
 
     def _stop(self) -> None:
         for task in self._copies.values():

@@ -24,7 +24,7 @@ class Retries:
         self._end: float | None = None
 
     def failed(self, now_seconds: float) -> float | None:
-        """Return how many seconds to wait before the next try; None if it is time to give up."""
+        """Return how many seconds to wait before the next try; None if the time is over."""
         if self._end is None:
             self._end = now_seconds + self._window
         pause = self._limit * self._draw()

@@ -4,7 +4,7 @@ Rules: every request but for OPEN_PATH shows a token where security is on, and i
 anything else of it is looked at. A connection that has shown a permitted request is known, all others are strangers.
 Users share the places of those that are known (common/shares.py), and a part is kept for strangers and for who keeps
 the cluster alive: a connection of a user who has its share is served, and stays a stranger. Where all places are taken,
-that of the stranger who came first goes to who comes; where there is none, who comes is closed at once.
+the oldest unauthenticated connection is closed for a new one; without any, the new one is closed at once.
 A connection that has no request under way is closed `first_s` after it came if it never finished
 sending a request, and `keepalive_s` after its last answer otherwise; what is unsent `flush_s` later is dropped.
 What is not HTTP is answered 400, in words that repeat nothing of it, and logged in one line; a compressed body is
@@ -43,7 +43,7 @@ _STOP_SECONDS = 1.0
 _RESERVED_SHARE = 8
 #: Answered to anybody; who asks for it is a stranger as before.
 OPEN_PATH = "/healthz"
-#: Of a body that nobody has read yet, of each connection; the system keeps the rest.
+#: Of an unread body, of each connection; the system keeps the rest.
 _READ_BYTES = 32 * KIB
 
 _AS_IT_IS = "send the body as it is: no Content-Encoding is taken here\n"
@@ -179,7 +179,7 @@ class HttpServer:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
         except OSError as error:
             log_event(LogEvent.REQUEST_CUT_OFF, reason=error)
-            return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
+            return web.Response(status=HTTPStatus.BAD_REQUEST)  # not sent: aiohttp logs no traceback then
         finally:
             self._busy.discard(connection)
             self._deadlines[connection] = asyncio.get_running_loop().time() + self.limits.keepalive_s
@@ -269,7 +269,7 @@ class _Refusing(asyncio.Protocol):
 
 
 def _logger() -> logging.Logger:
-    """aiohttp's own, which tells of garbage with a traceback: one line is enough for that."""
+    """aiohttp's own, which logs garbage with a traceback: one line is enough for that."""
     logger = logging.getLogger("aiohttp.server")
     if not any(isinstance(each, _Short) for each in logger.filters):
         logger.addFilter(_Short())

@@ -36,7 +36,7 @@ from holdfast.master.api.statuses import bad_request, code_of, metadata_of
 STREAMS_MAX = 1_024
 #: Connections open at once; beyond them new ones are closed. Clients of ours use the HTTP port.
 CONNECTIONS_MAX = 1_024
-#: Of a message that nobody has asked for yet, of each call.
+#: Of an unread message, of each call.
 WINDOW_BYTES = 16 * KIB
 #: For a request to come, and for an answer to be taken.
 _MESSAGE_SECONDS = 60.0
@@ -47,7 +47,7 @@ _OPTIONS = (
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),
-    # Clients ask every 10 s whether a silent connection still stands.
+    # Clients check every 10 s that a silent connection is still open.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # One that says nothing, or calls nothing, makes room for others; a client connects again when it calls.

@@ -93,7 +93,7 @@ class Reviver:
             newest = _moved(state, shuffle.key, failed)
             return any(each.epoch > _epoch(there) for each, there in zip(failed, newest, strict=True))
 
-        # A leader that was replaced and has not heard of it may be behind what the client was told.
+        # A leader that was replaced without knowing it may be behind what the client has seen.
         if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
             raise bad_request(f"an epoch of {shuffle.key} is named that was never made")
 
@@ -112,7 +112,7 @@ class Reviver:
 
         found = self._leader.peek(read)
         if found is None:
-            raise GiveUpError(f"{key} is committed, or was dropped; this attempt ends", status=Status.COMMITTED)
+            raise GiveUpError(f"{key} is committed, or was dropped; stop this attempt", status=Status.COMMITTED)
         return found
 
     async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> str:
@@ -156,7 +156,7 @@ class Reviver:
         return shuffle
 
     async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
-        """Return a place for each; none at all where nobody takes data."""
+        """Return a place for each; none at all if no worker takes data."""
         shuffle = self._shuffle(key)
         candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)

@@ -1,6 +1,6 @@
 """What changes between two looks: directories and DFS of workers that fail, fill up and recover; masters away.
 
-Rules: pure; in the leader's memory, so a new leader tells anew of what fails when it begins. The common case, a worker
+Rules: pure; in the leader's memory, so a new leader reports failures again. The common case, a worker
 that is well and was, costs a look at each directory. Called by api/registry.py with every heartbeat.
 """
 
@@ -14,7 +14,7 @@ from holdfast.master.core.events import Happened
 
 
 class Spot(NamedTuple):
-    """A directory, or the DFS, as a heartbeat tells of it."""
+    """A directory, or the DFS, in a heartbeat."""
 
     path: str
     problem: str

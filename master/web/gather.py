@@ -95,7 +95,7 @@ class Pages:
     async def page(self, query: Mapping[str, str]) -> bytes:
         """Return the page as HTML. Raises RetryError (BUSY) where too many wait for one."""
         if self._waiting >= WAITING_MAX:
-            raise RetryError(f"{WAITING_MAX} others wait for this page; come again", status=Status.BUSY)
+            raise RetryError(f"{WAITING_MAX} requests wait for this page; try again", status=Status.BUSY)
         self._waiting += 1
         try:
             async with turn(self._turn, "this page"):

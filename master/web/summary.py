@@ -84,7 +84,7 @@ def problems_of(picture: Picture) -> list[Problem]:
     own, fleet, counts = picture.own, picture.fleet, picture.counts
     found = []
     if not own.status.leader:
-        found.append(Problem("there is no leader, as far as this one knows: nothing is registered or committed now"))
+        found.append(Problem("this master has no leader: no registration or commit is possible now"))
     found += [
         Problem(f"master {each.name} is not connected{f': {each.error}' if each.error else ''}")
         for each in own.masters

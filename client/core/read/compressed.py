@@ -11,7 +11,7 @@ import struct
 
 from holdfast.common.limits import KIB, MIB
 
-#: A byte of an LZ4 block stands for so many bytes at most.
+#: A byte of an LZ4 block decodes to so many bytes at most.
 LZ4_RATIO_MAX = 255
 #: The longest block that a frame of LZ4 may have; longer ones cannot be put into one.
 LZ4_FRAMED_BYTES_MAX = 4 * MIB

@@ -66,7 +66,7 @@ class CreditLine:
     def returned(self, size: int) -> list[Effect]:
         """Room that was given is not used."""
         self.given -= size
-        assert self.given >= 0, "no more comes back than was given"
+        assert self.given >= 0, "no more credit is returned than was granted"
         return self._serve()
 
     def answered(self, size: int, window: int | None) -> list[Effect]:
@@ -101,7 +101,7 @@ class CreditLine:
         return self._serve()
 
     def ask_failed(self) -> None:
-        """The worker cannot be asked: nobody waits any more."""
+        """The worker is unreachable: end all waits."""
         self._asked = False
         self._waiting.clear()
 

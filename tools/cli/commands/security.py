@@ -49,9 +49,9 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
     "--kind",
     type=click.Choice(["user", "viewer", "admin"]),
     required=True,
-    help="user: makes applications; viewer: sees what people may see; admin: changes it, too.",
+    help="user: registers applications; viewer: reads state; admin: also changes it.",
 )
-@click.option("--name", default="", help="Whose it is. Of a user: the user's name, needed.")
+@click.option("--name", default="", help="The owner. Required for a user: the user's name.")
 @click.option(
     "--days",
     type=FiniteRange(0, _DAYS_MAX, min_open=True),
@@ -70,7 +70,7 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
     from holdfast.common.security.server import read_secret
 
     if kind == "user" and not name:
-        raise ConfigError("a token of a user wants --name, the user whose applications it makes")
+        raise ConfigError("a token of a user needs --name, the name of that user")
     subject = _text("--name", name or kind)
     _text("--cluster", cluster)
     keeper = Keeper(read_secret(str(secret_file), private=True), cluster)
@@ -83,13 +83,13 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
     try:
         write_whole(out, f"{made}\n".encode(), 0o600)
     except FileExistsError:
-        raise ConfigError(f"--out {out} is there, and is no regular file: name another, or leave --out out") from None
+        raise ConfigError(f"--out {out} exists, and is not a regular file: name another, or leave --out out") from None
     except OSError as error:
         raise HoldfastError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def _text(option: str, given: str) -> bytes:
-    """What goes into a token, as bytes. Raises ConfigError."""
+    """The content of a token, as bytes. Raises ConfigError."""
     raw = given.encode()
     if len(raw) > NAME_BYTES_MAX:
         raise ConfigError(f"{option} has {len(raw)} bytes; at most {NAME_BYTES_MAX} are allowed")

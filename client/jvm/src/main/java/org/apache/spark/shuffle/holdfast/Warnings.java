@@ -15,7 +15,7 @@ final class Warnings {
     private Warnings() {}
 
     /**
-     * Switches off what would only do harm, in the settings that Spark itself goes on with and hands to its executors. On the driver, while the
+     * Switches off what would only do harm, in the settings that Spark itself uses and passes to its executors. On the driver, while the
      * manager is made: before Spark's scheduler looks. Returns what there is to say about it.
      */
     static List<String> switchOff(SparkConf conf) {

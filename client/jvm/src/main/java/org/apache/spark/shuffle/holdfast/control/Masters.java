@@ -47,7 +47,7 @@ public final class Masters implements AutoCloseable {
         this(endpoints, deadlineMs, new CredentialsProvider());
     }
 
-    /** {@code credentials}: by what the masters know this client, and it them. */
+    /** {@code credentials}: the token of this client, and the CA of the masters. */
     public Masters(String endpoints, int deadlineMs, CredentialsProvider credentials) {
         this.calls = new LeaderCalls(parse(endpoints), credentials);
         this.credentials = credentials;
@@ -87,7 +87,7 @@ public final class Masters implements AutoCloseable {
     }
 
     /**
-     * Register a shuffle of REDUCE partitions, or ask where it stands; idempotent for the same shape.
+     * Register a shuffle of REDUCE partitions, or ask for its locations; idempotent for the same shape.
      *
      * @param least the generation meant; with {@code toWrite} the newest at or above it that takes data, the next one being opened
      *     where the newest is committed
@@ -152,7 +152,7 @@ public final class Masters implements AutoCloseable {
 
     /**
      * The committed manifest, waited for at most {@code waitMs} (30 s at most): NOT_COMMITTED if that is too short. With
-     * {@code offersWinners} the answer is NEED_WINNERS at once while nobody commits.
+     * {@code offersWinners} the answer is NEED_WINNERS at once while no commit is pending.
      */
     public Manifest getManifest(ShuffleKey key, int waitMs, boolean offersWinners) throws HoldfastException {
         int wait = Math.max(0, Math.min(waitMs, Limits.LONG_POLL_MS_MAX));
@@ -179,7 +179,7 @@ public final class Masters implements AutoCloseable {
         return calls.call("Shuffles/UnregisterShuffle", request(upTo), true, deadlineMs).u32("dropped");
     }
 
-    /** All workers that the masters know. */
+    /** All workers of the cluster. */
     public List<WorkerAddress> workers() throws HoldfastException {
         return workers(deadlineMs);
     }

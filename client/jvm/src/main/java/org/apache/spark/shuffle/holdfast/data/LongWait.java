@@ -19,7 +19,7 @@ public final class LongWait {
         waiting = false;
     }
 
-    /** It goes on; returns the nanoseconds since it began. */
+    /** It continues; returns the nanoseconds since its start. */
     public long lasts(long nowNs) {
         if (!waiting) {
             waiting = true;
@@ -29,7 +29,7 @@ public final class LongWait {
         return nowNs - sinceNs;
     }
 
-    /** It goes on; returns whether to say so now. */
+    /** It continues; returns whether to log it now. */
     public boolean due(long nowNs) {
         lasts(nowNs);
         if (nowNs - nextNs < 0) {

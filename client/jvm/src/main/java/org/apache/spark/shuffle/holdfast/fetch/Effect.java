@@ -14,7 +14,7 @@ sealed interface Effect {
     /** Ask the masters, after so long, who is alive and where. */
     record AskMasters(long afterNs) implements Effect {}
 
-    /** Every file is complete, or was given up without harm. */
+    /** Every file is complete, or is not needed any more. */
     record Complete() implements Effect {}
 
     /** The read is over. */

@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
-/** One epoch of one partition, and what the cores know of reading it. Files are asked for in their natural order. */
+/** One epoch of one partition, and the state of its read. Files are requested in their natural order. */
 final class EpochFile implements Comparable<EpochFile> {
     final int partition;
     final int epoch;
@@ -20,7 +20,7 @@ final class EpochFile implements Comparable<EpochFile> {
     boolean[] read;
 
     // Of Fetch.
-    /** Not complete, nor given up. */
+    /** Neither complete nor abandoned. */
     boolean wanted;
     /** The stream that owes it, or -1. */
     int owedBy = -1;

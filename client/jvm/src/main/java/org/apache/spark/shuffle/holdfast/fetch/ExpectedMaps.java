@@ -68,7 +68,7 @@ public final class ExpectedMaps {
         return map >= 0 && map < maps() && winners.attempts()[map] == attempt && attempt != Limits.NO_ATTEMPT;
     }
 
-    /** The attempt that won, NO_ATTEMPT if there is none. */
+    /** The attempt that won, or NO_ATTEMPT. */
     long attempt(int map) {
         return winners.attempts()[map];
     }

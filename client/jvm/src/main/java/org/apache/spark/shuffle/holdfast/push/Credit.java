@@ -50,7 +50,7 @@ final class Credit implements Books {
         return asked;
     }
 
-    /** Takes room for a push; returns false if there is none. */
+    /** Takes room for a push; returns false without any. */
     boolean take(int size) {
         // Less than one frame was granted: asking again would not help, and the push gets the answer that says why.
         boolean fits = window - given >= size || (justGranted && window < size);
@@ -104,7 +104,7 @@ final class Credit implements Books {
         given -= size;
     }
 
-    /** Whether everything that was taken or asked for is answered; an attempt that is given up leaves some of it as it is. */
+    /** Whether everything that was taken or asked for is answered; a failed attempt leaves some of it as it is. */
     @Override
     public boolean closed() {
         return given == 0 && !asked;
