@@ -5,7 +5,7 @@ taken while the master runs or after its end; it has all that the master had on 
 leader acknowledged a moment ago). A restore only ever fills a directory that has nothing: it writes the same log
 under the name of this master, without the vote of the one that it came from. So all masters of a cluster restored
 from one file begin with one log, and the elected one has all of it. What was added to the log after the backup
-is lost, and its numbers are given again: so a restore notes how far the backup goes, and the first leader behind that
+is lost, and its numbers are given again: so a restore records the end of the backup, and the first leader after that
 place gives the state another id (docs/adr/0030-state-ids.md). The file is a tar archive of `about.json`,
 `journal/data.mdb` and, where there is one, `snapshot`. Run as `python -m holdfast.master.backup backup|restore FILE
 --config FILE`.

@@ -1,6 +1,6 @@
 """`holdfast placement --simulate FILE`: what a policy would do on a cluster that is only described.
 
-The file is TOML: what is placed, [placement] as in the configuration, and who is there. An entry of workers may be
+The file is TOML: what is placed, [placement] as in the configuration, and the workers. An entry of workers may be
 for `count` of them: in `host` and `place` {n} is its number from 0, {rack} that number modulo `racks`.
 
     [shuffle]

@@ -54,7 +54,7 @@ class Server:
     launcher: ThreadPoolExecutor
     #: all on which it listens, by name: http, grpc and raft of a master, data and http of a worker
     ports: Mapping[str, int] = field(default_factory=dict)
-    #: of an admin, where the cluster is secured; who has all the handles sets it
+    #: of an admin, if the cluster is secured; set by the owner of all handles
     credentials: Credentials | None = field(default=None, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log_start: int = field(default=0, init=False)

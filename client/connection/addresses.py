@@ -82,7 +82,7 @@ class Addresses:
         return client
 
     async def refresh(self) -> dict[WorkerId, WorkerState]:
-        """Ask the masters for all workers; returns who is alive. Raises RetryError if no master answers."""
+        """Ask the masters for all workers; returns those that are alive. Raises RetryError if no master answers."""
         reply = await runtime().call(self._ticket, "Admin/ListWorkers", pb.ListWorkersRequest(), ASK_SECONDS)
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address

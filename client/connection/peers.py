@@ -119,7 +119,7 @@ class Peers:
             credentials=self.credentials,
         )
         if link.hello.worker == NO_WORKER:
-            # It says once who it is: kept, this connection would be of no use for ever.
+            # It identifies itself once: kept, this connection would be useless for ever.
             link.abort()
             raise RetryError(f"the worker at {address} has not registered yet")
         return link

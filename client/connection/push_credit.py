@@ -130,7 +130,7 @@ class PushLine:
 
 
 class WorkerLink(FrameClient):
-    """A connection to a worker, with the line of those who push over it."""
+    """A connection to a worker, with the queue of attempts that push over it."""
 
     def __init__(self, *how: Any, **more: Any) -> None:
         super().__init__(*how, **more)

@@ -19,7 +19,7 @@ from holdfast.common.statuses import Status
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a process needs to act for an application: who the masters are, and under whose lease."""
+    """What a process needs to act for an application: the masters, and the lease."""
 
     endpoints: str
     cluster_id: str

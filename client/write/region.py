@@ -2,7 +2,7 @@
 
 Rules: one payload is one record of the reader's; longer ones than a batch holds go as several batches flagged MORE.
 Data beyond the size of a region continues in the next one, also in the middle of a record.
-The writer finds only at its end which batch of a partition was the last, so LAST goes onto the batches of the
+The writer finds only at its end which batch of a partition was the last, so LAST is set on the batches of the
 final region, and partitions that are not in it get an empty LAST there: a map of one region pays nothing for it. An
 empty payload is no record. No I/O here. Called by writer.py.
 """

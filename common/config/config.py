@@ -351,7 +351,7 @@ class UserQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSection:
-    """What may be held on the workers: who has that much gets no new shuffle. Read by masters, the same on all."""
+    """Limits of usage on the workers: an owner at its limit gets no new shuffle. Read by masters, the same on all."""
 
     application_bytes: Size = size("0", "Of one application, second copies counted; 0 is no bound.")
     application_files: int = setting(0, "Of one application, open and sealed; 0 is no bound.")

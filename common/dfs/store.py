@@ -118,7 +118,7 @@ class DfsStore:
         """Check by its marker that this is the cluster's store; write a missing marker, if that is allowed.
 
         A caller that has files in the store passes False: a store without marker is then a wrong one, or not mounted.
-        The same is true of who has seen its id before (`ident`), whatever it passes. Sets `ident`.
+        The same is true of a caller that has seen its id before (`ident`), whatever it passes. Sets `ident`.
         """
         name = names.marker(self._cluster)
         if self._is_marked():
@@ -324,7 +324,7 @@ class DfsStore:
             return  # which is what was asked for
 
     def _write_marker(self) -> None:
-        """The id's own file comes first: who finds the marker finds it too, and of workers that make the store at once
+        """The id's own file comes first: it exists wherever the marker does, and of workers that make the store at once
         each finds its own for ever."""
         ident = self._new_ident
         if self._url.kind is StoreKind.LOCAL:

@@ -76,7 +76,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloOk(MetaSection):
-    """Worker -> client: who answers. A later incarnation than expected means that the worker restarted.
+    """Worker -> client: identity of the worker. A later incarnation than expected means that the worker restarted.
 
     Masters compare the uid too: after a restore two workers may hold one number for a moment.
     """

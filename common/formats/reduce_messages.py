@@ -100,7 +100,7 @@ class Push:
 
     @classmethod
     def decode(cls, data: bytes | memoryview, of_user: bytes | None = b"") -> Self:
-        """`of_user`: who pushes; None: it is a REPLICATE, which says so itself."""
+        """`of_user`: the user that pushes; None: it is a REPLICATE, which contains it."""
         reader = MetaReader(data, "PUSH")
         shuffle = reader.shuffle()
         incarnation, ack, raft_index, map_id, attempt, crc = reader.unpack(_PUSH)

@@ -332,7 +332,7 @@ class ControlClient:
     def _refused(self) -> HoldfastError | None:
         """What a master says of our token, unless another one takes it: they have one secret, so neither asking again
         with the same token nor asking those that are silent would change anything. And where no master of ours ever
-        answered: that all who do are of another cluster."""
+        answered: that all answers are of another cluster."""
         causes = [self._causes.get(each) for each in self._known]
         if any(isinstance(each, NotLeaderError) for each in causes):
             return None

@@ -3,7 +3,7 @@
 Rules: one try, no policy; every failure is a typed error whose message begins with the address: what says nothing
 about the request (refused, reset, timed out) is RetryError with UNAVAILABLE, what a master answers is read by
 answers.py. A connection carries one request at a time, and is kept for the next one only after a whole exchange: all of
-the request sent, an answer of who was meant, and nothing behind it. After anything else it is closed. Called by
+the request sent, an answer of the intended server, and nothing after it. After anything else it is closed. Called by
 transports.py and client/connection/direct.py.
 """
 
@@ -251,7 +251,7 @@ class _Connection(asyncio.Protocol):
 
 
 def fail(answered: asyncio.Future[Any], error: HoldfastError) -> None:
-    """Tell who waits, if anybody still does."""
+    """Complete the request, if it still has a waiter."""
     if not answered.done():
         answered.set_exception(error)
 
@@ -268,7 +268,7 @@ def _unreachable(address: str, error: OSError | UnicodeError) -> HoldfastError:
 
 
 def broke(answered: asyncio.Future[Any], address: str, error: BaseException) -> None:
-    """Tell who waits of a mistake of ours."""
+    """Fail the request because of an unexpected error."""
     fail(answered, RetryError(f"{address}: the call ended unexpectedly: {error!r}"))
 
 

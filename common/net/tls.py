@@ -31,7 +31,7 @@ class TlsPipe:
     `close` as wanted; after all but `seal` what `take` returns is to be sent."""
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
-        """`server_hostname`: who the other side has to be, by its certificate; None on the accepting side."""
+        """`server_hostname`: the name that the peer's certificate must have; None on the accepting side."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: Any = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_hostname is None, server_hostname=server_hostname

@@ -24,7 +24,7 @@ RECEIVED_BYTES = 32 * KIB
 
 
 class TlsProtocol(sslproto.SSLProtocol):
-    """The accepting side of one connection; `made()` is who speaks on it after the handshake."""
+    """The accepting side of one connection; `made()` is its protocol after the handshake."""
 
     max_size = RECEIVED_BYTES
 
@@ -74,7 +74,7 @@ class TlsProtocol(sslproto.SSLProtocol):
 
 
 class _Shaken(asyncio.Protocol):
-    """Stands for who speaks until the handshake is done: then that is made."""
+    """A placeholder for the protocol until the handshake is done: then that is made."""
 
     def __init__(self, tls: TlsProtocol, made: Callable[[], asyncio.Protocol]) -> None:
         self._tls: TlsProtocol | None = tls

@@ -77,7 +77,7 @@ class ServerSecurity:
         met = meet(self.listening, self.ca_pem, hosts)
         if met.refused:
             raise ConfigError(
-                f"security.certificate {self._certificate} is refused by everybody who has this security.ca: "
+                f"security.certificate {self._certificate} is refused by all clients with this security.ca: "
                 f"{met.refused}. Put one in its place that this CA signed and that is valid today"
             )
         if met.names_missing:
@@ -110,7 +110,7 @@ class ServerSecurity:
         return _OnlyFor(token, self.ca_pem, self.context)
 
     def identify(self, token: str, address: str = "") -> Bearer:
-        """Return who shows this token; `address` is where this server was reached, if it takes tokens that are only for
+        """Return the bearer of this token; `address` is where this server was reached, if it takes tokens only for
         that. Raises UnauthenticatedError, TokenExpiredError."""
         identity = self.keeper.verify(token, time.time())
         must_be_at(identity, address)

@@ -107,7 +107,7 @@ class Keeper:
         return PREFIX + base64.urlsafe_b64encode(body + self._mac(self._key, body)).decode().rstrip("=")
 
     def verify(self, token: str, now_s: float) -> Bearer:
-        """Return who the bearer is. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
+        """Return the bearer. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
         if not token:
             raise UnauthenticatedError("a token is needed here, and none was given")
         raw = _decode(token)

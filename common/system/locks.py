@@ -19,7 +19,7 @@ _LOCKS_FILE = Path("/proc/locks")
 
 
 class HeldError(Exception):
-    """Somebody holds the lock; the message says who."""
+    """Another process holds the lock; the message names it."""
 
 
 def acquire(path: Path, *, shared: bool = False) -> int:
@@ -63,7 +63,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Words for who holds this lock file: "process 4711 (python -m …)", "another process" where it is not known."""
+    """The holder of this lock file: "process 4711 (python -m …)", "another process" where it is not known."""
     try:
         found = path.stat()
         place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

@@ -1,7 +1,7 @@
 """Files of servers are private: files have mode 0600 and folders 0700, whatever the umask at the start.
 
-Rules: who makes a file says its mode; the umask of the process covers what libraries make. What an earlier version or
-others left open is closed at the start: the folder first, so that nothing below is reachable any more. Where
+Rules: the creator of a file sets its mode; the umask of the process covers what libraries make. What an earlier version
+or others left open is closed at the start: the folder first, so that nothing below is reachable any more. Where
 it was closed already nothing was, so only it and the names in it are checked. Links are left alone. Called by the
 mains of masters and workers.
 """

@@ -62,7 +62,7 @@ class _Own:
             if error.errno == errno.EADDRINUSE:
                 claim.close()
                 return False
-            # Not Linux: nothing can be claimed, and who loses a race sees "address in use".
+            # Not Linux: nothing can be claimed, and the loser of a race gets "address in use".
         found = [port for port in block if is_free(port, host)]
         if not found:
             claim.close()

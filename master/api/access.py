@@ -2,8 +2,8 @@
 
 Rules: no caller may use a method that is not in the table. An application's token admits calls that name its
 own instance, and no others; an answer shows nothing of other applications, not even whether one
-is there. Called by handlers.py and http.py; who owns an application is checked in shuffles.py and admin.py, where the
-state is.
+is there. Called by handlers.py and http.py; the owner of an application is checked in shuffles.py and admin.py, where
+the state is.
 """
 
 from __future__ import annotations

@@ -26,7 +26,7 @@ class Callers:
         self._shares = Shares(bounds.CLIENTS_MAX)
 
     def heard(self, client: bytes, user: str, now_ns: int) -> None:
-        """Note a command. Raises RetryError (BUSY) for one more client of a user who has so many that others would lack
+        """Note a command. Raises RetryError (BUSY) for one more client of a user with so many that others would lack
         room."""
         self._expire(now_ns)
         if client in self._clients:

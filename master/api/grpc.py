@@ -1,7 +1,7 @@
 """The gRPC side of a master: generic handlers made from the descriptors, health and reflection. No policy.
 
 Requests are parsed by handlers.py and not by gRPC, so that a malformed body gets a typed error like any other. They
-come as streams of one message, and answers go as such, which is the same on the wire: so who calls is known, and room
+come as streams of one message, and answers go as such, which is the same on the wire: so the caller is known, and room
 is taken, before any of a request is read, and an answer has its room until gRPC has sent it. How long a message is
 gRPC only says when it is there, so each that is read may be as long as the longest, which is short. Before a handler
 asks for it gRPC keeps a window of it.

@@ -4,7 +4,7 @@ POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
 "message": …}. Every answer has the header Holdfast-Cluster, which shows clients that a master sent it.
 
-Rules: who calls, and whether he may, is known from the headers (http_server.py); then the body's room is taken
+Rules: the caller and its rights are known from the headers (http_server.py); then the body's room is taken
 (api/budgets.py), and only then is it read. What is cut, late or refused is let go of at once. An answer has its room
 until it was taken.
 """

@@ -188,7 +188,7 @@ class Shuffles:
         return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=limits_met)
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
-        """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
+        """Commit a generation: the winners, and for REDUCE partitions what the workers have sealed."""
         key = key_in(request.key)
         application = await self._leader.renew(key.instance, request.holder)
         shuffle = await self._shuffle(key)

@@ -39,7 +39,7 @@ class Draining:
         self._fleet = fleet
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
-        #: who took data a moment ago: with all workers draining each of them asks for it
+        #: workers that took data a moment ago: with all workers draining each of them asks for it
         self._taking: frozenset[int] = frozenset()
         self._taking_until_ns = 0
         self._taking_lives = -1

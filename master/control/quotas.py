@@ -84,7 +84,7 @@ class Quotas:
             self._refuse(application, reason)
 
     def _check_share(self, key: ShuffleKey) -> None:
-        """Refuse a new shuffle of a user who has so much of what the masters hold that others would lack room."""
+        """Refuse a new shuffle of a user that has so much of what the masters hold that others would lack room."""
 
         def refusal(state: State) -> tuple[Application | None, str]:
             application = state.applications.get(key.instance)

@@ -1,7 +1,7 @@
 """The call Revive: new places for REDUCE partitions whose epoch failed or is full.
 
 Rules: what has a newer epoch already is answered from the state; so clients that all lost the same worker only read.
-One command of a shuffle at a time: who comes meanwhile waits and finds most of what it needs made. During a commit
+One command of a shuffle at a time: later callers wait and find most of what they need made. During a commit
 nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early. Where
 no worker has room nothing is made and the answer says so; sealing then is what lets their data go to another tier.
 

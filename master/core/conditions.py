@@ -69,7 +69,7 @@ class ConnectedPeers:
         self._connected: dict[str, bool] = {}
 
     def look(self, connected: dict[str, bool], settled: bool) -> list[Happened]:
-        """Take in who is connected now; return what has changed. Until `settled`, who was never there is no news."""
+        """Record the connected masters; return the changes. Until `settled`, one that never connected is no change."""
         found = []
         for name, is_now in connected.items():
             was = self._connected.get(name)

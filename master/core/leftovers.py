@@ -16,7 +16,7 @@ from holdfast.master.core.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """What the state knows of the instances that have folders in the store."""
+    """The state of the instances that have folders in the store."""
 
     dropped: tuple[Instance, ...]
     living: tuple[Instance, ...]

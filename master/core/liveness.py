@@ -90,7 +90,7 @@ class Liveness:
         return self._silence(now, ref, self._renewed(ref))
 
     def _silence(self, now: int, ref: WorkerRef | LeaseRef, heard: int) -> int:
-        """Who came during this leadership is in the state a moment before it is noted here that he was heard: it is
+        """A worker or lease of this leadership is in the state a moment before its heartbeat is recorded here: it is
         known from the first look at it. Those whom it found are known since it began."""
         known = self._known.setdefault(ref, now if self._looked else self._since)
         return now - max(heard, known, self._since)

@@ -136,7 +136,7 @@ def exceeded(
     of_user: QuotaLimits,
     own_row: bool = False,
 ) -> str:
-    """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is.
+    """Return which quota of the application or of its user, the owner of those, is used up, and by what; "" if none is.
     `own_row`: the limits of this user are in quota.users, not those of all users."""
     own = usage.of(asker.instance)
     met = application.met(own)

@@ -1,4 +1,4 @@
-"""The workers as placement sees them: who may be given data, where everybody is, and who is better spared.
+"""The workers as placement sees them: which ones may get data, their places, and which ones to spare.
 
 Rules
 * Candidates are alive, do not drain, and have a directory that takes such data. Those that flap, that are in
@@ -236,7 +236,7 @@ class Fleet(WhileLeading):
         return self._stabiliser.reserve
 
     def _look(self) -> None:
-        """Take in who is there now."""
+        """Record the present workers."""
         workers = self._leader.peek(lambda state: list(state.workers.values()))
         writable = [each.id for each in workers if each.alive and not each.draining_ms]
         read_only = [each.id for each in workers if each.alive and each.draining_ms]

@@ -132,7 +132,7 @@ class ScriptResolver(Resolver):
 
     def _call(self, hosts: Sequence[str]) -> list[str] | str:
         """What it printed, or why that is not to be used. It prints into a pipe that holds as much as an answer may
-        have, and which is read when it has ended: who prints more does not end."""
+        have, and which is read when it has ended: a script that prints more does not end."""
         try:
             process = subprocess.Popen(
                 [self._path, *hosts],

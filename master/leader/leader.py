@@ -100,7 +100,7 @@ class Leader:
         self._callers = Callers()
         #: last heartbeats by worker number in this leadership; only of workers that are in the state
         self.reports: dict[int, WorkerReport] = {}
-        #: what those heartbeats say of who holds how much, and of what is not well
+        #: from those heartbeats: the usage of applications, and failing directories
         self.usage = Usage()
         self.conditions = Conditions()
         #: what is placed on draining workers, as this leadership last looked
@@ -166,7 +166,7 @@ class Leader:
             listener(leads)
 
     async def _run(self) -> None:
-        """The leader's rhythm: name the state, look who was silent, propose what changed."""
+        """The leader's timer: name the state, find silent workers and leases, propose changes."""
         while True:
             await asyncio.sleep(self.config.lease.tick.seconds)
             try:

@@ -1,6 +1,6 @@
 """The leader's data connections to workers, for seals, and to announce shuffles that are placed there.
 
-Rules: one connection a worker, opened once for all who need it, closed when this master stops leading; the least used
+Rules: one connection a worker, opened once for all users, closed when this master stops leading; the least used
 ones are closed beyond a bound. A connection with many answers that have no waiter any more is closed, too: it has room
 for so many. Who answers must be the start of the worker that the state names: at the same address another worker may
 listen, or a later start that has not registered yet, which counts as busy. Runs in the event loop. Called by asking.py.
@@ -89,7 +89,7 @@ class Links:
         if opening is None:
             opening = self._opening[start] = awaited(self._connect(worker, index))
             opening.add_done_callback(partial(self._opened, start))
-        # All who need it wait for this one: one after the other they would wait for as many time-outs.
+        # All callers wait for this attempt: one after the other they would wait for as many time-outs.
         return await asyncio.shield(opening)
 
     def _opened(self, start: _Start, opening: asyncio.Task[FrameClient]) -> None:

@@ -31,7 +31,7 @@ from holdfast.master.state_machine.codec import encode_command, join_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 
 T = TypeVar("T")
-#: The bytes of a command, and who waits for its answer.
+#: The bytes of a command, and the future of its answer.
 _Waiting = tuple[bytes, "asyncio.Future[Answer]"]
 
 #: Commands that wait to be proposed.

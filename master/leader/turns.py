@@ -1,6 +1,6 @@
 """A turn at work that one caller does at a time: a caller that does not get it soon has to ask again.
 
-Rules: who is before may wait for the log, or work on something large, so the line is not waited in for longer than
+Rules: an earlier caller may wait for the log, or work on something large, so none waits in the queue for longer than
 TURN_SECONDS: clients ask again, and a caller that has left is not kept. Runs in the event loop.
 """
 

@@ -28,7 +28,7 @@ class Waiters:
         self._waiting: dict[Hashable, dict[object, Callable[[], None]]] = {}
         #: long polls, by owner
         self._polls = Shares(WAITERS_MAX)
-        #: all who wait
+        #: all waiters
         self.watching = 0
 
     @property
@@ -67,7 +67,7 @@ class Waiters:
                     del self._waiting[place]
 
     def wake(self, changed: Iterable[Subject]) -> None:
-        """Wake who waits: for a shuffle by a key of it, by its instance, or by b"" for all; for a worker by its number,
+        """Wake waiters: for a shuffle by a key of it, by its instance, or by b"" for all; for a worker by its number,
         or by b""."""
         for subject in changed:
             if isinstance(subject, ShuffleKey | int):

@@ -22,7 +22,7 @@ from holdfast.master.raft.node import RaftStatus
 
 _LIMIT_DEFAULT, LIMIT_MAX = 100, 3_000
 _LOOK_SECONDS = 1.0
-#: Masters that start together find each other within this; before, who is not there is no news.
+#: Masters that start together find each other within this; before that, a missing one is no event.
 _SETTLE_SECONDS = 10.0
 _LEVELS = {level.word: level for level in LEVELS}
 

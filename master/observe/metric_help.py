@@ -106,7 +106,7 @@ LABELLED = {
 #: By `kind`.
 EVENTS = (
     "events by the names of docs/log_events.md with a star, as far back as the log of this "
-    "master goes; an event that never happened is missing"
+    "master reaches; an event that never happened is missing"
 )
 #: By `method` and `status`, and by `method`.
 CALLS = "calls answered"

@@ -77,7 +77,7 @@ class RandomOrder:
 
 
 class RoundRobinOrder:
-    """By turns: who was chosen longest ago comes first."""
+    """By turns: the worker chosen longest ago comes first."""
 
     def __init__(self) -> None:
         self._turn = 0

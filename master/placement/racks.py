@@ -55,7 +55,7 @@ class RackAware:
     """Chooses groups among known workers."""
 
     def __init__(self, members: Iterable[Member], order: Order, racks: Racks, near: str = "") -> None:
-        """`near` is the rack of who asks, "" without one."""
+        """`near` is the rack of the requester, "" without one."""
         self._members = {one.worker: one for one in members}
         self._order = order
         self.racks = racks
@@ -95,7 +95,7 @@ class RackAware:
     def replace(
         self, victim: int, members: Sequence[int], write_quorum: int, exclude: Collection[int] = (), *, place: str = ""
     ) -> tuple[int, Group]:
-        """Choose who takes the place of `victim` among `members`; `place` is where it was, "" if that is not to be used
+        """Choose the replacement of `victim` among `members`; `place` is where it was, "" if that is not to be used
         (its rack cannot be reached). Returns the worker, and the group with it. Raises NotEnoughError."""
         at = members.index(victim)
         left = [self._members.get(one) for one in members if one != victim]
@@ -142,7 +142,7 @@ class RackAware:
 
     @property
     def near(self) -> str:
-        """The rack of who asks."""
+        """The rack of the requester."""
         return self._near
 
 

@@ -1,4 +1,4 @@
-"""Groups over regions: spread, kept durable when a region is lost, or near who asks.
+"""Groups over regions: spread, kept durable when a region is lost, or near the requester.
 
 Rules: pure. Each region has a rack-aware policy of its own, which extends the group by the region's share under a
 constraint over all regions. Without a wish for durability every write quorum shall have as many regions as it has been
@@ -32,7 +32,7 @@ class Regions:
     durable: int = 0
     #: take no new members
     refused: frozenset[str] = frozenset()
-    #: the region of who asks comes first; "" for none
+    #: the region of the requester comes first; "" for none
     local: str = ""
     #: a member is replaced under the constraint too
     enforced_in_replace: bool = True
@@ -186,7 +186,7 @@ class RegionAware:
         *,
         place: str = "",
     ) -> tuple[int, Group]:
-        """Choose who takes the place of `victim`: of its region first, unless that is refused. Returns the worker, and
+        """Choose the replacement of `victim`: of its region first, unless that is refused. Returns the worker, and
         the group with it. Raises NotEnoughError."""
         at = members.index(victim)
         home = region_of(place) if place else ""

@@ -26,9 +26,9 @@ class Moving(NamedTuple):
 
     primary: int
     replica: int
-    #: of these two, who cannot keep it
+    #: of these two, the one that cannot keep it
     leaves: frozenset[int]
-    #: who is not to get it
+    #: workers that must not get it
     avoid: frozenset[int]
 
 

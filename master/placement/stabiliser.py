@@ -26,7 +26,7 @@ class Changed(NamedTuple):
 
 @dataclass(slots=True)
 class Stabiliser:
-    """Knows who was there a moment ago."""
+    """Remembers recent members."""
 
     #: how long one that left is kept in reserve; 0: not at all
     period_ns: int = 0
@@ -118,7 +118,7 @@ class Quarantine:
                 self._errors[worker] = self._errors.get(worker, 0) + 1
 
     def tick(self, now_ns: int, draw: Draw) -> frozenset[int]:
-        """At the end of an interval: hold back who had too many errors in it. Returns who is held back now."""
+        """At the end of an interval: hold back members with too many errors in it. Returns those held back now."""
         if now_ns - self._since_ns >= self.interval_ns:
             for worker in sorted(self._errors):
                 if self._errors[worker] >= self.errors_max and draw.random() < self.ratio:

@@ -67,5 +67,5 @@ def adheres(domains: Sequence[str | None], quorum: int, least: int) -> bool:
 
 
 def acknowledged_enough(domains: Sequence[str], quorum: int, least: int) -> bool:
-    """Whether those who acknowledged a write are of as many domains as it needs."""
+    """Whether the members that acknowledged a write are of as many domains as it needs."""
     return len(set(domains)) >= min(quorum, least)

@@ -95,7 +95,7 @@ class TimeoutNow:
 
 @dataclass(frozen=True, slots=True)
 class PreVote:
-    """Would you vote for me? `number` counts the rounds of who asks; its log ends with (last_index, last_term)."""
+    """Asks for a pre-vote. `number` counts the rounds of the candidate; its log ends with (last_index, last_term)."""
 
     number: int
     last_index: int

@@ -5,7 +5,7 @@ it, and names are sent only then: so a peer without the secret gets nothing that
 name nor the cluster's id, and an impostor that answers gets no name. Each proof is bound to version, both
 nonces and the side that makes it, so it serves for one connection in one direction: a proof that is sent back to its
 maker, or kept for later, proves nothing. One that is passed on between two masters lets these two speak with each
-other and nobody else, since the keys are made of the secret. The names are sealed, and the keys of a connection are
+other and no others, since the keys are made of the secret. The names are sealed, and the keys of a connection are
 bound to them too. The acceptor's first secret is the connection's; an initiator proves its own and, while the secret is
 changed, the other one. Afterwards each direction has a key of its own and every message a MAC over a growing number, so
 nothing can be forged, replayed, dropped or swapped unseen.

@@ -31,7 +31,7 @@ class PreVotes:
         self._heard = clock()  # a member that has just started had no time to get one
         self._round = 0
         self._granted: set[str] | None = None
-        #: the highest term of who would vote for this member
+        #: the highest term of the peers that would vote for this member
         self.term = 0
         self._left_behind = False
         self._gave_way = False

@@ -222,7 +222,7 @@ async def _data_port(address: str, cluster_id: str, credentials: CredentialsProv
 
 
 async def _speaks_tls(address: str) -> bool:
-    """Whether who listens there shakes hands, whatever its certificate says."""
+    """Whether the server there completes a handshake, whatever its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:

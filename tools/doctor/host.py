@@ -1,4 +1,4 @@
-"""Gathers facts of this machine: limits, memory, names, and who has the ports of its servers."""
+"""Gathers facts of this machine: limits, memory, names, and the listeners on the ports of its servers."""
 
 from __future__ import annotations
 

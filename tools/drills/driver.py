@@ -3,7 +3,7 @@
 Each round starts a driver, a process of its own, that pushes and commits shuffles one after the other, and kills it at
 a random moment. In every other round a new driver attaches before the lease is over: it must read everything that was
 committed, end the shuffle that was not (its maps run again, as another driver's would), and push one of its own. In the
-others nobody comes. At the end no application may be left: none before its lease was over, and all of them, with their
+others none does. At the end no application may be left: none before its lease was over, and all of them, with their
 files, after lease and grace.
 """
 

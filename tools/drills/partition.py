@@ -1,4 +1,4 @@
-"""The network cut between masters and workers: a minority says nothing, who was cut off comes back, nothing is lost.
+"""The network cut between masters and workers: a minority answers nothing, cut-off servers come back, nothing is lost.
 
 Each round lets maps push, with one copy or two, and cuts the network in one of these ways, in turn:
 
@@ -109,7 +109,7 @@ class _Round:
         finally:
             self._join()
         await pushing
-        with report.until("who was cut off is not accepted again"):
+        with report.until("a server that was cut off is not accepted again"):
             await self._all_back()
         await asyncio.to_thread(job.commit)
         job.check_attempts()
@@ -119,7 +119,7 @@ class _Round:
     async def end(self) -> None:
         """Whatever a round came to, the next one begins whole."""
         self.network.join(broken=True)
-        with self.report.until("who was cut off is not accepted again"):
+        with self.report.until("a server that was cut off is not accepted again"):
             await self._all_back()
 
     def _cut(self, some: list[Server]) -> None:

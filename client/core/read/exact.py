@@ -83,7 +83,7 @@ class PartitionCheck:
     def missing(self, *, all_read: bool) -> str:
         """Return what is not there, for people, or "" if everything is.
 
-        all_read: every epoch was read; only then a map of which nothing came, and of which nobody said whether it
+        all_read: every epoch was read; only then a map of which nothing came, and of which it is unknown whether it
         wrote, wrote nothing.
         """
         for map_id in self._maps:

@@ -110,7 +110,7 @@ class CloseStream:
 
 @dataclass(frozen=True, slots=True)
 class AskMasters:
-    """Ask the masters, after so long, who is alive and where; answer with `workers_known` or `masters_silent`."""
+    """Ask the masters, after so long, for live workers; answer with `workers_known` or `masters_silent`."""
 
     after_ns: int
 
@@ -279,7 +279,7 @@ class Fetch(Generic[K]):
         return failed if failed is not None else self._continue()
 
     def workers_known(self, states: Mapping[WorkerId, WorkerState], now_ns: int) -> list[Effect[K]]:
-        """The masters say who is alive; a worker they do not name is lost."""
+        """The masters list live workers; a worker that is not listed is lost."""
         if self.over:
             return []
         for worker in sorted(self._waiting):

@@ -1,9 +1,9 @@
 """Shares what a worker lets one connection have unanswered among the attempts that push over it.
 
 Rules: pure. The worker says one number for the connection, anew with every answer; pushes that are given room here
-never exceed it. First come, first served, byte-exact. When nothing is left the worker is asked once for all who wait.
+never exceed it. First come, first served, byte-exact. When nothing is left the worker is asked once for all waiters.
 What it is asked for begins small, doubles while the worker lets us have it, and is halved when it takes room back,
-since it does so only for others who wait: so many clients of a slow worker take short turns instead of long ones.
+since it does so only for other waiters: so many clients of a slow worker take short turns instead of long ones.
 Called by push_credit.py, one line per connection.
 """
 

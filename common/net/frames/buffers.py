@@ -1,7 +1,7 @@
 """The bounded pool from which bodies of incoming frames take their memory.
 
 Rules: one pool per event loop, no locks. Every byte handed out counts against one budget, whatever connection asked;
-who finds it used up, or has its share of it (common/shares.py), waits in line, and its connection stops reading
+an owner that finds it used up, or has its share of it (common/shares.py), waits, and its connection stops reading
 meanwhile. Large buffers
 are mappings of their own, so that released memory returns to the system, except for a small stock that saves page
 faults.

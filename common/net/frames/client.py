@@ -91,7 +91,7 @@ class FrameClient(FrameConnection):
         self._look: asyncio.TimerHandle | None = None
         #: sinks of open streams by the request id of their STREAM_OPEN
         self.sinks: dict[int, StreamSink[Any]] = {}
-        #: who answered
+        #: identity of the worker
         self.hello: HelloOk
 
     @classmethod
@@ -213,7 +213,7 @@ class FrameClient(FrameConnection):
             raise self._failure()
 
     def _wake_next(self) -> None:
-        """Wake those who may go on: as many as answers are missing to the bound."""
+        """Wake waiters: as many as answers are missing to the bound."""
         free = self._inflight_max - len(self._answers)
         while self._line and free > 0:
             waiter = self._line.popleft()

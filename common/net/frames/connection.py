@@ -438,7 +438,7 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     @property
     def receiving(self) -> bool:
-        """A frame was begun and is not complete, and it is the peer who lets us wait."""
+        """A frame was begun and is not complete, and the peer causes the wait."""
         return not self._paused and self._reader.inside_frame
 
     def slow_reason(self, hurried: bool) -> str | None:

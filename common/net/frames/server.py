@@ -1,4 +1,4 @@
-"""The worker side of framed connections: a listening server, and what it asks of the one who answers.
+"""The worker side of framed connections: a listening server, and the interface of its handler.
 
 Rules: the first frame is HELLO, within a time limit that a TLS handshake is part of; a connection that stops in the
 middle of a frame is closed, since it holds memory of the pool, and so is one that is too slow while others wait;
@@ -69,7 +69,7 @@ class ServerConnection(FrameConnection):
         self._greeting: asyncio.TimerHandle | None = None
         #: user and application whose share it uses; empty without security, and for servers
         self.owner: tuple[bytes, ...] = ()
-        #: counts connections, for who wants a small name of this one
+        #: counts connections, as a short name of this one
         self.number = next(server.numbers)
 
     @property
@@ -214,7 +214,7 @@ class FrameServer:
                 connection.close_because(RetryError(reason))  # a network that was cut does the same
 
     def met(self, connection: ServerConnection) -> None:
-        """A connection is there, and says nothing yet. Who is silent for long makes room for who comes."""
+        """A new connection without HELLO. The longest silent one is closed for a new one."""
         self.strangers[connection] = None
         if len(self.strangers) > max(self.connections_max // STRANGERS_SHARE, 1):
             next(iter(self.strangers)).abort(

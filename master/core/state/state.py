@@ -96,8 +96,8 @@ class State:
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
         self.run_count = sum(below.runs for below in self.below.values())
-        #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; who has so much
-        #: that others would lack room is refused in control/quotas.py.
+        #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; a user that has
+        #: so much that others would lack room is refused in control/quotas.py.
         self.applications_of = Shares(bounds.APPLICATIONS_MAX)
         self.shuffles_of = Shares(bounds.SHUFFLES_MAX)
         self.bytes_of = Shares(bounds.ARRAY_BYTES_MAX)

@@ -104,7 +104,7 @@ def shuffle_of(named: str) -> tuple[str, int, int | None]:
 @masters_option
 @json_option
 def applications(masters: str, as_json: bool) -> None:
-    """List the applications that live: who they are, what they hold and what keeps them. With a user's token: that
+    """List the live applications: their names, what they hold and what keeps them. With a user's token: that
     user's."""
     reply: pb.ListApplicationsReply = ask(masters, *_LIST)
     columns = ("instance", "application", "user", "in Spark", "#age", "#shuffles", "#bytes", "why")
@@ -144,8 +144,8 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
 
     APPLICATION is a name, an instance (32 hex digits, or at least the first 4) or an id in Spark; a name that several
     have is refused with the list of them. With a user's token: only that user's. An instance in full that the masters
-    never heard of is remembered as gone: workers that still have data of it (their status names it) delete that. Exit 1
-    if there was nothing to drop: no such application, or no such shuffle of it.
+    unknown to the masters is remembered as dropped: workers that still have data of it (their status names it) delete
+    that. Exit 1 if there was nothing to drop: no such application, or no such shuffle of it.
     """
     application, shuffle = _what(application, named)
     found, now_ms = with_masters(masters, lambda client: _called(client, application))

@@ -56,7 +56,7 @@ def events(limit: int, least: str, follow: bool, masters: str, as_json: bool) ->
 async def _ask(
     client: ControlClient, limit: int, least: str, seen: Mapping[str, int]
 ) -> tuple[list[dict[str, Any]], dict[str, int], list[str]]:
-    """Return what happened after the numbers that were `seen` of each master, the numbers now, and who is silent."""
+    """Return the events after the numbers `seen` of each master, the numbers now, and the silent masters."""
 
     def request(address: str) -> pb.ListEventsRequest:
         return pb.ListEventsRequest(after=seen.get(address, 0), limit=limit, least=least)

@@ -63,7 +63,7 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
 @click.option("--cluster", required=True, help="The cluster's id, as in [cluster] of the masters.")
 @click.option("--out", type=PATH, help="Write it there, mode 0600. Default: standard output.")
 def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None) -> None:
-    """Make a token. Whoever has it is who it says, until it ends: it cannot be taken back before.
+    """Make a token. Its bearer has its identity until it expires: it cannot be revoked before.
 
     With it in a file go the variables HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
     """

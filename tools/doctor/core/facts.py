@@ -42,7 +42,7 @@ class PortFact:
     address: str
     port: int
     state: PortState
-    #: who holds it, or why it cannot be used
+    #: its holder, or why it cannot be used
     holder: str = ""
 
 

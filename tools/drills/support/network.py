@@ -1,7 +1,7 @@
 """A network that can be cut between any two servers of an embedded cluster: proxies on loopback addresses.
 
 Every server, and the client, has a detour ([faults] detour, common/net/detour.py): an address of its own at which this
-listens on the ports of all others, so each connection says by where it arrives who calls whom. Between two that are cut
+listens on the ports of all others, so the port of a connection identifies both its ends. Between two that are cut
 off from each other nothing passes and nothing is refused, as where packets are dropped: connections stay open, new ones
 are taken and stay silent. When they are joined again, what was on its way arrives late, or connections break.
 """

@@ -1,6 +1,6 @@
 """Clients that give the masters commands without pause, and note in a ledger what was acknowledged.
 
-Each client registers shuffles, commits them (sometimes against a rival who says other winners) and unregisters them,
+Each client registers shuffles, commits them (sometimes against a rival with other winners) and unregisters them,
 one command after the other. Unregister answers how many generations it dropped: an acknowledged command that was
 forgotten, or a retried one that was applied twice, shows as a wrong number.
 """

@@ -183,7 +183,7 @@ final class PartitionBuffers extends MemoryConsumer {
         busy = true;
         try {
             beforeSend.accept(partition);
-            check(); // who ended a stream may have swallowed that its end has no room
+            check(); // the caller may have ignored that the end of its stream had no room
             int length = used[partition];
             if (length > 0) {
                 sendDirectly(partition, data[partition], 0, length, records[partition], last);

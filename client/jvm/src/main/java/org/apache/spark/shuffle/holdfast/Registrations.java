@@ -40,7 +40,7 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
         return of(conf, conf.requestMs());
     }
 
-    /** Who may fall back does so after {@code register.timeout}, who may not waits as long as a writer without room does. */
+    /** With fallback allowed it waits for {@code register.timeout}, else as long as a writer without room does. */
     private static Registrations of(HoldfastConf conf, int callMs) {
         int waitMs = conf.mayFallBack() ? conf.registerMs() : (int) Math.max(conf.registerMs(), conf.push().noRoomMs());
         boolean strict = conf.strictCopies() && conf.copies() > 1;

@@ -19,7 +19,7 @@ import scala.Option;
  * or a shuffle is dropped, and by readers before that.
  */
 final class Winners {
-    /** Above so many bits readers do without knowing who wrote where: they have that from Spark. */
+    /** Above so many bits the partitions of each map are left out: readers have them from Spark. */
     private static final long BITMAP_BITS_MAX = 4_000_000;
 
     private Winners() {}

@@ -315,7 +315,7 @@ final class LeaderCalls implements AutoCloseable {
                 .anyMatch(each -> each.bool("leader") && each.text("name").equals(reply.text("name")));
     }
 
-    /** What a master said of itself, or null; learns who there is, and why not. */
+    /** The answer of a master about itself, or null; records the masters, and the cause of a failure. */
     private JsonObject discovered(Exchange asked) {
         JsonObject reply;
         try {

@@ -24,7 +24,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 public final class Masters implements AutoCloseable {
     /** Masters that elect a leader need about a second; a cluster that is being started some more. */
     public static final int DEADLINE_MS = 30_000;
-    /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
+    /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by the waiter. */
     public static final int COMMIT_DEADLINE_MS = 180_000;
     private static final byte[] NO_HOLDER = {};
     /** As common/addresses.py has it: a name in ASCII, IPv4, or IPv6 in brackets, and a port. */
@@ -159,7 +159,7 @@ public final class Masters implements AutoCloseable {
         return getManifest(key, wait, offersWinners, deadlineMs + wait);
     }
 
-    /** The same, if it is committed, for who has something better to do than to wait for masters that are away. */
+    /** The same, if it is committed, for callers that do not wait for masters that are away. */
     public Manifest getManifest(ShuffleKey key, int withinMs) throws HoldfastException {
         return getManifest(key, 0, false, withinMs);
     }
@@ -184,7 +184,7 @@ public final class Masters implements AutoCloseable {
         return workers(deadlineMs);
     }
 
-    /** The same for who has something better to do than to wait for masters that are away. */
+    /** The same for callers that do not wait for masters that are away. */
     public List<WorkerAddress> workers(int withinMs) throws HoldfastException {
         List<WorkerAddress> workers = new ArrayList<>();
         for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, withinMs).objects("workers")) {

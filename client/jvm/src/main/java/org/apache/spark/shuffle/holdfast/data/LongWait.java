@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast.data;
 /**
  * Whether a wait has lasted so long that the log should say so: after 10 s, then once a minute.
  *
- * <p>Rules: no clock; one thread. {@link #over} is called whenever there was progress. Called by those who wait.
+ * <p>Rules: no clock; one thread. {@link #over} is called whenever there was progress. Called by waiters.
  */
 public final class LongWait {
     /** From when on it is said. */

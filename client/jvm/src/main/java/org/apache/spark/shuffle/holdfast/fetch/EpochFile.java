@@ -26,7 +26,7 @@ final class EpochFile implements Comparable<EpochFile> {
     int owedBy = -1;
     /** The rival of that stream that is asked for it too, or -1. */
     int rivalBy = -1;
-    /** Copies not given up, in the order of preference. */
+    /** Copies not abandoned, in the order of preference. */
     int[] copies = {};
     Map<Integer, Integer> tries = Map.of();
     /** The last thing that went wrong, for the error. */

@@ -208,7 +208,7 @@ final class Fetch {
         return goOn();
     }
 
-    /** The masters say who is alive; a worker they do not name is lost. */
+    /** The masters list live workers; a worker that is not listed is lost. */
     List<Effect> workersKnown(Set<Integer> alive, long nowNs) {
         if (over) {
             return List.of();

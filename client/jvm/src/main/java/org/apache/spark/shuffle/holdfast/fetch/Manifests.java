@@ -43,7 +43,7 @@ public final class Manifests {
     private long keptEpochs;
 
     /**
-     * @param masters who are asked
+     * @param masters the masters to ask
      * @param onWorkers gets the masters' view of the workers of a manifest, once
      */
     public Manifests(Masters masters, Consumer<List<WorkerAddress>> onWorkers) {

@@ -7,7 +7,7 @@ import org.apache.spark.shuffle.holdfast.data.Books;
  *
  * <p>Rules: pure; one attempt uses a connection at a time. The worker says one number, anew with every answer; what is
  * pushed never exceeds it. What it is asked for begins small, doubles while the worker lets us have it, and is halved
- * when it takes room back, since it does so only for others who wait: so many clients of a slow worker take short turns
+ * when it takes room back, since it does so only for other waiters: so many clients of a slow worker take short turns
  * instead of long ones. It stays with the connection while that lies idle, and is forgotten if that was for long, since
  * the worker then does the same. Called by {@link PushSession}.
  */

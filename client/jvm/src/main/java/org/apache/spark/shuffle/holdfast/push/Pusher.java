@@ -508,7 +508,7 @@ final class Pusher {
         }
     }
 
-    /** Effects that were not carried out when the attempt ended may have taken credit: who came next would wait for its return. */
+    /** Effects that were not carried out when the attempt ended may have taken credit: the next attempt would wait for its return. */
     private void leave(Link link) {
         if (link.isSettled()) {
             link.credit.rests(System.nanoTime());

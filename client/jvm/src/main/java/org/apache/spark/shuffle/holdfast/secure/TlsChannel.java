@@ -180,7 +180,7 @@ public final class TlsChannel {
         return error instanceof SSLException && !(error instanceof NotTlsException) ? "TLS: " + error.getMessage() : error.getMessage();
     }
 
-    /** Whether the other side is not who it should be, which trying again does not change. */
+    /** Whether the peer is another one than expected, which a retry does not change. */
     public static boolean isStranger(Throwable error) {
         return error != null && (error instanceof CertificateException || error instanceof NotTlsException || isStranger(error.getCause()));
     }
