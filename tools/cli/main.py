@@ -94,9 +94,9 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
     "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 def holdfast() -> None:
-    """Holdfast, a remote shuffle service for Spark: what it has acknowledged it still has.
+    """Holdfast, a remote shuffle service for Spark: it keeps what it has acknowledged.
 
-    Commands that ask a cluster take --masters, or HOLDFAST_MASTERS: the masters' HTTP addresses with commas in between.
+    Commands for a cluster take --masters, or HOLDFAST_MASTERS: the masters' HTTP addresses with commas in between.
     """
 
 

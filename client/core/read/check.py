@@ -80,7 +80,7 @@ class FileCheck:
         if not self.begin <= partition < self.end:
             raise IncompleteError(partition, f"was not asked for; partitions {self.begin} to {self.end - 1} were")
         if not self.winner.has(PartitionId(partition)):
-            raise IncompleteError(partition, "has batches, though the map's status says it wrote none")
+            raise IncompleteError(partition, "has batches, though the map's status has none")
 
     def _wanted(self) -> list[int]:
         if self.end - self.begin == 1:

@@ -143,9 +143,9 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
     """Drop APPLICATION, or one shuffle of it, at once, even if it has leases; asks first.
 
     APPLICATION is a name, an instance (32 hex digits, or at least the first 4) or an id in Spark; a name that several
-    have is refused with the list of them. With a user's token: only that user's. An instance in full that the masters
-    unknown to the masters is remembered as dropped: workers that still have data of it (their status names it) delete
-    that. Exit 1 if there was nothing to drop: no such application, or no such shuffle of it.
+    have is refused with the list of them. With a user's token: only that user's. A full instance that is unknown to
+    the masters is remembered as dropped: workers that still have data of it (see their status) delete that. Exit 1
+    if nothing was dropped: no such application, or no such shuffle of it.
     """
     application, shuffle = _what(application, named)
     found, now_ms = with_masters(masters, lambda client: _called(client, application))

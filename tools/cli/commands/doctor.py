@@ -43,8 +43,8 @@ _LOOPBACK = ("localhost", "127.", "[::1]")
 def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool) -> int:
     """Find problems on this host, and show what to do. Exit 1 if there is a problem; advice alone is 0.
 
-    Run it before and after installation: with --config it looks at a server's ports, names, directories and limits,
-    with --masters at the cluster as it is seen from here, with --spark-conf at Spark's settings, Java and Pythons.
+    Run it before and after installation: with --config it checks a server's ports, names, directories and limits,
+    with --masters the cluster as seen from this host, with --spark-conf Spark's settings, Java and Pythons.
     """
     config = _load(file)
     if user:

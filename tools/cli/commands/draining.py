@@ -53,9 +53,9 @@ class Purpose(StrEnum):
 def drain(workers: tuple[str, ...], cancel: bool, purpose: str, no_wait: bool, masters: str, as_json: bool) -> int:
     """Have workers (names or numbers) take nothing new, and wait until they may be restarted, or removed.
 
-    What is open there moves to others; what they have they serve on. Ctrl-C ends the waiting, not the drain. Exit 0
-    when all may go, or with --no-wait or --cancel when that was said; 1 where a worker is lost, was started again or
-    its drain cancelled meanwhile.
+    Open data moves to other workers; they keep serving what they have. Ctrl-C ends the wait, not the drain. Exit 0
+    when all may be stopped, or with --no-wait or --cancel at once; 1 if a worker is lost, was restarted or its drain
+    was cancelled meanwhile.
     """
     if cancel and no_wait:
         raise ConfigError("--cancel never waits: leave --no-wait out")

@@ -101,7 +101,7 @@ def masters(asked: Asked) -> int:
 @drill.command()
 @_options(20)
 def worker(asked: Asked) -> int:
-    """Kill a worker during writes, seals and reads: acknowledged seals read back, the rest is whole or refused."""
+    """Kill a worker during writes, seals and reads: acknowledged seals read back, the rest is complete or refused."""
     from holdfast.tools.drills.worker import drill
 
     return _run(asked, "worker", drill, staging=True)
@@ -164,7 +164,7 @@ def driver(asked: Asked) -> int:
 @drill.command("disk-full")
 @_options(5)
 def disk_full(asked: Asked) -> int:
-    """Let disks run full while maps push, kill workers that are full: what was acknowledged is read."""
+    """Let disks run full while maps push, kill workers that are full: all acknowledged data is read."""
     from holdfast.tools.drills import disk_full as module
 
     return _run(asked, "disk-full", module.drill, module.GROUND)
@@ -212,7 +212,7 @@ def bit_flip(asked: Asked) -> int:
 @drill.command()
 @_options(10)
 def partition(asked: Asked) -> int:
-    """Cut the network between masters and workers: a leader without a majority says nothing, nothing is lost."""
+    """Cut the network between masters and workers: a leader without a majority answers nothing, nothing is lost."""
     from holdfast.tools.drills import partition as module
 
     return _run(asked, "partition", *module.ground())

@@ -37,7 +37,7 @@ _KEYS = ("time_ms", "level", "event", "subject", "text", "times", "master", "raf
 @masters_option
 @json_option
 def events(limit: int, least: str, follow: bool, masters: str, as_json: bool) -> int:
-    """Tell what happened lately, oldest first: workers, shuffles, leaders, disks, refusals.
+    """Show the latest events, oldest first: workers, shuffles, leaders, disks, refusals.
 
     All masters are asked: an event of the log is shown once, an event of one master with its name. Exit 1
     if no master answers.

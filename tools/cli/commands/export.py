@@ -34,8 +34,8 @@ def export(shuffle: str, directory: Path, form: str, partitions: str, masters: s
     """Write the rows of a committed shuffle to DIR, a file for each partition, without Spark.
 
     APPLICATION is its name, or its instance (32 hex digits) where several have that name, as `holdfast applications
-    --json` shows them. Without GENERATION it is the first one. Rows are there for shuffles that PySpark wrote without
-    the plug-in, or write_table. A file has its name once it is whole, and DIR the file _SUCCESS once all are.
+    --json` shows them. Without GENERATION it is the first one. Only shuffles that PySpark wrote without the plug-in, or
+    write_table, have rows. A file gets its name when it is complete, and DIR the file _SUCCESS when all are.
     """
     app, number, generation = shuffle_of(shuffle)
     _prepare(directory)

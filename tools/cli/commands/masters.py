@@ -24,7 +24,7 @@ _config_option = click.option("--config", "config", required=True, type=PATH, he
 @masters_option
 @json_option
 def handover(to: str, away_from: str, masters: str, as_json: bool) -> int:
-    """Have another master lead. Calls go on: those that meet the change are repeated by the clients.
+    """Hand the leadership to another master. Calls continue: clients repeat those that meet the change.
 
     The leader stops taking commands for some milliseconds, has the other one start an election with the whole log, and
     remains the leader if that fails. Exit 1 then; try again.
@@ -60,7 +60,7 @@ def backup(file: Path, config: Path, as_json: bool) -> None:
 def restore(file: Path, config: Path, as_json: bool) -> None:
     """Make the empty directory of the master that CONFIG describes from a backup.
 
-    For a cluster whose masters are all lost: stop what is left, put every master's directory aside, restore the same
+    For a cluster whose masters are all lost: stop what is left, move every master's directory away, restore the same
     FILE on each of them, then start all. One lost master alone needs no backup: started empty it gets all from the
     others.
     """

@@ -47,7 +47,7 @@ _DECISION_KEYS = ("time_ms", "what", "partitions", "policy", "order", "candidate
 def placement(named: str | None, file: Path | None, masters: str | None, as_json: bool) -> int:
     """Explain where the partitions of a shuffle were placed, or would be placed in a described cluster.
 
-    Exit 1 if partitions are not as the policy wishes.
+    Exit 1 if partitions are not placed by the policy.
     """
     if (named is None) == (file is None):
         raise click.UsageError("pass either --explain APPLICATION/SHUFFLE or --simulate FILE")

@@ -25,7 +25,7 @@ def ca() -> None:
 @click.argument("directory", type=PATH)
 @click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True, help="How long it is good.")
 def init(directory: Path, days: int) -> None:
-    """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; ca.key stays where it is safe."""
+    """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; keep ca.key in a safe place."""
     from holdfast.common.security.authority import make_ca
 
     click.echo(make_ca(directory, days))
@@ -65,7 +65,7 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
 def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None) -> None:
     """Make a token. Its bearer has its identity until it expires: it cannot be revoked before.
 
-    With it in a file go the variables HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
+    Put it into a file, and set HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
     """
     from holdfast.common.security.server import read_secret
 

@@ -47,7 +47,7 @@ _STYLES = {
 def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> int:
     """Show workers and shuffles with what is pushed and fetched a second, the busiest first, until Ctrl-C.
 
-    The pace of a worker is that between its last two heartbeats. Exit 1 with --once or --json if a worker is lost or
+    Throughput of workers is that between two heartbeats. Exit 1 with --once or --json if a worker is lost or
     has a directory or a DFS that it cannot use.
     """
     screen = console()

@@ -32,7 +32,7 @@ final class Warnings {
         boolean zstd = conf.get("spark.io.compression.codec", "").toLowerCase(Locale.ROOT).contains("zstd");
         for (String key : List.of("spark.io.compression.zstd.strategy", "spark.io.compression.zstd.workers")) {
             if (zstd && !conf.get(key, "0").equals("0")) {
-                found.add(key + " does not hold for shuffles: Holdfast compresses a batch at once, as spark.io.compression.zstd.level says");
+                found.add(key + " does not apply to shuffles: Holdfast compresses a batch at once, by spark.io.compression.zstd.level");
             }
         }
         if (conf.getBoolean("spark.sql.adaptive.localShuffleReader.enabled", true)) {

@@ -74,7 +74,7 @@ final class PartitionCheck {
         int row = map - firstMap;
         if (below[row] == 0 && isNew(map) && expected.wrote(map, partition) == ExpectedMaps.NO) {
             throw new IncompleteException(
-                    partition, "map " + map + " has batches, though its status says it wrote none");
+                    partition, "map " + map + " has batches, though its status has none");
         }
         if (!note(row, map, batch.number())) {
             return Verdict.DUPLICATE;
@@ -147,7 +147,7 @@ final class PartitionCheck {
                     + " is missing";
         }
         if (crcSums[row] != lastSums[row]) {
-            return "has batches whose checksums do not add up to what its LAST says; " + MIXED;
+            return "has batches whose checksums do not match those of its LAST; " + MIXED;
         }
         return null;
     }

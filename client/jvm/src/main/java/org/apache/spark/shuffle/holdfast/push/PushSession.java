@@ -294,7 +294,7 @@ final class PushSession {
             stop(error);
             return;
         }
-        revivals.cause = "the masters said: " + error.getMessage();
+        revivals.cause = "the masters answered: " + error.getMessage();
         advance();
     }
 
@@ -442,7 +442,7 @@ final class PushSession {
                     }
                 }
                 case MOVE -> {
-                    revivals.cause = "worker " + pushes.worker + " said " + Status.name(status);
+                    revivals.cause = "worker " + pushes.worker + " answered " + Status.name(status);
                     revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
                 }
                 case STOP -> {
