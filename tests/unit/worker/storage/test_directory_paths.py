@@ -153,7 +153,7 @@ def test_a_directory_within_another(tmp_path: Path, inner_first: bool) -> None:
     inner, outer = (0, 1) if inner_first else (1, 0)
     told = unmade(*(reversed(paths) if inner_first else paths))
     assert told.startswith(
-        f"worker.directories[{inner}].path {paths[1]} lies within worker.directories[{outer}].path {paths[0]}: "
+        f"worker.directories[{inner}].path {paths[1]} is inside worker.directories[{outer}].path {paths[0]}: "
     )
     assert os.listdir(tmp_path) == []
     open_store(tmp_path / "y", tmp_path / "y2").close()
@@ -170,7 +170,7 @@ def test_directories_that_cannot_be_used(tmp_path: Path) -> None:
         (Path("/proc/holdfast"), "cannot be used: No such file or directory: name a directory on a disk"),
         (file, "is a file: name a directory"),
         (file / "below", f"cannot be made: {file} is a file: name a directory"),
-        (link, "is a link to what is not there: name a directory"),
+        (link, "is a link to a missing file: name a directory"),
         (Path("/dev/null"), "is no directory: name a directory"),
     ):
         assert re.match(f"{setting}{path} {why}", refusal(good, path))
