@@ -78,17 +78,17 @@ def _file_system(where: str, each: DirectoryFact) -> Iterator[Symptom]:
     kind, in_memory = each.file_system, each.file_system in MEMORY_SYSTEMS
     if in_memory and each.tier != "MEMORY":
         whose = f"tier {each.tier} promises" if each.tier else "a master's journal needs"
-        what = f"lies on {kind}, in memory, and {whose} what survives a restart of the machine"
+        what = f"is on {kind}, in memory, and {whose} what survives a restart of the machine"
         remedy = "name a directory on a disk" + (', or write tier = "MEMORY" with a capacity' if each.tier else "")
         yield problem("file-system", where, what, remedy)
     elif each.tier == "MEMORY" and kind and not in_memory:
         remedy = 'name a directory on a tmpfs, such as /dev/shm/holdfast, or write tier = "SSD" or "HDD"'
         yield advice("tier", where, f"is of tier MEMORY and is on {kind}, which is as slow as its disk", remedy)
     elif kind in _REMOTE_SYSTEMS:
-        what = f"lies on {kind}: the index's memory map, locks and syncs cannot be trusted over a network"
+        what = f"is on {kind}: the index's memory map, locks and syncs cannot be trusted over a network"
         yield problem("file-system", where, what, "name a directory on a disk of this machine; a shared store is [dfs]")
     elif kind in _PASSING_SYSTEMS:
-        what = f"lies on {kind}: it is deleted with the container, with all acknowledged data"
+        what = f"is on {kind}: it is deleted with the container, with all acknowledged data"
         yield problem("file-system", where, what, "mount a volume of the host there")
 
 

@@ -137,7 +137,7 @@ def test_errors_on_directories_name_the_file_and_line(tmp_path: Path) -> None:
         assert done.returncode == 2
         return done.stderr
 
-    assert told().startswith(f"holdfast worker: {path} line 4: worker.directories[1].path {tmp_path}/a/b lies within")
+    assert told().startswith(f"holdfast worker: {path} line 4: worker.directories[1].path {tmp_path}/a/b is inside")
     variable = "HOLDFAST_WORKER_DIRECTORIES"
     twice = told(**{variable: f'[{{ path = "{tmp_path}/b" }}, {{ path = "{tmp_path}/b" }}]'})
     assert twice.startswith(f"holdfast worker: environment variable {variable}: worker.directories names")
@@ -212,7 +212,7 @@ def test_file_systems_are_found(path: str, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("tier", "capacity", "path", "told"),
     [
-        ("MEMORY", 64, "/data", "D /data is of tier MEMORY and lies on ext4, which is not in memory"),
+        ("MEMORY", 64, "/data", "D /data is of tier MEMORY and is on ext4, which is not in memory"),
         ("SSD", 0, "/data", ""),
         ("MEMORY", 100, "/dev/shm/x", ""),
         ("MEMORY", 100, "/mnt/ram", ""),
