@@ -1,6 +1,6 @@
 """Whether Spark's Python workers on this machine can run our tasks: asked before a job, not found out inside one.
 
-Only where the workers are here, on a classic session with a local master; elsewhere nobody can look from the driver.
+Only where the workers are here, on a classic session with a local master; elsewhere the driver cannot check.
 """
 
 from __future__ import annotations

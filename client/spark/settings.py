@@ -105,11 +105,11 @@ def _check_running() -> None:
     except Exception as error:
         if "ClassNotFoundException" not in str(error):
             raise ConfigError(
-                f"the JVM of this process does not answer: {error}; begin a new Python process"
+                f"the JVM of this process does not answer: {error}; start a new Python process"
             ) from error
         raise ConfigError(
             "a JVM of Spark's runs in this process already, without Holdfast's jar on its class path, where nothing can"
-            " be added: begin a new Python process (in a notebook: restart the kernel) and give the settings to its"
+            " be added: start a new Python process (in a notebook: restart the kernel) and give the settings to its"
             " first session; or pass here=False if they are for another process"
         ) from None
     active = context._active_spark_context

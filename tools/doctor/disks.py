@@ -150,7 +150,7 @@ def shared_paths(config: Config) -> str:
 
 
 def gather_secret(config: Config) -> SecretFact | None:
-    """The masters' secret, if one is set; of its bytes only what may be told is kept."""
+    """The masters' secret, if one is set; of its bytes only what may be shown is kept."""
     path = config.cluster.secret_file
     if not path:
         return None
@@ -174,5 +174,5 @@ def _other_digest(config: Config) -> str:
     try:
         other = read_other_secret(config)
     except ConfigError:
-        return ""  # found with the settings, by whoever starts a server with them
+        return ""  # found with the settings, at the start of a server with them
     return secret_digest(other, config.cluster.id) if other else ""

@@ -114,7 +114,7 @@ def _java(environ: Mapping[str, str]) -> tuple[str, int]:
 def _python(command: str, setting: str) -> PythonFact:
     found = shutil.which(command)
     if found is None:
-        return PythonFact(command=command, setting=setting, error="there is no such program")
+        return PythonFact(command=command, setting=setting, error="program not found")
     try:
         done = subprocess.run([found, "-c", _LOOK], check=False, capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
