@@ -142,7 +142,7 @@ class ClientShuffle(Generic[Manifest_co]):
             )
 
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
-        """`waiting` is what the log says that a long call waits for."""
+        """`waiting` names what a long call waits for, for the log."""
         try:
             return runtime().run(runtime().call(self.ticket, method, request, deadline_s, waiting))
         except HoldfastError as error:

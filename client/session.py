@@ -52,7 +52,7 @@ from holdfast.common.system.tasks import background
 ATTACHED_SHUFFLES_FROM = 1 << 31
 #: Masters that elect a leader need about a second; those of a cluster that a session works with are waited for longer.
 CALL_SECONDS = 30.0
-#: A session that cannot be opened says so soon: mostly an address is wrong, or nothing runs there.
+#: A session that cannot be opened fails soon: mostly an address is wrong, or no master runs there.
 OPEN_SECONDS = 8.0
 #: A closing session does not wait long for masters that do not answer; the lease expires by itself.
 DETACH_SECONDS = 5.0

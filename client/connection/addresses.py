@@ -98,12 +98,12 @@ def known_addresses(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, str]:
 
 
 def sights_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, Sight]:
-    """What a reply of the masters says of the workers that it names."""
+    """The workers in a reply of the masters."""
     return {WorkerId(each.worker): Sight(each.alive, each.draining, region_of(each.place)) for each in workers}
 
 
 def listed_sights(workers: Iterable[pb.WorkerInfo]) -> dict[WorkerId, Sight]:
-    """What the masters' list of all workers says of them."""
+    """The workers in the masters' list of all workers."""
     return {
         WorkerId(each.worker): Sight(each.state in (ALIVE, DRAINING), each.state == DRAINING, region_of(each.place))
         for each in workers

@@ -77,7 +77,7 @@ def ask(
 
 
 def worker_status(address: str, seconds: float = 5.0, credentials: CredentialsProvider | None = None) -> dict[str, Any]:
-    """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
+    """The /status of the worker whose HTTP port is at `address`. Raises RetryError."""
     try:
         with closing(DirectConnection(address, seconds, credentials)) as connection:
             said = read_json(connection.get("/status").encode())

@@ -161,7 +161,7 @@ class Peers:
                 _close(task)
 
     async def close(self, *, masters: bool) -> None:
-        """Close every link, and the control client too if `masters` says so."""
+        """Close every link, and with `masters` the control client, too."""
         links, self._links = self._links, {}
         for task in links.values():
             task.cancel()

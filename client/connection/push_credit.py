@@ -75,7 +75,7 @@ class PushLine:
     async def push(self, push: Push, size: int, body: list[Buffer]) -> PushAnswer:
         """Push within room that was given; raises the error of the answer's status.
 
-        RetryError says that the outcome is not known: UNAVAILABLE if the connection was lost, OUTCOME_UNKNOWN if
+        RetryError means that the outcome is unknown: UNAVAILABLE if the connection was lost, OUTCOME_UNKNOWN if
         no answer came for ACK_SECONDS.
         """
         window: int | None = None

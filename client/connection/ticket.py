@@ -49,7 +49,7 @@ def _unpickled(plain: tuple[Any, ...], carried: tuple[str, bytes] | None) -> Tic
 
 
 def explain(error: HoldfastError, endpoints: str) -> str:
-    """Return a sentence that says what to do about an error of the control plane."""
+    """Return an error of the control plane as a sentence with what to do."""
     if error.status is Status.APPLICATION_GONE:
         return (
             f"{error}. Check its name. If that is right, its lease expired: the session was closed, the process "

@@ -41,7 +41,7 @@ class FetchOptions:
     #: "once" or "every": one copy of another region behind two local ones, or one behind every two; matters from
     #: three copies on
     remote_interleave: str = "once"
-    #: of this process, as in the worker's place "/region/rack"; "": as HOLDFAST_REGION says, else not known
+    #: of this process, as in the worker's place "/region/rack"; "": from HOLDFAST_REGION, else not known
     region: str = ""
     #: open another copy where the first one is late, and take what comes first
     speculative: bool = False

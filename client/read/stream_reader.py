@@ -61,7 +61,7 @@ STALL_SECONDS = 30.0
 SWITCH_SECONDS = 3.0
 #: How often a waiting reader looks for stalled streams.
 _LOOK_SECONDS = 1.0
-#: A reader to which nothing came for so long says what it waits for, and again as often.
+#: A reader without data for so long logs what it waits for, and again as often.
 _SAY_SECONDS = 10.0
 
 
@@ -106,7 +106,7 @@ class Sink:
 
     def take(self, file: int, flags: int, body: Body | None, piece: Any, *, empty: bool = False) -> None:
         """Copy the batches out, by `piece(view)`, give the memory back, pass them on. `empty`: it means something also
-        without a body. One that means nothing says that the worker lives, and waits for the DFS."""
+        without a body. An empty one means that the worker lives, and waits for the DFS."""
         self.seen_ns = time.monotonic_ns()
         if body is not None or empty or flags:
             self.first_ns = self.first_ns or self.seen_ns

@@ -40,4 +40,4 @@ def _can_import(python: str) -> bool:
     try:
         return not subprocess.run([python, "-c", _LOOK], capture_output=True, timeout=60, check=False).returncode
     except (OSError, subprocess.TimeoutExpired):
-        return True  # Spark itself says it better
+        return True  # Spark's own error is better

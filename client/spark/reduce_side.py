@@ -1,6 +1,6 @@
 """The reduce task of `shuffle`: a partition's records in, Arrow batches out.
 
-Rules: the input only says which partitions are wanted, one row for each (see api.py). Small records are joined, because
+Rules: the input only has the wanted partitions, one row for each (see api.py). Small records are joined, because
 every batch costs Spark a fixed time. Runs in Spark's Python workers; made by api.py.
 """
 

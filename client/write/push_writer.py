@@ -213,7 +213,7 @@ class PushWriter(AttemptWriter["_PushSender"]):
             self._raise_over()
 
     def _raise_over(self) -> NoReturn:
-        """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
+        """Raise what ended the attempt; if a worker reports that all was forgotten the masters have the reason."""
         error = self._sender.outcome.exception()
         if isinstance(error, ApplicationGoneError):
             error = self._shuffle.dropped_error() or error

@@ -91,7 +91,7 @@ class MapRegions(AttemptBatches):
         return FileTotals(regions=self._regions, batches=batches, size_bytes=self._bytes, crc_sum=crc_sum)
 
     def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[MapPushFrame]:
-        """Cut batches into frames; the last one of a region says END. An empty region is no region."""
+        """Cut batches into frames; the last one of a region has END. An empty region is no region."""
         frame = MapPushFrame(self._regions, flags)
         total = 0
         for partition, pieces in batches:

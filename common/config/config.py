@@ -212,7 +212,7 @@ class DfsSection:
         "", "/path (none of worker.directories), s3://bucket/prefix or hdfs://host:port/path. Empty: no DFS tier."
     )
     endpoint: str = setting("", "S3: where it is served, as in http://host:9000. Empty: AWS_ENDPOINT_URL, or Amazon's.")
-    region: str = setting("", "S3: the region. Empty: as the AWS environment says.")
+    region: str = setting("", "S3: the region. Empty: from the AWS environment.")
     access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
     secret_key_file: str = setting("", "S3: file with the secret of access_key, so that it is in no configuration.")
     connect_timeout: Duration = duration("5s", "S3: a connection that takes longer fails.")

@@ -32,7 +32,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.visible import visible
 
-#: Bytes, never negative; "0" means "no bound" where the key says so.
+#: Bytes, never negative; "0" means "no bound" if the key allows it.
 Size = NewType("Size", int)
 #: A share from 0.0 to 1.0.
 Ratio = NewType("Ratio", float)
@@ -80,7 +80,7 @@ SignedDuration = NewType("SignedDuration", Duration)
 
 
 def setting(default: T, reason: str) -> T:
-    """Declare a key with its default; `reason` says what it is for and why the default is what it is."""
+    """Declare a key with its default; `reason` explains the key and its default."""
     return field(default=default, metadata={"reason": reason})
 
 
@@ -320,7 +320,7 @@ _TEXT_KINDS = (str, Size, Duration, SignedDuration, Address, Host, Name)
 
 
 def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]) -> Any:
-    """Turn one TOML value into what the annotation says; a problem is noted and gives None."""
+    """Convert one TOML value to the type of the annotation; a problem is recorded and gives None."""
     if dataclasses.is_dataclass(hint) and hint is not Duration:
         return _read_table(cast(type[Any], hint), value, path, problems)
     origin = typing.get_origin(hint)

@@ -62,7 +62,7 @@ COMMANDS_AT_ONCE_MAX = 64
 DEADLINE_S_MAX = 600.0
 _PROBE_TIMEOUT_S = 0.5
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 0.5
-#: Who looks for the leader for so long says why none was found, and not again for so long. An election takes a second.
+#: A search for the leader that takes so long logs the cause, and again as often. An election takes a second.
 _SAY_S, _SAY_AGAIN_S = 3.0, 30.0
 #: While a call is not answered another master is asked for the leader: this often for the time of an election, then
 #: ever more slowly, since what waits that long is a long poll.
@@ -330,7 +330,7 @@ class ControlClient:
         return f"there is no leader: {'; '.join(causes)}"
 
     def _refused(self) -> HoldfastError | None:
-        """What a master says of our token, unless another one takes it: they have one secret, so neither asking again
+        """A master's error about the token, unless another accepts it: they have one secret, so neither asking again
         with the same token nor asking those that are silent would change anything. And where no master of ours ever
         answered: that all answers are of another cluster."""
         causes = [self._causes.get(each) for each in self._known]

@@ -20,7 +20,7 @@ PIECE_BYTES = 128 * KIB
 SLICE_BYTES = 32 * KIB
 #: A record begins with its type, its version, and the length of the rest.
 _HEAD_BYTES = 5
-#: What OpenSSL says of bytes that are no TLS.
+#: OpenSSL's errors for bytes that are not TLS.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL"})
 
 NOT_TLS = "the data is not TLS: [security] enabled has to be the same at both ends"
@@ -41,7 +41,7 @@ class TlsPipe:
         self._missing = 0
         #: the handshake is done: bytes can be sealed and read
         self.shaken = False
-        #: the other side has said that it says no more
+        #: the peer has closed its direction
         self.ended = False
 
     def receive(self, data: bytes | memoryview) -> None:

@@ -1,6 +1,6 @@
 """Entry point of `holdfast`: finds the command, and turns errors into one sentence and an exit status.
 
-Rules: exit 0 good, 1 the answer is bad news, 2 usage or configuration error with a sentence that says what to do.
+Rules: exit 0 good, 1 the answer is bad news, 2 usage or configuration error with a sentence on what to do.
 A command's module is imported when it is run, so that `holdfast --help` loads click alone. With --json every command
 leaves exactly one JSON document on standard output, also when it fails; progress and errors go to standard error.
 """

@@ -50,7 +50,7 @@ class _Unnamed:
 
 
 def credentials_of(config: Config | None) -> CredentialsProvider | None:
-    """What the environment says, else what the server of this file has itself; None without security, or where the
+    """Credentials of the environment, else of the server of this file; None without security, or where the
     files are not as they should be, which others say."""
     try:
         found = Credentials.from_environment()
@@ -155,7 +155,7 @@ async def _welcome(client: ControlClient, address: str, secured: bool) -> Welcom
     except RetryError:
         return await _tls_differs(address, secured)
     except HoldfastError:
-        pass  # whatever else it says, it has let us in
+        pass  # whatever its answer is, it has admitted us
     return WelcomeFact(address=address, let_in=True)
 
 

@@ -6,7 +6,7 @@ complete. Another copy has other chunk boundaries and begins with its first one;
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
 the other (recovery cut a damaged end); of two that are equal to CopyOrder the longer is read first, so that this is
-rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker says of it: where
+rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker reports: where
 it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after the manifest was
 read are learned from a newer one. Called by push_reader.py.
 """
@@ -91,7 +91,7 @@ class ChunkFetch:
     def learn(self, newer: ReduceManifest) -> None:
         """A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was."""
         before, now = self._away, _away(newer)
-        # Manifests may come out of order: a worker that sealed is awaited no more, whatever an older one says.
+        # Manifests may come out of order: a worker that sealed is awaited no more, even if an older one lists it.
         self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
         for result in newer.epochs:
             key = (result.partition, result.epoch)

@@ -1,6 +1,6 @@
-"""What a compressed payload says of itself, looked at before any memory is taken for what it claims to hold.
+"""The declared size of a compressed payload, checked before any memory is taken for it.
 
-Rules: a payload is exactly one LZ4 block or one zstd frame that says its size, and what it claims must be possible for
+Rules: a payload is exactly one LZ4 block or one zstd frame that declares its size, which must be possible for
 its length: so a few bytes never cost a reader 64 MiB, and nothing behind a frame is taken for a part of it. The twin of
 the checks in wire/Codec.java and wire/ZstdFrame.java; tests/fuzz/payloads.py compares the two. Pure.
 """

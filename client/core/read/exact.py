@@ -2,7 +2,7 @@
 
 Rules: pure; batches come verified (their CRC is right), in any order and any number of times, and are judged by their
 headers. Of every winning map the numbers seen are kept as "all below n" and what lies above; a number seen before is
-dropped. A map is whole when its LAST was seen and count and sum of checksums are what LAST says. Batches of other
+dropped. A map is whole when its LAST was seen and count and sum of checksums match LAST. Batches of other
 attempts are losers. Called by chunk_fetch.py.
 """
 
@@ -28,7 +28,7 @@ class _Seen:
     above: set[int] = field(default_factory=set)
     #: of the batches before LAST
     crc_sum: int = 0
-    #: (batches, crc sum) as LAST says
+    #: (batches, crc sum) of LAST
     totals: tuple[int, int] | None = None
 
     def note(self, number: int) -> bool:

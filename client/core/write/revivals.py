@@ -145,7 +145,7 @@ class Revivals:
         rows = [(partition, epoch, status) for partition, (epoch, _, status) in self._refused.items()]
         soft = ((partition, epoch) for partition, epoch in self._soft.items() if partition not in self._refused)
         rows += [(partition, epoch, Status.SOFT_SPLIT) for partition, epoch in soft]
-        # Asked about once: the next answer of the place says so again.
+        # Asked about once: the next answer of the place repeats it.
         self._soft.clear()
         rows = rows[:REVIVE_PARTITIONS_MAX]
         self._asking = [partition for partition, _, status in rows if status is not Status.SOFT_SPLIT]

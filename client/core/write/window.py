@@ -43,7 +43,7 @@ class Window:
             self.size = min(WINDOW_BYTES_MAX, self.size + grow)
 
     def congested(self) -> None:
-        """The worker says that it has too much."""
+        """The worker reports congestion."""
         self.size = self.threshold = max(WINDOW_BYTES_MIN, self.size // 2)
 
     def check(self) -> None:

@@ -1,8 +1,8 @@
 """A framed connection on asyncio: what both sides share. client.py and server.py are the two sides.
 
-Receiving: FrameReader says where bytes go; when the pool of bodies is used up, reading pauses until it is our turn.
+Receiving: FrameReader gives the buffer; when the pool of bodies is used up, reading pauses until it is our turn.
 Sending: frames and ranges of files are queued in order, and a wire takes them to the kernel, on a duplicate of the
-socket: as they are (wire.py), or under TLS (tls_wire.py). Both are bounded: `crowded` says that the sender has to wait,
+socket: as they are (wire.py), or under TLS (tls_wire.py). Both are bounded: `crowded` means the sender has to wait,
 and `_on_writable` that it may go on.
 """
 
@@ -365,7 +365,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def _not_tls(self, error: HoldfastError) -> None:
-        """What came is not what TLS says it should be: no frame can be sent any more, so there is no CLOSING."""
+        """Received bytes are not valid TLS: no frame can be sent any more, so there is no CLOSING."""
         assert self._out is not None
         log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, cause=error)
         self.error = error.reworded(f"{self.peer}: {error}")

@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """One direction of one connection. `buffer` says where to receive, `received` how much came."""
+    """One direction of one connection. `buffer` is where to receive, `received` takes how much came."""
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool

@@ -21,7 +21,7 @@ _MORE = socket.MSG_MORE
 
 
 class TlsWire(Wire):
-    """Bytes under TLS. Receiving raises HoldfastError where what came is not what TLS says it should be."""
+    """Bytes under TLS. Receiving raises HoldfastError for invalid TLS."""
 
     def __init__(
         self, out: socket.socket, reader: FrameReader, pipe: TlsPipe, receiving: memoryview, sending: memoryview
@@ -101,7 +101,7 @@ class TlsWire(Wire):
         return self._send()
 
     def send_rest(self) -> None:
-        """Send what the handshake says, or an alert."""
+        """Send the bytes of the handshake, or an alert."""
         self._send()
 
     def end(self) -> None:

@@ -2,7 +2,7 @@
 
 Rules: no policy and no queue of its own; everything on the loop thread. asyncio's transport would join and copy what it
 cannot send at once, so a wire sends by itself, on a duplicate of the socket: memory as it is, by sendmsg, and ranges of
-files by sendfile. BlockingIOError says that the kernel takes no more now. Called by connection.py.
+files by sendfile. BlockingIOError means that the kernel takes no more now. Called by connection.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""`holdfast doctor`: looks at a host, before and after installation, and says what is wrong and what to do.
+"""`holdfast doctor`: checks a host, before and after installation, and shows problems and what to do.
 
 Rules: it changes nothing; files that it writes to measure a disk have no name and are freed at once. What is gathered
 is in tools/doctor, what is made of it in tools/doctor/core.
@@ -119,7 +119,7 @@ def _named(settings: Mapping[str, str]) -> list[str]:
     try:
         return list(parse_endpoints(settings.get(f"{PREFIX}master.endpoints", "")))
     except ConfigError:
-        return []  # check_spark says it
+        return []  # check_spark reports it
 
 
 @dataclass(slots=True)

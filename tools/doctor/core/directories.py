@@ -1,4 +1,4 @@
-"""Judges the directories of a configuration: usable, the right one's, on a disk that keeps what it says it keeps."""
+"""Judges the directories of a configuration: usable, the right one's, on a disk that keeps what it acknowledged."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _INODES_LEAST = 10_000
 
 
 def check_shared(problem_text: str) -> Iterator[Symptom]:
-    """What the worker says of two directories that are one, or one in another; "" if all is well."""
+    """The worker's error for two directories that are one, or one in another; "" if all is well."""
     if problem_text:
         what, _, remedy = problem_text.rpartition(": ")
         yield problem("directory-twice", "worker.directories", what, remedy)

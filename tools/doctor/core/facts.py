@@ -78,7 +78,7 @@ class DirectoryFact:
     inodes_free: int = 0
     #: median time of writing 4 KiB and fdatasync; None if it could not be measured
     sync_us: float | None = None
-    #: whose it says it is; "" if it says nothing
+    #: its recorded owner; "" if unknown
     cluster_id: str = ""
     worker_name: str = ""
     damaged: str = ""

@@ -33,7 +33,7 @@ def check_security(config: Config, found: CertificateFact | None, now_s: float) 
     if not config.security.enabled:
         return
     if not config.cluster.secret_file:
-        remedy = "give all masters and workers the same file, as docs/security.md says"
+        remedy = "give all masters and workers the same file; see docs/security.md"
         yield problem("secret", "cluster.secret_file", "is not set, and tokens are made of it", remedy)
     if found is None:
         return

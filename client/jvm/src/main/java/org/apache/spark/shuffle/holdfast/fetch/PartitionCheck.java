@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.holdfast.wire.Limits;
  *
  * <p>Rules: batches come verified, in any order and any number of times, and are judged by their headers. Of every
  * winning map the numbers seen are kept as "all below n" and, rarely, what lies above; a number seen before is dropped.
- * A map is whole when its LAST was seen and count and sum of checksums are what LAST says. Batches of other attempts
+ * A map is whole when its LAST was seen and count and sum of checksums match LAST. Batches of other attempts
  * are losers. Counters only, in columns by map: nothing is allocated per batch. The books of one partition at a time; a
  * reader uses an object again with {@link #begin}. Called by {@link ChunkFetch}.
  */
