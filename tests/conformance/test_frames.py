@@ -216,11 +216,11 @@ def test_a_silent_connection_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
                 with contextlib.suppress(OSError, asyncio.IncompleteReadError):
                     reader, writer = await it.raw()
                     header, reason = await next_frame(reader)
-                    break
-            assert header.type == FrameType.CLOSING
-            assert b"HELLO" in reason
-            assert header.status == Status.UNAVAILABLE
-            writer.close()
+                    writer.close()
+                    assert (header.type, header.status) == (FrameType.CLOSING, Status.UNAVAILABLE)
+                    assert b"HELLO" in reason
+                    return
+            pytest.fail("the connection was closed without a reason")
 
     run(story)
 
