@@ -13,7 +13,7 @@ from typing import Any
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.storage import store as store_module
-from holdfast.worker.storage.engine import reduce_directory as reduce_module
+from holdfast.worker.storage.engine import marks as marks_module
 from holdfast.worker.storage.engine import reduce_seal as seal_module
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Folders
@@ -260,7 +260,7 @@ def damage_of_nobody_knows_what_forgotten() -> list[Swap]:
 @bug
 def failed_copies_not_marked() -> list[Swap]:
     """A copy that is given up is found whole by the next start."""
-    return [(reduce_module, "mark_failed", _nothing), (seal_module, "mark_failed", _nothing)]
+    return [(marks_module, "mark_failed", _nothing)]
 
 
 @bug
@@ -380,10 +380,12 @@ def dropped_seal_is_taken_in() -> list[Swap]:
 def sync_of_what_was_dropped_fails_others() -> list[Swap]:
     """A3: a copy that was dropped while it was synced is a copy that failed."""
 
-    def lost_files(self: Any, files: Any, outcomes: Any, lost: Any) -> None:
-        for (copy, _), (error, missing) in zip(files, outcomes, strict=True):
-            if error is not None or missing is not None:
-                lost.setdefault(copy, error or missing)
+    def lost_files(self: Any, files: Any, outcomes: Any) -> Any:
+        found = zip(files, outcomes, strict=True)
+        lost = {copy: error or missing for (copy, _), (error, missing) in found if error or missing}
+        for copy, error in lost.items():
+            self.give_up(copy.key, error)
+        return lost
 
     return [(ReduceDirectory, "_lost_files", lost_files)]
 
@@ -404,9 +406,9 @@ def sealing_begins_beside_a_sync() -> list[Swap]:
     """A seal has a file while a round syncs it: who comes second does not hear of an error."""
 
     def go_on(self: Any) -> None:
-        running, self._running, waiting, self._round = self._running, None, self._round, None
+        running, self._running, waiting, self._next = self._running, {}, self._next, {}
         original(self)
-        self._running, self._round = running, waiting
+        self._running, self._next = running, waiting
 
     original = ReduceDirectory._let_seals_go_on
     return [(ReduceDirectory, "_let_seals_go_on", go_on)]

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
+from holdfast.common.errors import DataLostError, HoldfastError, RerouteError, RetryError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, SealedEpoch
@@ -32,11 +32,11 @@ from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.engine.answers import failed_copy, not_sealed, unknown_file, unreadable
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.partition import PartitionCopy
-from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob, SealWork
+from holdfast.worker.storage.engine.reduce_seal import SealJob, SealWork
 from holdfast.worker.storage.engine.rounds import Missing, Wanted
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
-from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
+from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, sealed_path
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
 from holdfast.worker.storage.log.push_log import Segment, is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
@@ -312,7 +312,7 @@ class ReduceStore:
         for key in keys:
             here = [one.reduce for one in self._directories if one.reduce.has(key)]
             in_log = any(key in one.left and one.left[key].path is None for one in here)
-            if (not here or in_log) and all(one.reduce.find(key) is None for one in self._directories):
+            if (not here or in_log) and all(self._recorded(one, key) is None for one in self._directories):
                 raise RetryError(f"{key}: {why}", status=Status.BUSY)
 
     def _start(
@@ -329,32 +329,29 @@ class ReduceStore:
         if not todo and not reduce.past(shuffle)[1]:
             return  # nothing of it is or was here: nothing has to be remembered beyond this start
         self._packs += 1
-        job = reduce.seal(shuffle, final, reduce.log.incarnation, self._packs, todo, directory.jobs.append)
+        job = reduce.seal(shuffle, final, reduce.log.incarnation, self._packs, todo)
         for key in todo:
             jobs[key] = job.future
 
-    def _ended(self, directory: StorageDirectory, job: ReduceSealJob, work: SealWork) -> None:
+    def _ended(self, directory: StorageDirectory, job: SealJob, work: SealWork) -> None:
         """A seal has ended."""
-        directory.jobs.remove(job)
         if not job.dropped and work.error is None:
             directory.count_sealed(job.shuffle, [record.file_bytes for record in work.data])
-            self.on_sealed(directory, work.data)
+            if work.map is None:  # files of maps stay where they are
+                self.on_sealed(directory, work.data)
 
     def hangs(self, shuffle: ShuffleKey) -> str:
         """Why seals of a shuffle that run may not end soon: the disk that one of them needs hangs. "" if none does."""
         for directory in self._directories:
-            if directory.condition.hanging and any(job.shuffle == shuffle for job in directory.jobs):
+            if directory.condition.hanging and any(job.shuffle == shuffle for job in directory.reduce.jobs):
                 return f"{directory.root_text} {directory.condition.problem}"
         return ""
 
     def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
         try:
-            return directory.reduce.find(key)
-        except CorruptError as error:
-            try:
-                return directory.epoch_from_footers(key, error)
-            except OSError as second:
-                raise unreadable(key, directory.root_text, second) from second
+            return directory.recorded(key)
+        except OSError as error:
+            raise unreadable(key, directory.root_text, error) from error
 
     # reading
 
@@ -419,10 +416,15 @@ class ReduceStore:
         return {
             "log_bytes": sum(one.log.size_bytes for one in all_of),
             "log_segments": sum(len(one.log.segments) for one in all_of),
-            "epochs_writing": sum(len(one.copies) + len(one.sealing) for one in all_of),
+            "epochs_writing": sum(_count(one.copies) + _count(one.sealing) for one in all_of),
             "epochs_left": sum(len(one.left) for one in all_of),
-            "epochs_failed": sum(len(one.failed) for one in all_of),
+            "epochs_failed": sum(_count(one.failed) for one in all_of),
         }
+
+
+def _count(keys: Iterable[OpenKey]) -> int:
+    """How many of these are epochs of partitions."""
+    return sum([isinstance(key, EpochKey) for key in keys])
 
 
 def _lost(key: EpochKey) -> SealedEpoch:

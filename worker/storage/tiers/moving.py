@@ -424,11 +424,11 @@ def settle(files: Files, directories: Sequence[StorageDirectory]) -> list[str]:
     directories have from all but the last (the slowest) that has it whole; what was found unsealed in a log, but is
     sealed elsewhere, is no leftover. Returns sentences worth logging."""
     notes = []
-    for shuffle in sorted({shuffle for directory in directories for shuffle in directory.tables.sealed}, key=str):
+    for shuffle in sorted({shuffle for directory in directories for shuffle in directory.sealed}, key=str):
         away = {key for directory in directories for key in directory.away_files(shuffle)}
         having: dict[DataKey, list[tuple[StorageDirectory, int]]] = {}
         for directory in directories:
-            if shuffle in directory.tables.sealed:
+            if shuffle in directory.sealed:
                 for key, size in directory.index.data_files(shuffle).items():
                     having.setdefault(key, []).append((directory, size))
         for key, those in sorted(having.items(), key=str):

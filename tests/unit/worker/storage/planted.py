@@ -90,9 +90,9 @@ def deletion_does_not_wait() -> list[Swap]:
 def packs_are_counted_by_directory() -> list[Swap]:
     """Two directories give two pack files one name."""
 
-    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any, began: Any) -> Any:
+    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any) -> Any:
         count[self.root] = count.get(self.root, 0) + 1
-        return original(self, shuffle, final, incarnation, count[self.root], keys, began)
+        return original(self, shuffle, final, incarnation, count[self.root], keys)
 
     count: dict[Any, int] = {}
     original = ReduceDirectory.seal

@@ -323,7 +323,7 @@ def test_the_other_device_goes_on(two: Checked) -> None:
     writer = Writer(SHUFFLE)
     frame = [writer.batch(partition, b"x" * 40 * KIB) for partition in range(2)]
     assert two.push(writer, frame) == {}
-    inside = {key.partition for key in first.reduce.copies}
+    inside = {state.partition for state in first.reduce.copy_of}
     assert len(inside) == 1, "an epoch in each"
     two.disk.hangs_below = str(two.root / "0")
     futures = [one for _, one in two.store.reduce.seal(SHUFFLE, False, BOTH) if not isinstance(one, SealedEpoch)]

@@ -296,7 +296,7 @@ def test_half_a_run_on_a_full_disk_is_no_damage(world: World) -> None:
     world.disk.write_error, world.disk.torn = errno.ENOSPC, True
     assert world.push(writer, [writer.batch(0, b"c" * 900_000)]) == {0: Status.NO_ROOM}
     world.disk.write_error = 0
-    (copy,) = [one for key, one in world.store.reduce._directories[0].reduce.copies.items() if key.partition == 0]
+    (copy,) = [one for state, one in world.store.reduce._directories[0].reduce.copy_of.items() if state.partition == 0]
     world.store.reduce._directories[0].reduce.flush(copy)
     world.restart()
     (answer,) = world.seal([(0, 0)])
