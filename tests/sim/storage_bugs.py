@@ -378,15 +378,14 @@ def dropped_seal_is_taken_in() -> list[Swap]:
 
 @bug
 def sync_of_what_was_dropped_fails_others() -> list[Swap]:
-    """A3: a copy that was dropped while it was synced is a copy that failed."""
+    """A3: a copy that was dropped while it was synced costs all that are synced with it."""
 
     def lost_files(self: Any, files: Any, outcomes: Any) -> Any:
-        found = zip(files, outcomes, strict=True)
-        lost = {copy: error or missing for (copy, _), (error, missing) in found if error or missing}
-        for copy, error in lost.items():
-            self.give_up(copy.key, error)
-        return lost
+        found = list(outcomes)
+        gone = next((missing for _, missing in found if missing is not None), None)
+        return original(self, files, iter(found)) if gone is None else {copy: gone for copy, _ in files}
 
+    original = ReduceDirectory._lost_files
     return [(ReduceDirectory, "_lost_files", lost_files)]
 
 

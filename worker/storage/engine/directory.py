@@ -28,7 +28,7 @@ from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
 from holdfast.worker.storage.index.records import EpochRecord, encode_key
-from holdfast.worker.storage.layout import DataKey, OpenKey
+from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.loans import Loan, Loans, leaves_enough
@@ -188,6 +188,11 @@ class StorageDirectory:
         except CorruptError as error:
             return self._from_footers(key, error)
         return self.forgotten(key) if found is None and isinstance(key, MapFileKey) else found
+
+    def has_epoch(self, key: EpochKey) -> bool:
+        """Whether the index has an epoch of a partition."""
+        with self.index.reading() as reader:
+            return reader.has_epoch(key)
 
     def forgotten(self, key: MapFileKey) -> EpochRecord | None:
         """That of a sealed map file that is there and not in the index."""

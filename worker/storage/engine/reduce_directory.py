@@ -24,7 +24,7 @@ from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
-from holdfast.worker.core.write.epochs import EpochState
+from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.folders import Unsynced
@@ -34,7 +34,7 @@ from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.reduce_seal import SealJob, SealWork
 from holdfast.worker.storage.engine.rounds import Copy, Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
 from holdfast.worker.storage.engine.sealing import Sealer
-from holdfast.worker.storage.engine.writer import MapFileWriter, WriterState
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.index import FINAL_SPACE
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
@@ -132,7 +132,7 @@ class ReduceDirectory:
         later."""
         writer = self.copies.pop(key, None)
         if isinstance(writer, MapFileWriter):
-            writer.state = WriterState.CLOSED
+            writer.life = Life.GONE
             self.leftovers[key] = Leftover(writer.path, writer.file_bytes)
             self._files.remove(writer.path)
         elif key in self.leftovers:
@@ -286,7 +286,7 @@ class ReduceDirectory:
             error = done.result().get(writer.key)
             if error is not None:
                 future.set_exception(failed_copy(writer.key, f"cannot sync it ({error})"))
-            elif writer.state in (WriterState.FAILED, WriterState.CLOSED):
+            elif writer.life in (Life.FAILED, Life.GONE):
                 future.set_exception(writer.refusal())
             else:
                 future.set_result(None)
@@ -500,7 +500,7 @@ class ReduceDirectory:
         path = None
         if isinstance(writer, MapFileWriter):
             self._close(key)
-            writer.state, path = WriterState.FAILED, writer.path
+            writer.life, path = Life.FAILED, writer.path
         self.marks.add({key: path})
         self.broke(error)
         self.marks.mark()
@@ -575,7 +575,7 @@ class ReduceDirectory:
         for key in [key for key in self.copies if key.shuffle == shuffle]:
             copy = self.copies[key]
             if isinstance(copy, MapFileWriter):
-                copy.state = WriterState.CLOSED
+                copy.life = Life.GONE
             self._close(key)
             self._unsynced.discard(copy)
             self._writers.close(copy.path_text)

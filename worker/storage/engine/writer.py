@@ -8,7 +8,6 @@ first write that fails ends the file for good; a file that was refused once take
 from __future__ import annotations
 
 from array import array
-from enum import Enum
 from typing import Protocol
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
@@ -16,6 +15,7 @@ from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey
 from holdfast.common.limits import PARTITIONS_MAX, U32_MAX
 from holdfast.common.statuses import Status
+from holdfast.worker.core.write.epochs import Life
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.engine.answers import failed_copy, not_sealed
 from holdfast.worker.storage.engine.partition import HandedOver
@@ -32,16 +32,6 @@ from holdfast.worker.storage.read.handles import OpenFiles
 #: sealing 1.08 instead of 1.05 GB/s, CPU the same. Small files are left to the seal.
 WRITE_BACK_BYTES = 16 << 20
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
-
-
-class WriterState(Enum):
-    """Life of a writer; only OPEN accepts bytes, and there is no way back."""
-
-    OPEN = "open"
-    SEALING = "sealing"
-    REFUSED = "refused"  #: the client sent what cannot be; the bytes are of no use
-    FAILED = "failed"  #: a write or sync failed; the copy is given up, also after a restart
-    CLOSED = "closed"
 
 
 class Keeper(Protocol):
@@ -76,7 +66,8 @@ class MapFileWriter:
         self.key = key
         self.ack = ack
         self.partitions = partitions
-        self.state = WriterState.OPEN
+        #: HARD: the client sent what cannot be, and the bytes are of no use
+        self.life = Life.OPEN
         self.file_bytes = 0
         self.path = parts.root / layout.open_path(key, layout.OpenNote(incarnation, ack))
         self.path_text = str(self.path)
@@ -123,13 +114,13 @@ class MapFileWriter:
         Raises GiveUpError BAD_ORDER, CorruptError or ProtocolError for what the client did wrong, and RerouteError
         FAILED_COPY if the write fails. After any of them the file takes nothing more.
         """
-        if self.state is not WriterState.OPEN:
+        if self.life is not Life.OPEN:
             raise self.refusal()
         try:
             entries = self._entries(region, flags)
             checked = self._check(entries, runs, body)
         except HoldfastError as error:
-            self.state = WriterState.REFUSED
+            self.life = Life.HARD
             raise type(error)(f"{self.key} region {region}: {error}", status=error.status) from None
         self._write(body)
         for partition, length, batches in checked:
@@ -142,7 +133,7 @@ class MapFileWriter:
 
     def refusal(self) -> HoldfastError:
         """Why nothing more is taken."""
-        if self.state is WriterState.FAILED:
+        if self.life is Life.FAILED:
             return failed_copy(self.key, "a write or sync failed")
         return not_sealed(f"{self.key} (closed by an earlier error or a later open)")
 
@@ -197,7 +188,7 @@ class MapFileWriter:
             self._room.take(len(data))
             self._files.write(self.handle, data, self.file_bytes)
         except OSError as error:
-            self.state = WriterState.FAILED
+            self.life = Life.FAILED
             self._keeper.give_up(self.key, error)
             why = f"cannot write {self.path} ({error.strerror})"
             if is_full(error):
@@ -214,11 +205,11 @@ class MapFileWriter:
 
     def finish(self, totals: FileTotals) -> None:
         """Compare totals and append the footer. Raises CorruptError if they differ."""
-        if self.state is not WriterState.OPEN:
+        if self.life is not Life.OPEN:
             raise self.refusal()
         held = self.totals()
         if held != totals or self._region is not None:
-            self.state = WriterState.REFUSED
+            self.life = Life.HARD
             raise CorruptError(f"{self.key}: the writer counted {totals}, here are {held}")
         self._record, footer = make_map_file(
             self.key,
@@ -229,7 +220,7 @@ class MapFileWriter:
             incarnation=self._incarnation,
         )
         self._write(footer)
-        self.state = WriterState.SEALING
+        self.life = Life.SEALING
 
     def complete(self) -> MapRecord:
         """Sync the finished file and give it its sealed name. Raises OSError."""

@@ -442,7 +442,7 @@ def settle(files: Files, directories: Sequence[StorageDirectory]) -> list[str]:
                 notes.append(f"{directory.root}: {key} was on its way elsewhere, and is there")
     for directory in directories:
         others = [other for other in directories if other is not directory]
-        moved = [key for key in directory.reduce.left if any(_has(other, key) for other in others)]
+        moved = [key for key in directory.reduce.left if any(other.has_epoch(key) for other in others)]
         directory.reduce.pass_over(moved)
     return notes
 
@@ -471,8 +471,3 @@ def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterator[tuple[Epoc
             record = reader.epoch(epoch)
             if record is not None and record.place(epoch) == key:
                 yield epoch, record
-
-
-def _has(directory: StorageDirectory, key: EpochKey) -> bool:
-    with directory.index.reading() as reader:
-        return reader.has_epoch(key)
