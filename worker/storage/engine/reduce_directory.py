@@ -439,6 +439,8 @@ class ReduceDirectory:
 
     def _let_seals_go_on(self) -> None:
         """Begin the seals of which nothing is being synced: a file is with one thread at a time."""
+        if not self._held_up:
+            return
         syncing = {copy for one in (*self._running.values(), *self._next.values()) for copy in one.copies()}
         ready = [one for one in self._held_up if syncing.isdisjoint(one[1].copies)]
         for one in ready:
@@ -469,9 +471,10 @@ class ReduceDirectory:
         if work.map is None:
             self.marks.mark()
             self.release()
-            job.answer(work)
-        else:  # a start that finds its file sealed believes it
-            self.marks.mark(partial(job.answer, work)) if work.broken else job.answer(work)
+        elif work.broken:  # a start that finds the file of a map sealed believes it: the mark comes first
+            self.marks.mark(partial(job.answer, work))
+            return
+        job.answer(work)
 
     def _put_aside(self, work: SealWork) -> None:
         """Files whose epochs have their answer, and it is not OK, take room until their shuffle goes."""
