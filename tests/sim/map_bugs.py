@@ -9,8 +9,8 @@ from typing import Any
 from holdfast.client.core.read.check import FileCheck
 from holdfast.client.core.write.map_write import Effect, MapWrite, Written
 from holdfast.common.ids import MapFileKey
-from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.engine.reduce_seal import SealJob, SealWork
+from holdfast.worker.storage.engine.seal import SealJob, SealWork
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.index.region_chunks import Chunk
 from holdfast.worker.storage.recovery.reconcile import Reconciler
 from tests.sim.storage_bugs import left_out, swallowed
@@ -47,9 +47,9 @@ def map_write_errors_swallowed() -> list[Swap]:
 @bug
 def map_seal_answered_too_early() -> list[Swap]:
     """A map file is called sealed when its sync begins."""
-    start, answer = ReduceDirectory._start, SealJob.answer
+    start, answer = UnsealedEpochs._start, SealJob.answer
 
-    def started(self: ReduceDirectory, job: SealJob, work: SealWork) -> None:
+    def started(self: UnsealedEpochs, job: SealJob, work: SealWork) -> None:
         if work.map is not None:
             job.future.set_result(work.copies[0]._record.epoch.map_answer)  # type: ignore[union-attr]
         start(self, job, work)
@@ -58,7 +58,7 @@ def map_seal_answered_too_early() -> list[Swap]:
         if work.map is None:
             answer(self, work)
 
-    return [(ReduceDirectory, "_start", started), (SealJob, "answer", answered)]
+    return [(UnsealedEpochs, "_start", started), (SealJob, "answer", answered)]
 
 
 @bug

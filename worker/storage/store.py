@@ -115,9 +115,9 @@ def open_store(pending: Pending) -> Store:
 
 def _left(directories: Iterable[StorageDirectory]) -> list[str]:
     return [
-        f"{one.root}: {len(one.reduce.left)} epochs of REDUCE partitions were left unsealed by earlier starts"
+        f"{one.root}: {len(one.unsealed.left)} epochs of REDUCE partitions were left unsealed by earlier starts"
         for one in directories
-        if one.reduce.left
+        if one.unsealed.left
     ]
 
 
@@ -198,7 +198,7 @@ class Store:
         """Go on as this incarnation or a later one, which a directory has on its disk."""
         self._starts = Starts(max(incarnation, self.incarnation), self._starts.boot_id)
         for directory in self._directories:
-            directory.reduce.log.restart(self._starts.incarnation)
+            directory.unsealed.log.restart(self._starts.incarnation)
         self.incarnation = self._starts.incarnation
 
     def close(self) -> None:
@@ -285,19 +285,19 @@ class Store:
         NoRoomError, ProtocolError.
         """
         for directory in self._directories:
-            if key in directory.reduce.failed:
+            if key in directory.unsealed.failed:
                 raise failed_copy(key, "a write or sync failed")
-            if key in directory.reduce.sealing:
+            if key in directory.unsealed.sealing:
                 raise RetryError(f"{key} is being sealed", status=Status.BUSY)
             record = directory.recorded(key)
             if record is not None:
                 raise SealedError(f"{key} is sealed", record.map_answer)
         for directory in self._directories:
             with _told_by(directory, key):
-                directory.reduce.abort(key)
+                directory.unsealed.abort(key)
         directory = self._choose(key)
         with _told_by(directory, key):
-            return directory.reduce.begin_map(key, partitions, ack, self.incarnation)
+            return directory.unsealed.begin_map(key, partitions, ack, self.incarnation)
 
     def _choose(self, key: MapFileKey) -> StorageDirectory:
         """The directory for a new file: by turns, among those that are well and have room; not in memory where there
@@ -317,8 +317,8 @@ class Store:
     def sync(self, writer: MapFileWriter) -> Future[None]:
         """Bring all that was appended to the disk, name included: what SYNCED waits for before it acknowledges."""
         for directory in self._directories:
-            if directory.reduce.copies.get(writer.key) is writer:
-                return directory.reduce.sync_map(writer)
+            if directory.unsealed.copies.get(writer.key) is writer:
+                return directory.unsealed.sync_map(writer)
         raise writer.refusal()
 
     def seal(self, key: MapFileKey, totals: FileTotals) -> Future[MapSealed]:
@@ -328,15 +328,15 @@ class Store:
         incarnation) or FAILED_COPY, or with CorruptError if the totals differ; an unsealed file is dropped then.
         """
         for directory in self._directories:
-            reduce = directory.reduce
-            if key in reduce.failed:
+            unsealed = directory.unsealed
+            if key in unsealed.failed:
                 raise failed_copy(key, "a write or sync failed")
-            job, writer = reduce.sealing.get(key), reduce.copies.get(key)
+            job, writer = unsealed.sealing.get(key), unsealed.copies.get(key)
             if job is not None and job.totals is not None:
                 _same_totals(key, job.totals, totals)
                 return job.future
             if isinstance(writer, MapFileWriter):
-                return reduce.seal_map(writer, totals).future
+                return unsealed.seal_map(writer, totals).future
         answer = self._sealed_answer(key)
         _same_totals(key, answer.totals, totals)
         done: Future[MapSealed] = Future()
@@ -355,7 +355,7 @@ class Store:
         DISK_FAILED or NoRoomError; then it is left over."""
         for directory in self._directories:
             with _told_by(directory, key):
-                directory.reduce.abort(key)
+                directory.unsealed.abort(key)
 
     def look(self, reserve_share: float, reserve_bytes: int) -> list[Space | None]:
         """What there is of each directory for REDUCE partitions: beyond what the log has yet to write elsewhere the
@@ -415,9 +415,9 @@ class Store:
     def _missing(self, key: MapFileKey) -> RerouteError:
         """Why a file that no directory has sealed is not here."""
         for directory in self._directories:
-            if key in directory.reduce.failed:
+            if key in directory.unsealed.failed:
                 return failed_copy(key, "a write or sync failed")
-            if directory.reduce.has(key):
+            if directory.unsealed.has(key):
                 return not_sealed(key)
         return unknown_file(key)
 

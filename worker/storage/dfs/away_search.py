@@ -145,5 +145,5 @@ class AwaySearch:
     def _pass_over(self, keys: Sequence[EpochKey]) -> None:
         """What logs still have of these is sealed."""
         for directory in self._directories:
-            reduce = directory.reduce
-            reduce.pass_over([key for key in keys if key in reduce.left and key not in reduce.sealing])
+            unsealed = directory.unsealed
+            unsealed.pass_over([key for key in keys if key in unsealed.left and key not in unsealed.sealing])

@@ -21,7 +21,7 @@ from holdfast.worker.storage.engine.directory_room import DirectoryRoom
 from holdfast.worker.storage.engine.folders import Folders, remove_folders
 from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.parts import DirectoryParts
-from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Identity, Starts
@@ -89,7 +89,7 @@ class StorageDirectory:
         if capacity:
             segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, capacity // SEGMENT_SHARE))
         #: all that is not sealed
-        self.reduce = ReduceDirectory(parts, found, writers, segment_bytes)
+        self.unsealed = UnsealedEpochs(parts, found, writers, segment_bytes)
 
     @property
     def problem(self) -> str:
@@ -105,7 +105,7 @@ class StorageDirectory:
         if not self.condition.clear():
             return False
         self.folders.look_again()
-        self.reduce.renew()
+        self.unsealed.renew()
         return not self.problem
 
     def count_sealed(self, shuffle: ShuffleKey, sizes: list[int], *, gone: bool = False) -> None:
@@ -138,7 +138,7 @@ class StorageDirectory:
         """Bytes of data files, sealed, open, left by earlier starts, on their way here or without a name, and of the
         push logs."""
         sealed_bytes = sum(total.size_bytes for total in self.sealed.values())
-        return sealed_bytes + self.reduce.used_bytes + self.coming_bytes + self.loans.bytes
+        return sealed_bytes + self.unsealed.used_bytes + self.coming_bytes + self.loans.bytes
 
     def lend(self, size: int) -> Loan | None:
         """DirectoryRoom for a file without a name, for as long as the loan is held; None if that left too little of the
@@ -159,15 +159,15 @@ class StorageDirectory:
         """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""
         sealed = [(key, UsageTotals(total.size_bytes, total.files)) for key, total in self.sealed.items()]
         away = [(key, UsageTotals(self.away_bytes[key], len(files))) for key, files in self.away.items()]
-        return sealed + away + self.reduce.held_maps()
+        return sealed + away + self.unsealed.held_maps()
 
     def holds(self, key: ShuffleKey) -> bool:
         """Whether there is anything of a shuffle but an empty folder."""
-        return key in self.sealed or self.reduce.holds(key)
+        return key in self.sealed or self.unsealed.holds(key)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which there is anything."""
-        return self.sealed.keys() | self.reduce.shuffles()
+        return self.sealed.keys() | self.unsealed.shuffles()
 
     def empty_folders(self) -> set[ShuffleKey]:
         """Every shuffle whose folder this start made or used, and that may be empty: of a map of which all was aborted,
@@ -239,7 +239,7 @@ class StorageDirectory:
 
     def seals_of(self, key: ShuffleKey) -> list[Future[Any]]:
         """The seals of a shuffle that run."""
-        return [job.future for job in self.reduce.jobs if job.shuffle == key]
+        return [job.future for job in self.unsealed.jobs if job.shuffle == key]
 
     def remove(self, key: ShuffleKey) -> list[Path]:
         """Remove a shuffle: index first, then files; but files first where the index is so full that it cannot shrink.
@@ -260,7 +260,7 @@ class StorageDirectory:
         self.away.pop(key, None)
         self.away_bytes.pop(key, None)
         self.leaving = {name for name in self.leaving if name.shuffle != key}
-        self.reduce.removed(key)
+        self.unsealed.removed(key)
 
     def remove_folder(self, key: ShuffleKey) -> list[Path]:
         """Remove the folder of a shuffle and what is in it; all that there is of one that only empty_folders() knows.

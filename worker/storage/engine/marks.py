@@ -1,7 +1,7 @@
 """Copies that are given up for good: an empty file with the name of each says so, also after a restart.
 
 What cannot be marked now is tried again after the next good check of the disk, which is not used for new data before.
-Loop thread only, but for what is done in the lane. Made by reduce_directory.py, one for each directory.
+Loop thread only, but for what is done in the lane. Made by unsealed.py, one for each directory.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Rules: the loop thread adds and flushes; a seal has the copy for itself, and the loop a note of it (HandedOver). Nothing
 is checked here but lengths: the frame's checksum was right, readers and recovery check every batch. A file is made with
-its first flush, and its head goes with the first bytes, in one write. Called by reduce_directory.py.
+its first flush, and its head goes with the first bytes, in one write. Called by unsealed.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Rounds of syncs: what is synced together, and how; the loop says when. See reduce_directory.py."""
+"""Rounds of syncs: what is synced together, and how; the loop says when. See unsealed.py."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 Rules: a byte that was not checked is never written; what `append` has returned for is in the kernel (WRITTEN); the
 first write that fails ends the file for good; a file that was refused once takes nothing more, the client begins anew.
-`complete` is a seal's, in a thread; nothing else here waits for the disk. Made by reduce_directory.py.
+`complete` is a seal's, in a thread; nothing else here waits for the disk. Made by unsealed.py.
 """
 
 from __future__ import annotations

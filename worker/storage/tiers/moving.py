@@ -356,7 +356,7 @@ def _check_room(move: FileMove, target: StorageDirectory) -> None:
     """Raises FullError if there is none, as where another file was to leave first, and did not."""
     limit = target.capacity_bytes
     taken = target.used_bytes - target.coming_bytes
-    spoken_for = target.reduce.pending_bytes + target.room.kept_bytes  # what seals will write
+    spoken_for = target.unsealed.pending_bytes + target.room.kept_bytes  # what seals will write
     if limit and taken + spoken_for + move.size_bytes > limit:
         raise FullError
 
@@ -442,8 +442,8 @@ def settle(files: Files, directories: Sequence[StorageDirectory]) -> list[str]:
                 notes.append(f"{directory.root}: {key} was on its way elsewhere, and is there")
     for directory in directories:
         others = [other for other in directories if other is not directory]
-        moved = [key for key in directory.reduce.left if any(other.has_epoch(key) for other in others)]
-        directory.reduce.pass_over(moved)
+        moved = [key for key in directory.unsealed.left if any(other.has_epoch(key) for other in others)]
+        directory.unsealed.pass_over(moved)
     return notes
 
 

@@ -5,7 +5,7 @@ The seal's own steps: what is pending goes from the log into the file, or all sm
 footers; data synced; files renamed to their sealed names; the rest is sealing.py's. Killed before the transaction the
 log and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file
 for which it failed. A map is written anew elsewhere, so whatever fails gives its copy up; partitions wait for room.
-Runs in the sync threads of a directory, with copies that are handed over to it. Called by reduce_directory.py.
+Runs in the sync threads of a directory, with copies that are handed over to it. Called by unsealed.py.
 """
 
 from __future__ import annotations

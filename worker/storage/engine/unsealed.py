@@ -31,8 +31,8 @@ from holdfast.worker.storage.engine.folders import Unsynced
 from holdfast.worker.storage.engine.marks import Marks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.parts import DirectoryParts
-from holdfast.worker.storage.engine.reduce_seal import SealJob, SealWork
 from holdfast.worker.storage.engine.rounds import Copy, Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
+from holdfast.worker.storage.engine.seal import SealJob, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
@@ -54,7 +54,7 @@ class Leftover(NamedTuple):
     size_bytes: int
 
 
-class ReduceDirectory:
+class UnsealedEpochs:
     """The unsealed epochs of one directory."""
 
     def __init__(
