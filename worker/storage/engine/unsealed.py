@@ -376,12 +376,7 @@ class UnsealedEpochs:
     # sealing
 
     def seal(
-        self,
-        shuffle: ShuffleKey,
-        final: bool,
-        incarnation: Incarnation,
-        pack: int,
-        keys: Sequence[EpochKey],
+        self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, pack: int, keys: Sequence[EpochKey]
     ) -> SealJob:
         """Start to seal epochs that are in this directory: open, left behind, or given up; others may have been here,
         and are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories."""
