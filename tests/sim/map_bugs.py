@@ -9,7 +9,7 @@ from typing import Any
 from holdfast.client.core.read.check import FileCheck
 from holdfast.client.core.write.map_write import Effect, MapWrite, Written
 from holdfast.common.ids import MapFileKey
-from holdfast.worker.storage.engine.seal import SealJob, SealWork
+from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.index.region_chunks import Chunk
 from holdfast.worker.storage.recovery.reconcile import Reconciler
@@ -47,18 +47,18 @@ def map_write_errors_swallowed() -> list[Swap]:
 @bug
 def map_seal_answered_too_early() -> list[Swap]:
     """A map file is called sealed when its sync begins."""
-    start, answer = UnsealedEpochs._start, SealJob.answer
+    start, answer = UnsealedEpochs._start, EpochSeal.answer
 
-    def started(self: UnsealedEpochs, job: SealJob, work: SealWork) -> None:
+    def started(self: UnsealedEpochs, job: EpochSeal, work: SealWork) -> None:
         if work.map is not None:
             job.future.set_result(work.copies[0]._record.epoch.map_answer)  # type: ignore[union-attr]
         start(self, job, work)
 
-    def answered(self: SealJob, work: SealWork) -> None:
+    def answered(self: EpochSeal, work: SealWork) -> None:
         if work.map is None:
             answer(self, work)
 
-    return [(UnsealedEpochs, "_start", started), (SealJob, "answer", answered)]
+    return [(UnsealedEpochs, "_start", started), (EpochSeal, "answer", answered)]
 
 
 @bug

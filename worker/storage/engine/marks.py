@@ -31,7 +31,7 @@ def mark_failed(files: Files, root: Path, key: OpenKey, path: Path | None = None
     files.sync_folder(mark.parent)
 
 
-class Marks:
+class FailureMarks:
     """Of one directory."""
 
     def __init__(self, parts: DirectoryParts, failed: set[OpenKey]) -> None:

@@ -33,7 +33,7 @@ from holdfast.worker.storage.engine.answers import failed_copy, not_sealed, unkn
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.rounds import Missing, Wanted
-from holdfast.worker.storage.engine.seal import SealJob, SealWork
+from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, sealed_path
@@ -335,7 +335,7 @@ class ReduceStore:
         for key in todo:
             jobs[key] = job.future
 
-    def _ended(self, directory: StorageDirectory, job: SealJob, work: SealWork) -> None:
+    def _ended(self, directory: StorageDirectory, job: EpochSeal, work: SealWork) -> None:
         """A seal has ended."""
         if not job.dropped and work.error is None:
             directory.count_sealed(job.shuffle, [record.file_bytes for record in work.data])

@@ -51,7 +51,7 @@ _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 @dataclass(slots=True, eq=False)
-class SealJob:
+class EpochSeal:
     """Epochs of one shuffle that are sealed together in one directory, as the loop knows them."""
 
     shuffle: ShuffleKey

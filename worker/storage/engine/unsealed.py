@@ -28,11 +28,11 @@ from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.folders import Unsynced
-from holdfast.worker.storage.engine.marks import Marks
+from holdfast.worker.storage.engine.marks import FailureMarks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.rounds import Copy, Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
-from holdfast.worker.storage.engine.seal import SealJob, SealWork
+from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
@@ -79,7 +79,7 @@ class UnsealedEpochs:
             key: Leftover(path, parts.env.files.held_bytes(path)) for key, path in found.unsealed_maps().items()
         }
         #: copies that are given up for good
-        self.marks, self.failed = Marks(parts, found.failed), found.failed
+        self.marks, self.failed = FailureMarks(parts, found.failed), found.failed
         self.unnamed = found.unnamed
         #: open
         self.copies: dict[OpenKey, Copy] = {}
@@ -89,16 +89,16 @@ class UnsealedEpochs:
         self.positions_of: dict[EpochState | None, array[int]] = {}
         self.sizes_of: dict[EpochState | None, array[int]] = {}
         #: seals that run, by epoch, and all of them
-        self.sealing: dict[OpenKey, SealJob] = {}
-        self.jobs: list[SealJob] = []
+        self.sealing: dict[OpenKey, EpochSeal] = {}
+        self.jobs: list[EpochSeal] = []
         self._aside = found.aside
         self._old_segments, self._old_logs = found.old_segments, found.old_logs
         self._old_log_bytes = sum(map(parts.env.files.held_bytes, found.old_segments))
         #: of what seals have for themselves; and seals that wait for the end of a round of syncs
         self._handed: dict[OpenKey, HandedOver] = {}
-        self._held_up: list[tuple[SealJob, SealWork]] = []
+        self._held_up: list[tuple[EpochSeal, SealWork]] = []
         #: hears of seals that have ended, before they are answered
-        self.ended: Callable[[SealJob, SealWork], object] = lambda *_: None
+        self.ended: Callable[[EpochSeal, SealWork], object] = lambda *_: None
         #: files that seals finished before they met a full disk
         self._finished: dict[OpenKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
@@ -377,7 +377,7 @@ class UnsealedEpochs:
 
     def seal(
         self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, pack: int, keys: Sequence[EpochKey]
-    ) -> SealJob:
+    ) -> EpochSeal:
         """Start to seal epochs that are in this directory: open, left behind, or given up; others may have been here,
         and are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories."""
         folder = self.root / layout.shuffle_folder(shuffle)
@@ -387,7 +387,7 @@ class UnsealedEpochs:
         unknown = [key for key in keys if not self.has(key)]
         sound = [key for key in keys if key not in self.failed]
         left = [self.left.pop(key) for key in sound if key in self.left]
-        job = SealJob(shuffle, tuple(keys))
+        job = EpochSeal(shuffle, tuple(keys))
         work = self._work(job, incarnation, [self.copies[key] for key in sound if key in self.copies])
         work.final, work.pack, work.left = final, pack, left
         work.failed = [key for key in keys if key in self.failed]
@@ -398,20 +398,20 @@ class UnsealedEpochs:
         self._start(job, work)
         return job
 
-    def seal_map(self, writer: MapFileWriter, totals: FileTotals) -> SealJob:
+    def seal_map(self, writer: MapFileWriter, totals: FileTotals) -> EpochSeal:
         """Finish a map file and start its seal; raises CorruptError or FAILED_COPY as MapFileWriter.finish does."""
         try:
             writer.finish(totals)
         except CorruptError:
             self.abort(writer.key)
             raise
-        job = SealJob(writer.key.shuffle, (writer.key,), totals, writer.path)
+        job = EpochSeal(writer.key.shuffle, (writer.key,), totals, writer.path)
         work = self._work(job, self.log.incarnation, [writer])
         work.map = writer.key
         self._start(job, work)
         return job
 
-    def _work(self, job: SealJob, incarnation: Incarnation, copies: list[Copy]) -> SealWork:
+    def _work(self, job: EpochSeal, incarnation: Incarnation, copies: list[Copy]) -> SealWork:
         """What a seal needs, with the copies handed over to it."""
         for copy in copies:
             self._handed[copy.key] = copy.hand_over()
@@ -420,7 +420,7 @@ class UnsealedEpochs:
         ended = partial(self._sealed, job)
         return SealWork(self._env, self.root, self._boot_id, job.shuffle, incarnation, ended, copies)
 
-    def _start(self, job: SealJob, work: SealWork) -> None:
+    def _start(self, job: EpochSeal, work: SealWork) -> None:
         self.jobs.append(job)
         self.sealing.update(dict.fromkeys(job.keys, job))
         self._held_up.append((job, work))
@@ -444,7 +444,7 @@ class UnsealedEpochs:
             self._unsynced.difference_update(work.copies)
             self._sealer.seal(work)
 
-    def _sealed(self, job: SealJob, work: SealWork) -> None:
+    def _sealed(self, job: EpochSeal, work: SealWork) -> None:
         """A seal has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
         for key in job.keys:

@@ -34,7 +34,7 @@ WRITE_BACK_BYTES = 16 << 20
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-class Keeper(Protocol):
+class CopyTable(Protocol):
     """Who has the table of all copies."""
 
     def give_up(self, key: MapFileKey, error: Exception) -> None:
@@ -53,7 +53,7 @@ class MapFileWriter:
     def __init__(
         self,
         parts: DirectoryParts,
-        keeper: Keeper,
+        keeper: CopyTable,
         key: MapFileKey,
         *,
         partitions: int,
