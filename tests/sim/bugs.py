@@ -30,8 +30,8 @@ from holdfast.worker.core.write.seen_batches import Attempt
 from holdfast.worker.server.membership import registration as registration_module
 from holdfast.worker.server.services import push_service as push_service_module
 from holdfast.worker.server.services.push_service import PushService
-from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
 from tests.sim.map_bugs import MAP_BUGS
@@ -219,7 +219,7 @@ def revived_twice() -> list[Swap]:
 @bug
 def failed_write_forgotten() -> list[Swap]:
     """A copy whose write failed goes on as if nothing had happened."""
-    return [(Reduce, "broke", lambda self, state: None), (ReduceDirectory, "give_up", lambda self, key, error: None)]
+    return [(Reduce, "broke", lambda self, state: None), (UnsealedEpochs, "give_up", lambda self, key, error: None)]
 
 
 @bug

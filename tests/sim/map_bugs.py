@@ -9,7 +9,8 @@ from typing import Any
 from holdfast.client.core.read.check import FileCheck
 from holdfast.client.core.write.map_write import Effect, MapWrite, Written
 from holdfast.common.ids import MapFileKey
-from holdfast.worker.storage.engine.map_seals import MapSealJob, MapSeals
+from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.index.region_chunks import Chunk
 from holdfast.worker.storage.recovery.reconcile import Reconciler
 from tests.sim.storage_bugs import left_out, swallowed
@@ -46,19 +47,18 @@ def map_write_errors_swallowed() -> list[Swap]:
 @bug
 def map_seal_answered_too_early() -> list[Swap]:
     """A map file is called sealed when its sync begins."""
-    original = MapSeals._finish
+    start, answer = UnsealedEpochs._start, EpochSeal.answer
 
-    def finish(self: MapSeals, job: MapSealJob) -> None:
-        job.future.set_result(job.record.epoch.map_answer)
-        original(self, job)
+    def started(self: UnsealedEpochs, job: EpochSeal, work: SealWork) -> None:
+        if work.map is not None:
+            job.future.set_result(work.copies[0]._record.epoch.map_answer)  # type: ignore[union-attr]
+        start(self, job, work)
 
-    def over(self: MapSealJob, error: Exception | None) -> None:
-        if error is None:
-            self.sealed(self)
-        else:
-            self.failed(self.writer, error, lambda: None)
+    def answered(self: EpochSeal, work: SealWork) -> None:
+        if work.map is None:
+            answer(self, work)
 
-    return [(MapSeals, "_finish", finish), (MapSealJob, "over", over)]
+    return [(UnsealedEpochs, "_start", started), (EpochSeal, "answer", answered)]
 
 
 @bug

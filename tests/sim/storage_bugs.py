@@ -13,14 +13,14 @@ from typing import Any
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.storage import store as store_module
-from holdfast.worker.storage.engine import reduce_directory as reduce_module
-from holdfast.worker.storage.engine import reduce_seal as seal_module
+from holdfast.worker.storage.engine import marks as marks_module
+from holdfast.worker.storage.engine import seal as seal_module
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
-from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
-from holdfast.worker.storage.engine.reduce_seal import SealWork
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.engine.seal import SealWork
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.index.index import Index
 from holdfast.worker.storage.log import push_log as log_module
 from holdfast.worker.storage.log.push_log import PushLog
@@ -251,7 +251,7 @@ def damage_of_nobody_knows_what_forgotten() -> list[Swap]:
     """A log lost records of nobody knows what: what is not known here is said never to have been."""
 
     def start(self: Any, directory: Any, shuffle: Any, final: bool, todo: Any, jobs: Any) -> None:
-        original(self, directory, shuffle, final, [key for key in todo if directory.reduce.has(key)], jobs)
+        original(self, directory, shuffle, final, [key for key in todo if directory.unsealed.has(key)], jobs)
 
     original = ReduceStore._start
     return [(ReduceStore, "_start", start)]
@@ -260,13 +260,13 @@ def damage_of_nobody_knows_what_forgotten() -> list[Swap]:
 @bug
 def failed_copies_not_marked() -> list[Swap]:
     """A copy that is given up is found whole by the next start."""
-    return [(reduce_module, "mark_failed", _nothing), (seal_module, "mark_failed", _nothing)]
+    return [(marks_module, "mark_failed", _nothing)]
 
 
 @bug
 def failed_copy_goes_on() -> list[Swap]:
     """A copy whose write failed goes on as if nothing had happened."""
-    return [(Reduce, "broke", lambda self, state: None), (ReduceDirectory, "give_up", _nothing)]
+    return [(Reduce, "broke", lambda self, state: None), (UnsealedEpochs, "give_up", _nothing)]
 
 
 @bug
@@ -311,8 +311,8 @@ def log_released_before_the_sync() -> list[Swap]:
         original(self, copy, began_ns)
         self._unsynced.discard(copy)
 
-    original = ReduceDirectory._wrote
-    return [(ReduceDirectory, "_wrote", wrote)]
+    original = UnsealedEpochs._wrote
+    return [(UnsealedEpochs, "_wrote", wrote)]
 
 
 @bug
@@ -372,20 +372,21 @@ def dropped_seal_is_taken_in() -> list[Swap]:
         job.dropped = False
         original(self, job, done)
 
-    original = ReduceDirectory._sealed
-    return [(ReduceDirectory, "_sealed", sealed)]
+    original = UnsealedEpochs._sealed
+    return [(UnsealedEpochs, "_sealed", sealed)]
 
 
 @bug
 def sync_of_what_was_dropped_fails_others() -> list[Swap]:
-    """A3: a copy that was dropped while it was synced is a copy that failed."""
+    """A3: a copy that was dropped while it was synced costs all that are synced with it."""
 
-    def lost_files(self: Any, files: Any, outcomes: Any, lost: Any) -> None:
-        for (copy, _), (error, missing) in zip(files, outcomes, strict=True):
-            if error is not None or missing is not None:
-                lost.setdefault(copy, error or missing)
+    def lost_files(self: Any, files: Any, outcomes: Any) -> Any:
+        found = list(outcomes)
+        gone = next((missing for _, missing in found if missing is not None), None)
+        return original(self, files, iter(found)) if gone is None else {copy: gone for copy, _ in files}
 
-    return [(ReduceDirectory, "_lost_files", lost_files)]
+    original = UnsealedEpochs._lost_files
+    return [(UnsealedEpochs, "_lost_files", lost_files)]
 
 
 @bug
@@ -404,18 +405,18 @@ def sealing_begins_beside_a_sync() -> list[Swap]:
     """A seal has a file while a round syncs it: who comes second does not hear of an error."""
 
     def go_on(self: Any) -> None:
-        running, self._running, waiting, self._round = self._running, None, self._round, None
+        running, self._running, waiting, self._next = self._running, {}, self._next, {}
         original(self)
-        self._running, self._round = running, waiting
+        self._running, self._next = running, waiting
 
-    original = ReduceDirectory._let_seals_go_on
-    return [(ReduceDirectory, "_let_seals_go_on", go_on)]
+    original = UnsealedEpochs._let_seals_go_on
+    return [(UnsealedEpochs, "_let_seals_go_on", go_on)]
 
 
 @bug
 def full_disk_forgets_what_a_seal_had() -> list[Swap]:
     """A seal that met a full disk does not give back what it had."""
-    return [(ReduceDirectory, "_take_back", _nothing)]
+    return [(UnsealedEpochs, "_take_back", _nothing)]
 
 
 # moves between directories
@@ -453,8 +454,8 @@ def packs_are_counted_by_directory() -> list[Swap]:
         self.packs = getattr(self, "packs", 0) + 1
         return original(self, shuffle, final, incarnation, self.packs, *more)
 
-    original = ReduceDirectory.seal
-    return [(ReduceDirectory, "seal", seal)]
+    original = UnsealedEpochs.seal
+    return [(UnsealedEpochs, "seal", seal)]
 
 
 @bug

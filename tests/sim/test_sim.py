@@ -33,6 +33,7 @@ UNSEEN: frozenset[str] = frozenset(
         "sealing_begins_beside_a_sync",
         "segment_goes_on_after_an_error",
         "spare_used_at_once",
+        "sync_of_what_was_dropped_fails_others",
         "torn_batch_taken_for_damage",
         "torn_end_kept",
         "wiped_directory_vouched_for",

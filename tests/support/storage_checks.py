@@ -95,7 +95,7 @@ class StoryChecks:
             files = {key: size for key, size in self.world.files(number).items() if key in books}
             for key, size in files.items():
                 assert (root / sealed_path(key)).stat().st_size == size == books[key].size_bytes, f"{self.at}: {key}"
-            unfinished = {sealed_path(one) for one in self.world.store._directories[number].reduce._finished}
+            unfinished = {sealed_path(one) for one in self.world.store._directories[number].unsealed._finished}
             there = {str(path.relative_to(root)) for path in (root / "data").rglob("*.pa[rc][tk]")}
             known = {*self.world.files(number), *self.world.remains(number)}
             more = there - {sealed_path(key) for key in known} - unfinished

@@ -112,7 +112,7 @@ class Story(StoryChecks):
         for number, directory in enumerate(self.world.store._directories):
             for shuffle in self.shuffles:
                 for epoch in shuffle.epochs.values():
-                    if directory.reduce.has(epoch.key):
+                    if directory.unsealed.has(epoch.key):
                         epoch.directory = number
 
     # steps

@@ -37,7 +37,7 @@ from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Starts, parse_boot_id
-from holdfast.worker.storage.index.index import Reader
+from holdfast.worker.storage.index.index import Found, Reader
 from holdfast.worker.storage.index.records import encode_key
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.prepare import Pending, prepare
@@ -104,7 +104,7 @@ def open_store(pending: Pending) -> Store:
         directories.append(directory)
     away = settings.open_away(uid, env) if settings.open_away is not None else None
     if away is not None:
-        away.has_files, away.notes = any(directory.tables.away for directory in directories), dfs
+        away.has_files, away.notes = any(directory.away for directory in directories), dfs
         if dfs.used:
             away.touched(key for directory in directories for key in directory.shuffles())
     notes = (*[note for one in found for note in one.notes], *settle(env.files, directories), *_left(directories))
@@ -115,9 +115,9 @@ def open_store(pending: Pending) -> Store:
 
 def _left(directories: Iterable[StorageDirectory]) -> list[str]:
     return [
-        f"{one.root}: {len(one.reduce.left)} epochs of REDUCE partitions were left unsealed by earlier starts"
+        f"{one.root}: {len(one.unsealed.left)} epochs of REDUCE partitions were left unsealed by earlier starts"
         for one in directories
-        if one.reduce.left
+        if one.unsealed.left
     ]
 
 
@@ -198,7 +198,7 @@ class Store:
         """Go on as this incarnation or a later one, which a directory has on its disk."""
         self._starts = Starts(max(incarnation, self.incarnation), self._starts.boot_id)
         for directory in self._directories:
-            directory.reduce.log.restart(self._starts.incarnation)
+            directory.unsealed.log.restart(self._starts.incarnation)
         self.incarnation = self._starts.incarnation
 
     def close(self) -> None:
@@ -227,9 +227,9 @@ class Store:
         """The DFS as this worker sees it; None without one."""
         if self.away is None:
             return None
-        tables = [directory.tables for directory in self._directories]
-        size = sum(sum(list(each.away_bytes.values())) for each in tables)
-        return self.away.health.status(size, sum(len(files) for each in tables for files in list(each.away.values())))
+        size = sum(sum(list(each.away_bytes.values())) for each in self._directories)
+        files = sum(len(files) for each in self._directories for files in list(each.away.values()))
+        return self.away.health.status(size, files)
 
     def unread(self, path: str, error: OSError) -> None:
         """A file here could not be read: the directory that it is in hears of it."""
@@ -257,7 +257,7 @@ class Store:
     @property
     def files(self) -> int:
         """Sealed files."""
-        return sum(total.files for directory in self._directories for total in list(directory.tables.sealed.values()))
+        return sum(total.files for directory in self._directories for total in list(directory.sealed.values()))
 
     def shuffles(self) -> list[ShuffleKey]:
         """Every shuffle of which anything is here."""
@@ -285,19 +285,19 @@ class Store:
         NoRoomError, ProtocolError.
         """
         for directory in self._directories:
-            if key in directory.tables.failed:
+            if key in directory.unsealed.failed:
                 raise failed_copy(key, "a write or sync failed")
-            if key in directory.tables.sealing:
+            if key in directory.unsealed.sealing:
                 raise RetryError(f"{key} is being sealed", status=Status.BUSY)
-            answer = directory.sealed_answer(key)
-            if answer is not None:
-                raise SealedError(f"{key} is sealed", answer)
+            record = directory.recorded(key)
+            if record is not None:
+                raise SealedError(f"{key} is sealed", record.map_answer)
         for directory in self._directories:
             with _told_by(directory, key):
-                directory.drop(key)
+                directory.unsealed.abort(key)
         directory = self._choose(key)
         with _told_by(directory, key):
-            return directory.begin(key, partitions, ack, self.incarnation)
+            return directory.unsealed.begin_map(key, partitions, ack, self.incarnation)
 
     def _choose(self, key: MapFileKey) -> StorageDirectory:
         """The directory for a new file: by turns, among those that are well and have room; not in memory where there
@@ -316,13 +316,10 @@ class Store:
 
     def sync(self, writer: MapFileWriter) -> Future[None]:
         """Bring all that was appended to the disk, name included: what SYNCED waits for before it acknowledges."""
-        return self._directory_of(writer.key).sync(writer)
-
-    def _directory_of(self, key: MapFileKey) -> StorageDirectory:
         for directory in self._directories:
-            if key in directory.tables.writers:
-                return directory
-        raise not_sealed(f"{key} (closed by an earlier error or a later open)")
+            if directory.unsealed.copies.get(writer.key) is writer:
+                return directory.unsealed.sync_map(writer)
+        raise writer.refusal()
 
     def seal(self, key: MapFileKey, totals: FileTotals) -> Future[MapSealed]:
         """Make a file final. Idempotent: asked again, also after a restart, it gives the same answer.
@@ -331,16 +328,15 @@ class Store:
         incarnation) or FAILED_COPY, or with CorruptError if the totals differ; an unsealed file is dropped then.
         """
         for directory in self._directories:
-            tables = directory.tables
-            if key in tables.failed:
+            unsealed = directory.unsealed
+            if key in unsealed.failed:
                 raise failed_copy(key, "a write or sync failed")
-            job = tables.sealing.get(key)
-            if job is not None:
-                _same_totals(key, job.record.epoch.map_answer.totals, totals)
+            job, writer = unsealed.sealing.get(key), unsealed.copies.get(key)
+            if job is not None and job.totals is not None:
+                _same_totals(key, job.totals, totals)
                 return job.future
-            writer = tables.writers.get(key)
-            if writer is not None:
-                return directory.seal(writer, totals).future
+            if isinstance(writer, MapFileWriter):
+                return unsealed.seal_map(writer, totals).future
         answer = self._sealed_answer(key)
         _same_totals(key, answer.totals, totals)
         done: Future[MapSealed] = Future()
@@ -349,9 +345,9 @@ class Store:
 
     def _sealed_answer(self, key: MapFileKey) -> MapSealed:
         for directory in self._directories:
-            answer = directory.sealed_answer(key)
-            if answer is not None:
-                return answer
+            record = directory.recorded(key)
+            if record is not None:
+                return record.map_answer
         raise self._missing(key)
 
     def abort(self, key: MapFileKey) -> None:
@@ -359,7 +355,7 @@ class Store:
         DISK_FAILED or NoRoomError; then it is left over."""
         for directory in self._directories:
             with _told_by(directory, key):
-                directory.drop(key)
+                directory.unsealed.abort(key)
 
     def look(self, reserve_share: float, reserve_bytes: int) -> list[Space | None]:
         """What there is of each directory for REDUCE partitions: beyond what the log has yet to write elsewhere the
@@ -412,16 +408,16 @@ class Store:
         for directory, reader in places:
             found = directory.forgotten(key)
             if found is not None:
-                plan.add(key, directory, found, reader)
+                plan.add(key, directory, Found.of(found), reader)
                 return
         raise self._missing(key)
 
     def _missing(self, key: MapFileKey) -> RerouteError:
         """Why a file that no directory has sealed is not here."""
         for directory in self._directories:
-            if key in directory.tables.failed:
+            if key in directory.unsealed.failed:
                 return failed_copy(key, "a write or sync failed")
-            if directory.has_unsealed(key):
+            if directory.unsealed.has(key):
                 return not_sealed(key)
         return unknown_file(key)
 

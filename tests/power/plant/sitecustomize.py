@@ -30,8 +30,8 @@ if (boots := os.environ.get("HOLDFAST_TEST_BOOTS")) and ROLES & set(sys.orig_arg
     mount(os.fsencode(f"{boots}/{machine}"), b"/proc/sys/kernel/random/boot_id", MS_BIND)
     if "holdfast.worker" in sys.orig_argv:
         with contextlib.suppress(ImportError):
-            from holdfast.worker.storage.recovery import opening
+            from holdfast.worker.storage.engine import directory
 
-            opening.SEGMENT_BYTES_LEAST, opening.SEGMENT_SHARE = 1 << 20, 1 << 10
+            directory.SEGMENT_BYTES_LEAST, directory.SEGMENT_SHARE = 1 << 20, 1 << 10
     if os.environ.get("HOLDFAST_TEST_MISTAKE"):
         runpy.run_path(str(Path(__file__).parents[2] / "drills" / "plant" / "sitecustomize.py"))

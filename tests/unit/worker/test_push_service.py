@@ -323,7 +323,7 @@ def test_a35_a_sync_that_fails_while_a_seal_waits_for_it(tmp_path: Path, late: s
         await asyncio.to_thread(disk.entered.wait, 30)
         seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])
         sealing = asyncio.ensure_future(world.seals._seal(seal))
-        await wait_until_async(lambda: bool(world.store.reduce._directories[0].reduce._held_up), "the seal to wait")
+        await wait_until_async(lambda: bool(world.store.reduce._directories[0].unsealed._held_up), "the seal to wait")
         before = len(world.connection.answers)
         disk.late = ""
         disk.go_on.set()
@@ -368,7 +368,7 @@ def test_a47_a_push_that_its_disk_does_not_sync_is_answered(tmp_path: Path, capl
         world.send(writer, [writer.batch(0, b"more")], Ack.SYNCED)
         assert world.answered() == {0: Status.HARD_SPLIT}
         disk.go_on.set()
-        await wait_until_async(lambda: world.store.reduce._directories[0].reduce._running is None, "the sync to end")
+        await wait_until_async(lambda: world.store.reduce._directories[0].unsealed._running == {}, "the sync to end")
         assert len(world.connection.answers) == before
         seals = world.seals
         seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])

@@ -118,7 +118,8 @@ class AwaySearch:
             self.damaged += 1
             log_event(LogEvent.DFS_FILE_DAMAGED, file=key, reason=error)
             return
-        epochs = tuple([one for one in record.epochs if not self._has(one[0])])
+        known = {key for key, _ in record.epochs if any(one.has_epoch(key) for one in self._directories)}
+        epochs = tuple([one for one in record.epochs if one[0] not in known])
         if not epochs:
             return
         home = self._home()
@@ -135,13 +136,6 @@ class AwaySearch:
             home.note_away(key, token, size)
             self._pass_over(epochs)
 
-    def _has(self, key: EpochKey) -> bool:
-        found = False
-        for directory in self._directories:
-            with directory.index.reading() as reader:
-                found = found or reader.has_epoch(key)
-        return found
-
     def _home(self) -> StorageDirectory:
         """Where they are recorded: where something was lost, if that can be written; in memory only as the last."""
         due = set(self._away.notes.to_search)
@@ -151,5 +145,5 @@ class AwaySearch:
     def _pass_over(self, keys: Sequence[EpochKey]) -> None:
         """What logs still have of these is sealed."""
         for directory in self._directories:
-            reduce = directory.reduce
-            reduce.pass_over([key for key in keys if key in reduce.left and key not in reduce.sealing])
+            unsealed = directory.unsealed
+            unsealed.pass_over([key for key in keys if key in unsealed.left and key not in unsealed.sealing])

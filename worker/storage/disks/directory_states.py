@@ -125,7 +125,7 @@ class DirectoryStates:
     @staticmethod
     def _space(directory: StorageDirectory, size: int, free: int, share: float, reserve: int) -> Space | None:
         directory.condition.look()
-        limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.reduce.pending_bytes
+        limit, used, pending = directory.capacity_bytes, directory.used_bytes, directory.unsealed.pending_bytes
         space = Space(limit, size, free, used, pending, reserve, share)
         # Not to the last byte: heads and footers of files are not taken from it.
         left = max(0, limit - used - pending - space.kept_free) if limit else None

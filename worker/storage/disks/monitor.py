@@ -223,7 +223,7 @@ class Monitor:
         condition.tell()  # in their order: what failed before a good probe, and after it
         condition.health.probe_ended(result.ended_ns, result.took_ns, result.outcome, thorough=result.thorough)
         if result.outcome is Outcome.GOOD:
-            result.directory.reduce.mark()
+            result.directory.unsealed.marks.mark()
         if condition.health.state is not DirectoryHealth.WELL and not condition.problem:
             condition.problem = result.why or f"was slow: a check took {result.took_ns / 1e9:.1f} s"
 
@@ -233,7 +233,7 @@ class Monitor:
         if condition.hanging and not condition.problem:
             seconds = condition.health.limits.probe_timeout_ns / 1e9
             condition.problem = f"hangs: a check of its device took more than {seconds:g} s"
-        if condition.health.may_return and not directory.reduce.unmarked:
+        if condition.health.may_return and not directory.unsealed.marks.due:
             condition.health.returned()
             if not directory.come_back():
                 condition.tell()

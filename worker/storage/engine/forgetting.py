@@ -74,7 +74,7 @@ class Forgetting:
             self._running[key].update(one.root for one in mine)
             known = [one for one in mine if one.holds(key)]
             for directory in known:
-                directory.let_go(key)
+                directory.unsealed.drop(key)
             self._owner.after(moves(key), partial(self._forget, key, mine, known, call))
         call.one_less()
         return call.answer
@@ -111,7 +111,7 @@ class Forgetting:
         removed: Future[None],
         errors: list[BaseException],
     ) -> None:
-        directory.let_go(key)  # of what a move brought meanwhile, too
+        directory.unsealed.drop(key)  # of what a move brought meanwhile, too
         directory.folders.leave(directory.root / layout.shuffle_folder(key))
         work = directory.lane.submit(remove, key)
         work.add_done_callback(lambda done: self._owner(partial(self._after, directory, key, done, removed, errors)))
@@ -143,7 +143,7 @@ class Forgetting:
         usable = [directory for directory in self._directories if not directory.condition.hanging]
         call = _Call(len(usable) + 1)
         for directory in usable:
-            taken = directory.take_leftovers(wanted)
+            taken = directory.unsealed.take_leftovers(wanted)
             if not taken:
                 call.one_less()
                 continue
@@ -152,7 +152,7 @@ class Forgetting:
             def after(done: Future[Any], directory: Any = directory, taken: Any = taken) -> None:
                 error = None if done.cancelled() else done.exception()
                 if error is not None:
-                    directory.put_back_leftovers(taken)
+                    directory.unsealed.leftovers.update(taken)
                 call.one_less(0 if error is not None else len(taken), error)
 
             work.add_done_callback(lambda done, after=after: self._owner(partial(after, done)))  # type: ignore[misc]

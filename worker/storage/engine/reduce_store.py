@@ -14,13 +14,13 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
 from typing import TYPE_CHECKING
 
-from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
+from holdfast.common.errors import DataLostError, HoldfastError, RerouteError, RetryError
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, SealedEpoch
@@ -32,11 +32,11 @@ from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.engine.answers import failed_copy, not_sealed, unknown_file, unreadable
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.partition import PartitionCopy
-from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob, SealWork
 from holdfast.worker.storage.engine.rounds import Missing, Wanted
+from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
-from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
+from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, sealed_path
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
 from holdfast.worker.storage.log.push_log import Segment, is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
@@ -62,7 +62,7 @@ class ReduceStore:
         self._away = away
         self.places = SealedLocations()
         for directory in directories:
-            directory.reduce.ended = partial(self._ended, directory)
+            directory.unsealed.ended = partial(self._ended, directory)
         #: pack files made since the start; over all directories, since files move from one to another
         self._packs = 0
         #: told of files that were sealed, and of those that are read
@@ -81,29 +81,29 @@ class ReduceStore:
 
     def past(self, shuffle: ShuffleKey) -> tuple[bool, list[tuple[int, int]]]:
         """What the disks remember of a shuffle: whether it was sealed for good, and its closed epochs."""
-        found = [directory.reduce.past(shuffle) for directory in self._directories]
+        found = [directory.unsealed.past(shuffle) for directory in self._directories]
         return any(final for final, _ in found), [(key.partition, key.epoch) for _, keys in found for key in keys]
 
     @property
     def full(self) -> bool:
         """A push log cannot be emptied as fast as it grows: take nothing for the moment."""
-        return any(one.reduce.log.full and not one.problem for one in self._directories)
+        return any(one.unsealed.log.full and not one.problem for one in self._directories)
 
     def begin(self, state: EpochState) -> None:
         """Begin the copy of an epoch; raises OSError."""
-        reduce = self._directories[state.directory].reduce
+        unsealed = self._directories[state.directory].unsealed
         try:
-            reduce.begin(state)
+            unsealed.begin(state)
         except OSError as error:
-            reduce.broke(error)
+            unsealed.broke(error)
             raise
 
     def _copy(self, state: EpochState) -> PartitionCopy:
-        return self._directories[state.directory].reduce.copy_of[state]
+        return self._directories[state.directory].unsealed.copy_of[state]
 
     def has_file(self, state: EpochState) -> bool:
         """Whether anything of an epoch that is not sealed is outside the log."""
-        copy = self._directories[state.directory].reduce.copy_of.get(state)
+        copy = self._directories[state.directory].unsealed.copy_of.get(state)
         return copy is not None and copy.file_bytes > 0
 
     def append(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
@@ -137,12 +137,12 @@ class ReduceStore:
     def _append_whole(self, decision: PushDecision, rows: bytes | memoryview, body: memoryview) -> list[Failure]:
         """The hot path: the whole body is one record of the log."""
         push = decision.push
-        reduce = self._directories[0].reduce
+        unsealed = self._directories[0].unsealed
         count = len(push.entries)
         size = RECORD_BYTES + len(body) + len(rows)
         try:
-            reduce.room.take(LOG_TAKES * size)
-            segment = reduce.log.room(size)
+            unsealed.room.take(LOG_TAKES * size)
+            segment = unsealed.log.room(size)
             head = RecordHead(
                 push.shuffle,
                 push.map,
@@ -154,14 +154,14 @@ class ReduceStore:
                 segment.number,
                 push.ack,
             )
-            position = reduce.log.append(segment, [head.encode(), body, rows], size, count)
+            position = unsealed.log.append(segment, [head.encode(), body, rows], size, count)
         except OSError as error:
             return self._failed(list(enumerate(decision.states)), error)
         sizes = list(map(_SIZE, push.entries))
         starts = accumulate(sizes, initial=position + RECORD_BYTES)
         # Loops in C: the arrays of every copy take its position and size.
-        deque(map(array.append, map(reduce.positions_of.__getitem__, decision.states), starts), maxlen=0)
-        deque(map(array.append, map(reduce.sizes_of.__getitem__, decision.states), sizes), maxlen=0)
+        deque(map(array.append, map(unsealed.positions_of.__getitem__, decision.states), starts), maxlen=0)
+        deque(map(array.append, map(unsealed.sizes_of.__getitem__, decision.states), sizes), maxlen=0)
         self.log_bytes += size
         return self._empty(0, size)
 
@@ -177,10 +177,10 @@ class ReduceStore:
         rows = b"".join([PUSH_ENTRY.pack(*push.entries[index]) for index, _, _ in some])
         length = sum([length for _, _, length in some])
         size = RECORD_BYTES + length + len(rows)
-        reduce = self._directories[directory].reduce
-        log = reduce.log
+        unsealed = self._directories[directory].unsealed
+        log = unsealed.log
         try:
-            reduce.room.take(LOG_TAKES * size)
+            unsealed.room.take(LOG_TAKES * size)
             segment = log.room(size)
             head = RecordHead(
                 push.shuffle, push.map, push.attempt, len(some), length, crc, crc32c(rows), segment.number, push.ack
@@ -202,7 +202,7 @@ class ReduceStore:
     ) -> list[Failure]:
         sizes = [entry[3] for entry in decision.push.entries[first:past]]
         try:
-            self._directories[state.directory].reduce.write_run(self._copy(state), body, sizes, decision.push.map)
+            self._directories[state.directory].unsealed.write_run(self._copy(state), body, sizes, decision.push.map)
         except OSError as error:
             return self._failed([(index, state) for index in range(first, past)], error)
         self.direct_bytes += len(body)
@@ -218,30 +218,30 @@ class ReduceStore:
 
     def _empty(self, directory: int, size: int) -> list[Failure]:
         """Keep the log short. What cannot be flushed for want of room waits for its seal."""
-        reduce = self._directories[directory].reduce
-        for copy, error in reduce.empty_some(size):
+        unsealed = self._directories[directory].unsealed
+        for copy, error in unsealed.empty_some(size):
             if not is_full(error):
-                reduce.give_up(copy.key, error)
+                unsealed.give_up(copy.key, error)
         return []
 
     def give_up(self, state: EpochState, error: Exception) -> None:
         """This copy is given up for good; one that never began, or is sealed or dropped by now, stays what it is."""
-        reduce = self._directories[state.directory].reduce
-        copy = reduce.copy_of.get(state)
+        unsealed = self._directories[state.directory].unsealed
+        copy = unsealed.copy_of.get(state)
         if copy is not None:
-            reduce.give_up(copy.key, error)
+            unsealed.give_up(copy.key, error)
 
     def flush(self, states: Sequence[EpochState]) -> list[tuple[EpochState, Status]]:
         """Bring what is pending of these into their files, as far as they began; return those whose disk is full, or
         that are given up."""
         told = []
         for state in states:
-            reduce = self._directories[state.directory].reduce
-            copy = reduce.copy_of.get(state)
-            if copy is None or copy.key in reduce.sealing:
+            unsealed = self._directories[state.directory].unsealed
+            copy = unsealed.copy_of.get(state)
+            if copy is None or copy.key in unsealed.sealing:
                 continue
             try:
-                self.flushes += reduce.flush(copy) > 0
+                self.flushes += unsealed.flush(copy) > 0
             except OSError as error:
                 if is_full(error):
                     told.append((state, Status.NO_ROOM))
@@ -262,12 +262,12 @@ class ReduceStore:
                 found.segments.update(self._unsynced_segments(state.directory, copy))
                 if copy.file_bytes:
                     found.files.add(copy)
-        return [self._directories[number].reduce.sync(found) for number, found in wanted.items()]
+        return [self._directories[number].unsealed.sync(found) for number, found in wanted.items()]
 
     def _unsynced_segments(self, directory: int, copy: PartitionCopy) -> Iterator[Segment]:
         """What is to be synced; of segments that failed only what this copy needs, which fails it. Others were given up
         when it failed, and what came since lies elsewhere."""
-        for segment in self._directories[directory].reduce.log.segments.values():
+        for segment in self._directories[directory].unsealed.log.segments.values():
             if segment.synced < segment.end and (not segment.failed or copy.needs(segment.number)):
                 yield segment
 
@@ -287,20 +287,22 @@ class ReduceStore:
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}
         for directory in self._directories:
-            reduce, gone = directory.reduce, directory.condition.is_gone
+            unsealed, gone = directory.unsealed, directory.condition.is_gone
             todo = []
             for key in keys:
-                running = reduce.sealing.get(key)
+                running = unsealed.sealing.get(key)
                 record = None if running is not None else self._recorded(directory, key)
                 if running is not None:
                     jobs[key] = running.future
                 elif record is not None:
                     known[key] = record.answer(key) if not gone else _lost(key)
-                elif reduce.has(key):
+                elif unsealed.has(key):
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        doubtful = next((one for one in self._directories if one.reduce.unnamed), self._directories[0] if why else None)
+        doubtful = next(
+            (one for one in self._directories if one.unsealed.unnamed), self._directories[0] if why else None
+        )
         unknown = [key for key in keys if key not in jobs and key not in known]
         if doubtful is not None and unknown:  # recorded, since a later start may know of no damage any more
             self._start(doubtful, shuffle, False, unknown, jobs)
@@ -310,9 +312,9 @@ class ReduceStore:
         """Raise RetryError if an epoch may have been sealed: nothing is here of it, or only what the log still has of
         it, which may be less than all."""
         for key in keys:
-            here = [one.reduce for one in self._directories if one.reduce.has(key)]
+            here = [one.unsealed for one in self._directories if one.unsealed.has(key)]
             in_log = any(key in one.left and one.left[key].path is None for one in here)
-            if (not here or in_log) and all(one.reduce.find(key) is None for one in self._directories):
+            if (not here or in_log) and all(self._recorded(one, key) is None for one in self._directories):
                 raise RetryError(f"{key}: {why}", status=Status.BUSY)
 
     def _start(
@@ -323,38 +325,35 @@ class ReduceStore:
         todo: list[EpochKey],
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]],
     ) -> None:
-        reduce = directory.reduce
-        if not todo and reduce.past(shuffle)[0]:
+        unsealed = directory.unsealed
+        if not todo and unsealed.past(shuffle)[0]:
             return
-        if not todo and not reduce.past(shuffle)[1]:
+        if not todo and not unsealed.past(shuffle)[1]:
             return  # nothing of it is or was here: nothing has to be remembered beyond this start
         self._packs += 1
-        job = reduce.seal(shuffle, final, reduce.log.incarnation, self._packs, todo, directory.jobs.append)
+        job = unsealed.seal(shuffle, final, unsealed.log.incarnation, self._packs, todo)
         for key in todo:
             jobs[key] = job.future
 
-    def _ended(self, directory: StorageDirectory, job: ReduceSealJob, work: SealWork) -> None:
+    def _ended(self, directory: StorageDirectory, job: EpochSeal, work: SealWork) -> None:
         """A seal has ended."""
-        directory.jobs.remove(job)
         if not job.dropped and work.error is None:
             directory.count_sealed(job.shuffle, [record.file_bytes for record in work.data])
-            self.on_sealed(directory, work.data)
+            if work.map is None:  # files of maps stay where they are
+                self.on_sealed(directory, work.data)
 
     def hangs(self, shuffle: ShuffleKey) -> str:
         """Why seals of a shuffle that run may not end soon: the disk that one of them needs hangs. "" if none does."""
         for directory in self._directories:
-            if directory.condition.hanging and any(job.shuffle == shuffle for job in directory.jobs):
+            if directory.condition.hanging and any(job.shuffle == shuffle for job in directory.unsealed.jobs):
                 return f"{directory.root_text} {directory.condition.problem}"
         return ""
 
     def _recorded(self, directory: StorageDirectory, key: EpochKey) -> EpochRecord | None:
         try:
-            return directory.reduce.find(key)
-        except CorruptError as error:
-            try:
-                return directory.epoch_from_footers(key, error)
-            except OSError as second:
-                raise unreadable(key, directory.root_text, second) from second
+            return directory.recorded(key)
+        except OSError as error:
+            raise unreadable(key, directory.root_text, error) from error
 
     # reading
 
@@ -395,7 +394,7 @@ class ReduceStore:
         why = self.not_known_yet()
         if why:
             return RetryError(f"{key}: {why}", status=Status.BUSY)
-        return not_sealed(key) if any(one.reduce.has(key) for one in self._directories) else unknown_file(key)
+        return not_sealed(key) if any(one.unsealed.has(key) for one in self._directories) else unknown_file(key)
 
     def relocate(self, move: FileMove) -> None:
         """A file that moved is complete where it is now: whoever opens it next opens it there."""
@@ -411,18 +410,23 @@ class ReduceStore:
         """Once a second."""
         for directory in self._directories:
             if not directory.condition.hanging:
-                directory.reduce.tick()
+                directory.unsealed.tick()
 
     def gauges(self) -> dict[str, int]:
         """What goes up and down, by name."""
-        all_of = [directory.reduce for directory in self._directories]
+        all_of = [directory.unsealed for directory in self._directories]
         return {
             "log_bytes": sum(one.log.size_bytes for one in all_of),
             "log_segments": sum(len(one.log.segments) for one in all_of),
-            "epochs_writing": sum(len(one.copies) + len(one.sealing) for one in all_of),
+            "epochs_writing": sum(_count(one.copies) + _count(one.sealing) for one in all_of),
             "epochs_left": sum(len(one.left) for one in all_of),
-            "epochs_failed": sum(len(one.failed) for one in all_of),
+            "epochs_failed": sum(_count(one.failed) for one in all_of),
         }
+
+
+def _count(keys: Iterable[OpenKey]) -> int:
+    """How many of these are epochs of partitions."""
+    return sum([isinstance(key, EpochKey) for key in keys])
 
 
 def _lost(key: EpochKey) -> SealedEpoch:

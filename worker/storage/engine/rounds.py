@@ -1,33 +1,37 @@
-"""Rounds of syncs of REDUCE data: what is synced together, and how; the loop says when. See reduce_directory.py."""
+"""Rounds of syncs: what is synced together, and how; the loop says when. See unsealed.py."""
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files, Handle
-from holdfast.worker.storage.layout import EpochKey
+from holdfast.worker.storage.layout import OpenKey
 from holdfast.worker.storage.log.push_log import Segment
+
+#: This worker's copy of an epoch, of a partition or of a map.
+Copy = PartitionCopy | MapFileWriter
 
 
 class Wanted(NamedTuple):
     """What one synced acknowledgement waits for."""
 
     #: copies that took something of it
-    copies: set[PartitionCopy]
+    copies: set[Copy]
     #: what has to be synced for them
     segments: set[Segment]
-    files: set[PartitionCopy]
+    files: set[Copy]
 
 
-#: The epochs of what was wanted that are not on the disk: their copies are given up.
-Missing = frozenset[EpochKey]
+#: The epochs of what was wanted that are not on the disk, and why: their copies are given up.
+Missing = Mapping[OpenKey, Exception]
 
 
 @dataclass(slots=True)
@@ -35,10 +39,10 @@ class Round:
     """Syncs that are done together, for all who wait."""
 
     segments: set[Segment] = field(default_factory=set)
-    files: set[PartitionCopy] = field(default_factory=set)
-    waiting: list[tuple[set[PartitionCopy], Future[Missing]]] = field(default_factory=list)
+    files: set[Copy] = field(default_factory=set)
+    waiting: list[tuple[set[Copy], Future[Missing]]] = field(default_factory=list)
 
-    def copies(self) -> set[PartitionCopy]:
+    def copies(self) -> set[Copy]:
         """All copies of which something is synced."""
         return self.files.union(*[copies for copies, _ in self.waiting])
 
@@ -53,7 +57,7 @@ class SyncSegment(NamedTuple):
 
 
 class SyncFile(NamedTuple):
-    """The same of the file of a copy, open or by its path, and its folder."""
+    """The same of the file of a copy, open or by its path, and its folder, if its name is not on the disk yet."""
 
     file: Handle | str
     folders: Unsynced
@@ -70,7 +74,7 @@ class Synced(NamedTuple):
 def sync_all(files: Files, segments: Sequence[SyncSegment], copies: Sequence[SyncFile]) -> list[Synced]:
     """In a thread. Each that fails says so, and keeps no other from its sync."""
     outcomes = [_sync_segment(files, one) for one in segments]
-    folders: dict[Path, Exception | None] = {}
+    folders: dict[Path | None, Exception | None] = {}
     for one in copies:
         missing = None
         try:
@@ -96,9 +100,9 @@ def _sync_segment(files: Files, one: SyncSegment) -> Synced:
     return Synced()
 
 
-def _sync_folder(files: Files, folders: Unsynced, done: dict[Path, Exception | None]) -> Exception | None:
+def _sync_folder(files: Files, folders: Unsynced, done: dict[Path | None, Exception | None]) -> Exception | None:
     """Once in a round; what was wrong with it is wrong for all that lies in it."""
-    folder = folders[0][0]
+    folder = folders[0][0] if folders else None
     if folder not in done:
         try:
             sync_folders(files, folders)

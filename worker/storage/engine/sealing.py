@@ -7,10 +7,10 @@ The order of a seal, each step only after the one before it has succeeded:
     2  data and footers synced             5  index transaction committed, synced
     3  renamed to the sealed names         6  answered
 
-What is done in 1 to 3 is the seal's own: of a map file (map_seals.py), or of the epochs of a shuffle in a directory
-(reduce_seal.py). 4 and 5 are done once for all seals that wait at the moment (group commit). Killed before 3 a file is
-unsealed; from 3 on it is whole and carries its own record, so a restart takes it in (see recovery.py). No sync is tried
-again. The loop owns all tables; threads get paths, handles and records. Made by directory.py, one for each.
+What is done in 1 to 3 is the seal's own: of a map file, or of the epochs of a shuffle in a directory (seal.py).
+4 and 5 are done once for all seals that wait at the moment (group commit). Killed before 3 a file is unsealed; from 3
+on it is whole and carries its own record, so a restart takes it in (see recovery.py). No sync is tried again. The loop
+owns all tables; threads get paths, handles and records. Made by unsealed.py, one for each directory.
 """
 
 from __future__ import annotations

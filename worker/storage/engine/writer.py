@@ -2,32 +2,30 @@
 
 Rules: a byte that was not checked is never written; what `append` has returned for is in the kernel (WRITTEN); the
 first write that fails ends the file for good; a file that was refused once takes nothing more, the client begins anew.
-Syncs and the seal's transaction are the sealer's (sealing.py); this module never waits for the disk.
-
-Called by store.py.
+`complete` is a seal's, in a thread; nothing else here waits for the disk. Made by unsealed.py.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
-from enum import Enum
-from pathlib import Path
+from typing import Protocol
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
 from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
 from holdfast.common.ids import BROADCAST_PARTITION, Incarnation, MapFileKey
 from holdfast.common.limits import PARTITIONS_MAX, U32_MAX
 from holdfast.common.statuses import Status
-from holdfast.worker.core.health import WindowMean
+from holdfast.worker.core.write.epochs import Life
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.engine.answers import failed_copy, not_sealed
-from holdfast.worker.storage.engine.directory_room import DirectoryRoom
+from holdfast.worker.storage.engine.partition import HandedOver
+from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.scan import Seeds, scan_run
-from holdfast.worker.storage.env.interfaces import Env
+from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.records import MapRecord, make_map_file
 from holdfast.worker.storage.index.region_chunks import RegionEntries, RegionFlag
 from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.read.handles import OpenFiles
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
 #: to sync. Four files of 64 MiB at once, 16 rounds, on two busy cores: seals take 0.04 instead of 0.08 s, writing with
@@ -36,32 +34,31 @@ WRITE_BACK_BYTES = 16 << 20
 _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
-class WriterState(Enum):
-    """Life of a writer; only OPEN accepts bytes, and there is no way back."""
+class CopyTable(Protocol):
+    """Who has the table of all copies."""
 
-    OPEN = "open"
-    SEALING = "sealing"
-    REFUSED = "refused"  #: the client sent what cannot be; the bytes are of no use
-    FAILED = "failed"  #: a write or sync failed; the copy is given up, also after a restart
-    CLOSED = "closed"
+    def give_up(self, key: MapFileKey, error: Exception) -> None:
+        """A write or sync of this copy failed."""
+
+    def wrote(self, copy: MapFileWriter, began_ns: int) -> None:
+        """A write of it succeeded."""
 
 
 class MapFileWriter:
     """One unsealed map file. Make it with Store.begin."""
 
+    #: nothing of it is in the push log
+    pending = ()
+
     def __init__(
         self,
-        env: Env,
-        root: Path,
+        parts: DirectoryParts,
+        keeper: CopyTable,
         key: MapFileKey,
         *,
         partitions: int,
         ack: Ack,
         incarnation: Incarnation,
-        on_failed: Callable[[MapFileWriter, Exception], None],
-        on_grown: Callable[[MapFileWriter, int, int], None],
-        room: DirectoryRoom,
-        flushes: WindowMean,
     ) -> None:
         """Create the file; raises OSError, or ProtocolError for an impossible number of partitions."""
         if not 1 <= partitions <= PARTITIONS_MAX:
@@ -69,21 +66,20 @@ class MapFileWriter:
         self.key = key
         self.ack = ack
         self.partitions = partitions
-        self.state = WriterState.OPEN
-        self.size_bytes = 0
-        self.path = root / layout.open_path(key, layout.OpenNote(incarnation, ack))
-        self.sealed_path = root / layout.sealed_path(key)
-        self._files = env.files
-        self._now_ns = env.clock.now_ns
+        #: HARD: the client sent what cannot be, and the bytes are of no use
+        self.life = Life.OPEN
+        self.file_bytes = 0
+        self.path = parts.root / layout.open_path(key, layout.OpenNote(incarnation, ack))
+        self.path_text = str(self.path)
+        self.sealed_path = parts.root / layout.sealed_path(key)
+        self._files = parts.env.files
+        self._now_ns = parts.env.clock.now_ns
         self._incarnation = incarnation
-        self._on_failed = on_failed
-        self._on_grown = on_grown
-        self._room = room
-        self._flushes = flushes
-        self._write_back_from = 0
-        self.handle = env.files.create(self.path)
-        #: storage has given the copy up, which stays so whatever the state here becomes
-        self.given_up = False
+        self._keeper = keeper
+        self._room = parts.room
+        self.write_back_from = 0
+        self.handle = parts.env.files.create(self.path)
+        self._record: MapRecord | None = None
         #: the name, which is the note of epoch, level and incarnation, is on the disk
         self.noted = False
         self._seeds = Seeds(key.shuffle)
@@ -96,8 +92,21 @@ class MapFileWriter:
         self._chunks: list[bytes] = []
 
     @property
-    def failed(self) -> bool:
-        return self.given_up or self.state is WriterState.FAILED
+    def write_back_bytes(self) -> int:
+        """How much comes before the kernel is asked to begin writing it."""
+        return WRITE_BACK_BYTES
+
+    def opened(self, writers: OpenFiles) -> Handle:
+        """Its file."""
+        return self.handle
+
+    def needs(self, segment: int) -> bool:
+        """Nothing of it is in the push log."""
+        return False
+
+    def hand_over(self) -> HandedOver:
+        """From here on a thread has it."""
+        return HandedOver(self.file_bytes, -1)
 
     def append(self, region: int, flags: int, runs: list[tuple[int, int]], body: memoryview) -> None:
         """Check and write one frame: `runs` of (partition, length in bytes), back to back in `body`.
@@ -105,13 +114,13 @@ class MapFileWriter:
         Raises GiveUpError BAD_ORDER, CorruptError or ProtocolError for what the client did wrong, and RerouteError
         FAILED_COPY if the write fails. After any of them the file takes nothing more.
         """
-        if self.state is not WriterState.OPEN:
-            raise self._refusal()
+        if self.life is not Life.OPEN:
+            raise self.refusal()
         try:
             entries = self._entries(region, flags)
             checked = self._check(entries, runs, body)
         except HoldfastError as error:
-            self.state = WriterState.REFUSED
+            self.life = Life.HARD
             raise type(error)(f"{self.key} region {region}: {error}", status=error.status) from None
         self._write(body)
         for partition, length, batches in checked:
@@ -122,8 +131,9 @@ class MapFileWriter:
             self._regions += 1
             self._region = None
 
-    def _refusal(self) -> HoldfastError:
-        if self.failed:
+    def refusal(self) -> HoldfastError:
+        """Why nothing more is taken."""
+        if self.life is Life.FAILED:
             return failed_copy(self.key, "a write or sync failed")
         return not_sealed(f"{self.key} (closed by an earlier error or a later open)")
 
@@ -133,7 +143,7 @@ class MapFileWriter:
             raise GiveUpError(f"region {self._regions} is due", status=Status.BAD_ORDER)
         broadcast = int(RegionFlag.BROADCAST) if flags & PushFlag.BROADCAST else 0
         if self._region is None:
-            self._region = RegionEntries.begin(region, self.size_bytes, broadcast)
+            self._region = RegionEntries.begin(region, self.file_bytes, broadcast)
         elif self._region.flags != broadcast:
             raise GiveUpError("a region is broadcast as a whole or not at all", status=Status.BAD_ORDER)
         return self._region
@@ -176,36 +186,32 @@ class MapFileWriter:
         began = self._now_ns()
         try:
             self._room.take(len(data))
-            self._files.write(self.handle, data, self.size_bytes)
+            self._files.write(self.handle, data, self.file_bytes)
         except OSError as error:
-            self.state = WriterState.FAILED
-            self._on_failed(self, error)
+            self.life = Life.FAILED
+            self._keeper.give_up(self.key, error)
             why = f"cannot write {self.path} ({error.strerror})"
             if is_full(error):
                 raise RerouteError(f"{self.key}: no room: {why}", status=Status.DISK_FULL) from error
             raise failed_copy(self.key, why) from error
-        ended = self._now_ns()
-        self._flushes.add(ended, ended - began)
-        self.size_bytes += len(data)
-        if self.size_bytes - self._write_back_from >= WRITE_BACK_BYTES:
-            self._on_grown(self, self._write_back_from, self.size_bytes - self._write_back_from)
-            self._write_back_from = self.size_bytes
+        self.file_bytes += len(data)
+        self._keeper.wrote(self, began)
 
     def totals(self) -> FileTotals:
         """What was written so far, whole regions only."""
         return FileTotals(
-            regions=self._regions, batches=self._batches, size_bytes=self.size_bytes, crc_sum=self._crc_sum
+            regions=self._regions, batches=self._batches, size_bytes=self.file_bytes, crc_sum=self._crc_sum
         )
 
-    def finish(self, totals: FileTotals) -> MapRecord:
-        """Compare totals and append the footer; syncing it is the sealer's. Raises CorruptError if they differ."""
-        if self.state is not WriterState.OPEN:
-            raise self._refusal()
+    def finish(self, totals: FileTotals) -> None:
+        """Compare totals and append the footer. Raises CorruptError if they differ."""
+        if self.life is not Life.OPEN:
+            raise self.refusal()
         held = self.totals()
         if held != totals or self._region is not None:
-            self.state = WriterState.REFUSED
+            self.life = Life.HARD
             raise CorruptError(f"{self.key}: the writer counted {totals}, here are {held}")
-        record, footer = make_map_file(
+        self._record, footer = make_map_file(
             self.key,
             totals,
             self._chunks,
@@ -214,5 +220,11 @@ class MapFileWriter:
             incarnation=self._incarnation,
         )
         self._write(footer)
-        self.state = WriterState.SEALING
-        return record
+        self.life = Life.SEALING
+
+    def complete(self) -> MapRecord:
+        """Sync the finished file and give it its sealed name. Raises OSError."""
+        assert self._record is not None, "it is finished"
+        self._files.sync(self.handle)
+        self._files.rename(self.path, self.sealed_path)
+        return self._record

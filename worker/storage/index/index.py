@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 
 from holdfast.common.errors import NoRoomError
 from holdfast.common.formats.checksum import CRC_BYTES, crc32c, with_crc
-from holdfast.common.formats.messages import MapSealed
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.worker.storage.env.interfaces import Env, IndexChange, IndexFullError, Snapshot
@@ -42,14 +41,13 @@ from holdfast.worker.storage.index.records import (
     data_prefixes,
     decode_epoch,
     decode_epoch_key,
-    decode_head,
     decode_key,
     encode_key,
     encode_shuffle,
     head_counts,
 )
 from holdfast.worker.storage.index.region_chunks import Chunk
-from holdfast.worker.storage.layout import DataKey, EpochKey, FileKey, sealed_name
+from holdfast.worker.storage.layout import DataKey, EpochKey, FileKey, OpenKey, sealed_name
 
 META_KEY = b"M"
 STARTS_KEY = b"S"
@@ -126,16 +124,14 @@ def _with_chunks(space: bytes, key: bytes, before: bytes, record: EpochRecord) -
 class Found(NamedTuple):
     """What the index, or a footer, has of a sealed map file. Only what every lookup needs is decoded."""
 
-    #: EPOCH
-    encoded_head: bytes
     regions: int
     #: the file's chunks back to back, where they were stored with its head
     chunks: bytes | None
 
-    @property
-    def answer(self) -> MapSealed:
-        """The answer to its seal."""
-        return decode_head(self.encoded_head).map_answer
+    @classmethod
+    def of(cls, record: EpochRecord) -> Found:
+        """The same of a record that was read whole."""
+        return cls(record.regions, record.encode_chunks())
 
 
 class Index:
@@ -260,7 +256,7 @@ class Reader:
             return None
         head, inline = value[_FILE.size : _FILE.size + EPOCH.size], value[_FILE.size + EPOCH.size :]
         regions, chunks = head_counts(head)
-        return Found(head, regions, inline if inline or not chunks else None)
+        return Found(regions, inline if inline or not chunks else None)
 
     def chunk(self, key: bytes, region: int, partition: int) -> Chunk | None:
         """The first chunk of a region that ends at or behind a partition; None if the region ends before."""
@@ -269,14 +265,6 @@ class Reader:
             return None
         found, stored = item
         return Chunk.decode(unprotect(found, stored))[0]
-
-    def map_epoch(self, key: MapFileKey) -> EpochRecord:
-        """The epoch of a sealed map file that is here. Raises CorruptError."""
-        encoded = encode_key(key)
-        value = self.get(FILE_SPACE + encoded)
-        if value is None:
-            raise LmdbDamagedError(f"the index lists {key} but does not find it")
-        return self._epoch(encoded, value[_FILE.size :])
 
     def files(self, prefix: bytes = b"") -> Iterator[tuple[FileKey, int]]:
         """Every sealed file whose encoded key starts with `prefix`, with its length."""
@@ -292,14 +280,13 @@ class Reader:
                 assert not isinstance(key, MapFileKey), "their keys begin with another kind"
                 yield key, size
 
-    def epoch(self, key: EpochKey) -> EpochRecord | None:
+    def epoch(self, key: OpenKey) -> EpochRecord | None:
         """What became of an epoch; None if it is not recorded. Raises CorruptError."""
-        encoded = encode_key(key)
-        value = self.get(EPOCH_SPACE + encoded)
-        return None if value is None else self._epoch(encoded, value)
-
-    def _epoch(self, encoded: bytes, value: bytes) -> EpochRecord:
-        """`value` is a head, with its chunks if they are short."""
+        encoded, of_map = encode_key(key), isinstance(key, MapFileKey)
+        value = self.get((FILE_SPACE if of_map else EPOCH_SPACE) + encoded)
+        if value is None:
+            return None
+        value = value[_FILE.size :] if of_map else value
         if len(value) > EPOCH.size or not head_counts(value)[1]:
             return decode_epoch(value)
         return decode_epoch(value, b"".join([chunks for _, chunks in self._below(CHUNK_SPACE + encoded)]))

@@ -158,11 +158,6 @@ def head_counts(data: bytes) -> tuple[int, int]:
     return fields[7], fields[4]
 
 
-def decode_head(data: bytes) -> EpochRecord:
-    """Read a head without its chunks; raises CorruptError."""
-    return _record(_head(data), (), ())
-
-
 def decode_epoch(data: bytes, more: bytes = b"") -> EpochRecord:
     """Read a head and its chunks, those in `more` behind those in `data`; raises CorruptError."""
     fields = _head(data)

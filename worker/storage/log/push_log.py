@@ -5,7 +5,7 @@ is in the log is read back through read-only mappings, straight from the page ca
 pack file; then its segment is removed. A segment's head names incarnation and boot, its records epochs and level:
 that is the note that exists before the first acknowledgement. So that a later start sees what is gone, a segment's note
 says how far it was acknowledged and which others there are, and a record of the index that there is a log at all. The
-newest segment of an incarnation stays as long as that record does. Called by reduce_directory.py.
+newest segment of an incarnation stays as long as that record does. Called by unsealed.py.
 
 The order of steps, so that a kill between any two is no damage: a segment begins with its note; the first of an
 incarnation is recorded; the one before is marked closed. What is needed least is told before segments go.

@@ -165,8 +165,9 @@ def _read_records(offline: Offline) -> None:
             offline.sealed.update(reader.files())
             for key in offline.sealed:
                 if isinstance(key, MapFileKey):
-                    offline.maps[key] = reader.map_epoch(key)
-                    offline.contents[key] = [(key, offline.maps[key])]
+                    found = reader.epoch(key)
+                    assert found is not None, "it is listed in this snapshot"
+                    offline.maps[key], offline.contents[key] = found, [(key, found)]
             offline.away.update((key, (size, token)) for key, size, token in reader.away_files())
             offline.logs.update(reader.logs())
             if offline.away and offline.identity is None:

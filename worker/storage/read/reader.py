@@ -188,7 +188,7 @@ class Plan:
 
     def _look_up(self, file: PlannedFile) -> Iterator[Stretch]:
         """Everything that is to be sent of a file, a lookup for each stretch: between two the stream may wait."""
-        found = file.directory.find(file.key)
+        found = file.directory.found(file.key)
         if found is None:
             raise DataLostError(f"{file.key} was forgotten while it was read")
         chunks = RegionChunks(file.directory, file.key, found)

@@ -33,11 +33,6 @@ from holdfast.worker.storage.recovery.recovery import DirectoryFacts, Opening, P
 from holdfast.worker.storage.recovery.reduce_recovery import find_left, read_start
 from holdfast.worker.storage.settings import StoreSettings
 
-#: A segment of the push log takes at most this part of a directory's capacity, so that the log, of which there are some
-#: segments, is a fraction of it; but never less than a frame and a little more.
-SEGMENT_SHARE = 16
-SEGMENT_BYTES_LEAST = 8 << 20
-
 _NO_INDEX = IndexReport(PageCounts(0, 0, 0, 0, 0), b"", b"", {})
 
 
@@ -228,13 +223,9 @@ def open_directory(
     inventory.old_segments = find_segments(files, root)
     inventory.old_logs = {number for number, boot in logs.items() if number not in doubtful or boot != starts.boot_id}
     inventory.unnamed = any(segment.unnamed for segment in segments)
-    capacity, segment_bytes = found.candidate.settings.capacity_bytes, settings.segment_bytes
-    if capacity:
-        segment_bytes = min(segment_bytes, max(SEGMENT_BYTES_LEAST, capacity // SEGMENT_SHARE))
     return StorageDirectory(
-        root=root,
-        tier=found.candidate.settings.tier,
-        capacity_bytes=capacity,
+        found.candidate.settings,
+        settings,
         identity=identity,
         lock=found.candidate.lock,
         env=env,
@@ -243,9 +234,6 @@ def open_directory(
         found=inventory,
         writers=writers,
         starts=starts,
-        segment_bytes=segment_bytes,
-        limits=settings.health,
-        average_ns=settings.average_ns,
     )
 
 

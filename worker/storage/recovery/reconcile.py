@@ -41,20 +41,15 @@ def put_aside(files: Files, root: Path, path: Path) -> Path:
     return target
 
 
-def list_files(
-    files: Files, shuffle: ShuffleKey, folder: Path
-) -> dict[layout.FileKey, tuple[layout.FileKind, Path, int]]:
-    """Every map file of ours in a shuffle's folder, and every sealed partition and pack file: kind, path and length;
-    for when sums differ."""
-    found: dict[layout.FileKey, tuple[layout.FileKind, Path, int]] = {}
-    # Sorted, so that of two names for one file the sealed one (.map) counts: the others go on with a digit or an "f".
+def list_sealed(files: Files, shuffle: ShuffleKey, folder: Path) -> dict[layout.FileKey, int]:
+    """Every sealed file in a shuffle's folder, with its length; for when sums differ."""
+    found: dict[layout.FileKey, int] = {}
     for listed in sorted(files.names(folder)) if files.is_folder(folder) else ():
         name = layout.parse_file(shuffle, listed)
-        if name is None or (isinstance(name.key, EpochKey) and name.kind is not layout.FileKind.SEALED):
-            continue
-        status = files.stat(folder / listed, follow=False)
-        if status.kind is Kind.FILE:  # a folder or a link is not ours, whatever its name
-            found[name.key] = name.kind, folder / listed, status.size
+        if name is not None and name.kind is layout.FileKind.SEALED:
+            status = files.stat(folder / listed, follow=False)
+            if status.kind is Kind.FILE:  # a folder or a link is not ours, whatever its name
+                found[name.key] = status.size
     return found
 
 
@@ -77,6 +72,8 @@ class Reconciler:
 
     def run(self) -> Inventory:
         """Carry out what the table decides for every file; return what the directory holds."""
+        for below in self._data.others:
+            self._other(below)
         listed, indexed = self._data.shuffles, self._report.shuffles
         for key in sorted(listed.keys() | indexed.keys()):
             here = listed.get(key) or ShuffleSum()  # of each shuffle its own: it goes on counting
@@ -84,8 +81,6 @@ class Reconciler:
                 self._shuffle(decode_shuffle(key))
             else:
                 self._found.sealed[decode_shuffle(key)] = here
-        for below in self._data.others:
-            self._other(below)
         self._flush()
         with self._index.reading() as reader:
             for file, size, token in reader.away_files():
@@ -110,7 +105,7 @@ class Reconciler:
             self._left_alone(path, CorruptError("pack files are there whole, or not at all"))
         elif name.kind is layout.FileKind.FAILED:
             self._found.failed.add(name.key)
-        elif self._files.exists(path):
+        else:
             self._found.unsealed[name.key] = path
 
     def _left_alone(self, path: Path, error: CorruptError) -> None:
@@ -119,29 +114,27 @@ class Reconciler:
             self.notes.append(f"{path}: {error}; it is left alone")
 
     def _shuffle(self, shuffle: ShuffleKey) -> None:
-        on_disk = list_files(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
+        on_disk = list_sealed(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
         lengths = self._index.files(shuffle)
         total = ShuffleSum()
         for key in sorted(on_disk.keys() | lengths.keys(), key=str):
-            self._add(total, self._file(key, on_disk.get(key), lengths.get(key)))
+            size = self._file(key, on_disk.get(key), lengths.get(key))
+            if size is not None:
+                total.files += 1
+                total.size_bytes += size
         if total.files or encode_shuffle(shuffle) in self._report.shuffles:
             self._found.sealed[shuffle] = total
 
-    @staticmethod
-    def _add(total: ShuffleSum, size: int | None) -> None:
-        if size is not None:
-            total.files += 1
-            total.size_bytes += size
-
-    def _file(
-        self, key: layout.FileKey, found: tuple[layout.FileKind, Path, int] | None, recorded: int | None
-    ) -> int | None:
-        """Decide on one file and act; return its length if it counts as sealed. `recorded` is that in the index."""
-        sealed = self._root / layout.sealed_path(key)
-        kind, path, size = found or (None, sealed, 0)
-        facts, record = gather(self._files, key, kind, path, size, recorded)
+    def _file(self, key: layout.FileKey, size: int | None, recorded: int | None) -> int | None:
+        """Decide on one file that has a sealed name, of this length, or a record, and act; return its length if it
+        counts as sealed. `recorded` is that in the index."""
+        path = self._root / layout.sealed_path(key)
+        if size is None:
+            facts, record = self._facts(key, recorded), None
+        else:
+            facts, record = self._sealed_facts(key, path, size, recorded)
         case, decision = decide(facts)
-        if decision not in (Decision.KEEP, Decision.DELETE_LATER, Decision.KEEP_FAILED):
+        if decision is not Decision.KEEP:
             self._cases[f"case {case}, {decision.name}"] += 1
             if len(self.notes) < NOTES_MAX:
                 self.notes.append(f"{path}: case {case}, {decision.name}")
@@ -149,28 +142,51 @@ class Reconciler:
             case Decision.ADOPT:
                 assert record is not None, "only a right footer is adopted"
                 self._adopt(record, path.parent)
-                if isinstance(key, EpochKey):
-                    self._found.unsealed.pop(key, None)
                 return size
             case Decision.CUT_TAIL:
                 assert recorded is not None, "only what is recorded can be too long"
                 self._files.truncate(path, recorded)
-                return recorded
             case Decision.FINISH:
-                self._files.rename(path, sealed)
+                assert not isinstance(key, layout.PackKey), "pack files have no other name"
+                self._files.rename(self._found.unsealed.pop(key), path)
                 self._files.sync_folder(path.parent)
             case Decision.QUARANTINE:
                 put_aside(self._files, self._root, path)
-                return None
             case Decision.UNRECORD:
-                assert isinstance(key, MapFileKey), "only map files are given up by their name"
-                self._index.remove_file(key)
-                return None
-            case Decision.DELETE_LATER | Decision.KEEP_FAILED:
+                self._index.remove_file(key, [key] if isinstance(key, EpochKey) else [])
                 return None
             case Decision.KEEP | Decision.KEEP_DAMAGED | Decision.LOST:
                 pass
         return recorded
+
+    def _sealed_facts(
+        self, key: layout.FileKey, path: Path, size: int, recorded: int | None
+    ) -> tuple[Facts, FileRecord[Any, Any] | None]:
+        """Collect the facts about a file with a sealed name, reading its footer only where the table asks for it.
+        Raises OSError."""
+        length = Length.UNKNOWN
+        if recorded is not None:
+            length = Length.LONGER if size > recorded else Length.SHORTER if size < recorded else Length.EQUAL
+        if length in (Length.EQUAL, Length.SHORTER):
+            return Facts(Name.SEALED, length), None
+        record = self._footer(path, key, recorded)
+        return Facts(Name.SEALED, length, Footer.WRONG if record is None else Footer.RIGHT), record
+
+    def _facts(self, key: layout.FileKey, recorded: int | None) -> Facts:
+        """The same of one that is recorded, and not there under its sealed name."""
+        if key in self._found.failed:
+            return Facts(Name.FAILED)
+        path = None if isinstance(key, layout.PackKey) else self._found.unsealed.get(key)
+        if path is None or self._files.stat(path).size != recorded or self._footer(path, key, recorded) is None:
+            return Facts(Name.MISSING)
+        return Facts(Name.OPEN)
+
+    def _footer(self, path: Path, key: layout.FileKey, end: int | None) -> FileRecord[Any, Any] | None:
+        """The record in a file's footer; None if that is wrong. Raises OSError."""
+        try:
+            return read_footer(self._files, path, key, end)
+        except CorruptError:
+            return None
 
     def _adopt(self, record: FileRecord[Any, Any], folder: Path) -> None:
         self._folders.update((folder, *folder.relative_to(self._root).parents))
@@ -185,34 +201,3 @@ class Reconciler:
             self._folders.clear()
             self._index.put_items([item for items in self._adopted for item in items])
             self._adopted = []
-
-
-_NAMES = {
-    None: Name.MISSING,
-    layout.FileKind.OPEN: Name.OPEN,
-    layout.FileKind.SEALED: Name.SEALED,
-    layout.FileKind.FAILED: Name.FAILED,
-}
-
-
-def gather(
-    files: Files, key: layout.FileKey, kind: layout.FileKind | None, path: Path, size: int, recorded: int | None
-) -> tuple[Facts, FileRecord[Any, Any] | None]:
-    """Collect the facts about one file, reading its footer only where the table asks for it. Raises OSError."""
-    name, indexed = _NAMES[kind], recorded is not None
-    length = Length.UNKNOWN
-    if recorded is not None and name in (Name.OPEN, Name.SEALED):
-        difference = size - recorded
-        length = Length.LONGER if difference > 0 else Length.SHORTER if difference else Length.EQUAL
-    wanted = {
-        (Name.SEALED, True, Length.LONGER),
-        (Name.SEALED, False, Length.UNKNOWN),
-        (Name.OPEN, True, Length.EQUAL),
-        (Name.OPEN, True, Length.LONGER),
-    }
-    if (name, indexed, length) not in wanted:
-        return Facts(name, indexed, length, Footer.UNREAD), None
-    try:
-        return Facts(name, indexed, length, Footer.RIGHT), read_footer(files, path, key, recorded)
-    except CorruptError:
-        return Facts(name, indexed, length, Footer.WRONG), None

@@ -1,11 +1,12 @@
-"""What is done with every directory and data file at start: two tables of named cases, walked whole by a test.
+"""What is done with every directory and sealed file at start: two tables of named cases, walked whole by a test.
 
 Pure: facts in, a decision out. A combination that is not in the table cannot happen; meeting one is an error that names
-the facts. opening.py gathers facts and carries decisions out. The same tables stand in docs/disk_format.md.
+the facts. opening.py and reconcile.py gather facts and carry decisions out. The same tables stand in
+docs/disk_format.md.
 
-Two questions do not arise for map files. Which boot wrote the bytes: a sealed name is given only after the bytes are
-synced, and unsealed files are never read, at whatever level they were acknowledged, since their writer starts again
-when its connection ends. And which incarnation: a later one never goes on with an earlier one's file.
+Files of maps and of partitions are one to the table. Which boot wrote the bytes is no question: a sealed name is given
+only after the bytes are synced. Unsealed files are in no table: of maps they are never read, of partitions they are
+what reduce_recovery.py finds.
 """
 
 from __future__ import annotations
@@ -15,12 +16,12 @@ from typing import NamedTuple
 
 
 class Name(Enum):
-    """Under which name a map file is on the disk."""
+    """Under which name a sealed file is on the disk."""
 
-    MISSING = auto()
-    OPEN = auto()
     SEALED = auto()
-    FAILED = auto()
+    OPEN = auto()  #: recorded, and whole under the name that it had before
+    FAILED = auto()  #: recorded, and given up
+    MISSING = auto()  #: recorded, and neither
 
 
 class Length(Enum):
@@ -41,48 +42,39 @@ class Footer(Enum):
 
 
 class Facts(NamedTuple):
-    """All that decides on one map file."""
+    """All that decides on one file that has a sealed name or a record."""
 
     name: Name
-    indexed: bool
-    length: Length
-    footer: Footer
+    length: Length = Length.UNKNOWN
+    footer: Footer = Footer.UNREAD
 
 
 class Decision(Enum):
-    """What to do with one map file."""
+    """What to do with one file."""
 
     KEEP = auto()  #: all is well
     ADOPT = auto()  #: sealed but not answered, or the index was rebuilt: record it from its footer
     CUT_TAIL = auto()  #: bytes behind the footer that nothing refers to: cut them off
     FINISH = auto()  #: recorded as sealed, whole, but still under its old name: rename it
-    KEEP_DAMAGED = auto()  #: shorter than recorded: serve the regions that are whole, refuse the others by name
+    KEEP_DAMAGED = auto()  #: shorter than recorded: serve what is whole, refuse the rest by name
     LOST = auto()  #: recorded but gone: keep the record, so that reads say so
     QUARANTINE = auto()  #: neither record nor footer says what it is: put it aside for people
-    DELETE_LATER = auto()  #: unsealed, never read again: delete once the masters have answered
-    KEEP_FAILED = auto()  #: given up: answer FAILED_COPY until its shuffle is forgotten
-    UNRECORD = auto()  #: given up after the record may have been written: take the record out, then KEEP_FAILED
+    UNRECORD = auto()  #: given up after the record may have been written: take the record out
 
 
 _N, _L, _F = Name, Length, Footer
 
 #: One line a case. A letter names it in reports and in docs/disk_format.md.
 FILE_TABLE: dict[Facts, tuple[str, Decision]] = {
-    Facts(_N.SEALED, True, _L.EQUAL, _F.UNREAD): ("A", Decision.KEEP),
-    Facts(_N.SEALED, True, _L.LONGER, _F.RIGHT): ("B", Decision.CUT_TAIL),
-    Facts(_N.SEALED, True, _L.LONGER, _F.WRONG): ("C", Decision.KEEP_DAMAGED),
-    Facts(_N.SEALED, True, _L.SHORTER, _F.UNREAD): ("D", Decision.KEEP_DAMAGED),
-    Facts(_N.SEALED, False, _L.UNKNOWN, _F.RIGHT): ("E", Decision.ADOPT),
-    Facts(_N.SEALED, False, _L.UNKNOWN, _F.WRONG): ("F", Decision.QUARANTINE),
-    Facts(_N.OPEN, False, _L.UNKNOWN, _F.UNREAD): ("G", Decision.DELETE_LATER),
-    Facts(_N.OPEN, True, _L.EQUAL, _F.RIGHT): ("H", Decision.FINISH),
-    Facts(_N.OPEN, True, _L.EQUAL, _F.WRONG): ("I", Decision.LOST),
-    Facts(_N.OPEN, True, _L.SHORTER, _F.UNREAD): ("J", Decision.LOST),
-    Facts(_N.OPEN, True, _L.LONGER, _F.RIGHT): ("K", Decision.LOST),
-    Facts(_N.OPEN, True, _L.LONGER, _F.WRONG): ("L", Decision.LOST),
-    Facts(_N.MISSING, True, _L.UNKNOWN, _F.UNREAD): ("M", Decision.LOST),
-    Facts(_N.FAILED, False, _L.UNKNOWN, _F.UNREAD): ("N", Decision.KEEP_FAILED),
-    Facts(_N.FAILED, True, _L.UNKNOWN, _F.UNREAD): ("O", Decision.UNRECORD),
+    Facts(_N.SEALED, _L.EQUAL): ("A", Decision.KEEP),
+    Facts(_N.SEALED, _L.LONGER, _F.RIGHT): ("B", Decision.CUT_TAIL),
+    Facts(_N.SEALED, _L.LONGER, _F.WRONG): ("C", Decision.KEEP_DAMAGED),
+    Facts(_N.SEALED, _L.SHORTER): ("D", Decision.KEEP_DAMAGED),
+    Facts(_N.SEALED, _L.UNKNOWN, _F.RIGHT): ("E", Decision.ADOPT),
+    Facts(_N.SEALED, _L.UNKNOWN, _F.WRONG): ("F", Decision.QUARANTINE),
+    Facts(_N.OPEN): ("G", Decision.FINISH),
+    Facts(_N.MISSING): ("H", Decision.LOST),
+    Facts(_N.FAILED): ("I", Decision.UNRECORD),
 }
 
 

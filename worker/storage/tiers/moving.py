@@ -356,7 +356,7 @@ def _check_room(move: FileMove, target: StorageDirectory) -> None:
     """Raises FullError if there is none, as where another file was to leave first, and did not."""
     limit = target.capacity_bytes
     taken = target.used_bytes - target.coming_bytes
-    spoken_for = target.reduce.pending_bytes + target.room.kept_bytes  # what seals will write
+    spoken_for = target.unsealed.pending_bytes + target.room.kept_bytes  # what seals will write
     if limit and taken + spoken_for + move.size_bytes > limit:
         raise FullError
 
@@ -424,11 +424,11 @@ def settle(files: Files, directories: Sequence[StorageDirectory]) -> list[str]:
     directories have from all but the last (the slowest) that has it whole; what was found unsealed in a log, but is
     sealed elsewhere, is no leftover. Returns sentences worth logging."""
     notes = []
-    for shuffle in sorted({shuffle for directory in directories for shuffle in directory.tables.sealed}, key=str):
+    for shuffle in sorted({shuffle for directory in directories for shuffle in directory.sealed}, key=str):
         away = {key for directory in directories for key in directory.away_files(shuffle)}
         having: dict[DataKey, list[tuple[StorageDirectory, int]]] = {}
         for directory in directories:
-            if shuffle in directory.tables.sealed:
+            if shuffle in directory.sealed:
                 for key, size in directory.index.data_files(shuffle).items():
                     having.setdefault(key, []).append((directory, size))
         for key, those in sorted(having.items(), key=str):
@@ -442,8 +442,8 @@ def settle(files: Files, directories: Sequence[StorageDirectory]) -> list[str]:
                 notes.append(f"{directory.root}: {key} was on its way elsewhere, and is there")
     for directory in directories:
         others = [other for other in directories if other is not directory]
-        moved = [key for key in directory.reduce.left if any(_has(other, key) for other in others)]
-        directory.reduce.pass_over(moved)
+        moved = [key for key in directory.unsealed.left if any(other.has_epoch(key) for other in others)]
+        directory.unsealed.pass_over(moved)
     return notes
 
 
@@ -471,8 +471,3 @@ def _epochs_of(directory: StorageDirectory, key: DataKey) -> Iterator[tuple[Epoc
             record = reader.epoch(epoch)
             if record is not None and record.place(epoch) == key:
                 yield epoch, record
-
-
-def _has(directory: StorageDirectory, key: EpochKey) -> bool:
-    with directory.index.reading() as reader:
-        return reader.has_epoch(key)

@@ -117,7 +117,7 @@ class Tiering:
         self._view = StoreView(())
         for number, directory in enumerate(directories if self.follows else ()):
             with directory.index.reading() as reader:
-                for key, size in [one for each in directory.tables.sealed for one in reader.data_files(each)]:
+                for key, size in [one for each in directory.sealed for one in reader.data_files(each)]:
                     self._add(key, number, size)
 
     # what is where

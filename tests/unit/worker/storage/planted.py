@@ -10,8 +10,8 @@ from holdfast.worker.storage.dfs.away_note import DfsNotes
 from holdfast.worker.storage.dfs.away_search import AwaySearch
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.directory_room import DirectoryRoom
-from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.sealed_locations import SealedLocations
 from holdfast.worker.storage.recovery.reconcile import Reconciler
@@ -77,7 +77,7 @@ def nothing_is_settled() -> list[Swap]:
 @bug
 def moved_epochs_are_leftovers() -> list[Swap]:
     """What moved away is sealed again out of the log it left."""
-    return [(ReduceDirectory, "pass_over", _nothing)]
+    return [(UnsealedEpochs, "pass_over", _nothing)]
 
 
 @bug
@@ -90,13 +90,13 @@ def deletion_does_not_wait() -> list[Swap]:
 def packs_are_counted_by_directory() -> list[Swap]:
     """Two directories give two pack files one name."""
 
-    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any, began: Any) -> Any:
+    def seal(self: Any, shuffle: Any, final: Any, incarnation: Any, pack: int, keys: Any) -> Any:
         count[self.root] = count.get(self.root, 0) + 1
-        return original(self, shuffle, final, incarnation, count[self.root], keys, began)
+        return original(self, shuffle, final, incarnation, count[self.root], keys)
 
     count: dict[Any, int] = {}
-    original = ReduceDirectory.seal
-    return [(ReduceDirectory, "seal", seal)]
+    original = UnsealedEpochs.seal
+    return [(UnsealedEpochs, "seal", seal)]
 
 
 @bug

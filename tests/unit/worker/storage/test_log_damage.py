@@ -173,7 +173,7 @@ def test_a_raised_incarnation_in_the_middle_is_no_damage(tmp_path: Path) -> None
     writer = Writer(SHUFFLE)
     for partition, _ in EPOCHS:
         assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
-    log = world.store._directories[0].reduce.log
+    log = world.store._directories[0].unsealed.log
     log.restart(type(log.incarnation)(log.incarnation + 5))
     world.core.seal(SHUFFLE, False, EPOCHS)
     for partition in range(4, 8):

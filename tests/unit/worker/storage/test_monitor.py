@@ -163,7 +163,7 @@ def test_a_failed_sync_is_never_tried_again_after_a_return(world: Checked) -> No
         return world.states() == ["well"]
 
     wait_until(is_back, "the directory is back: a thread marks what was given up first", 60)
-    log = world.directories[0].reduce.log
+    log = world.directories[0].unsealed.log
     (failed,) = [segment for segment in log.segments.values() if segment.failed]
     end = failed.end
     assert world.push(writer, [writer.batch(1, b"c")], Ack.SYNCED) == {}
@@ -330,14 +330,14 @@ def test_the_other_device_goes_on(two: Checked) -> None:
     writer = Writer(SHUFFLE)
     frame = [writer.batch(partition, b"x" * 40 * KIB) for partition in range(2)]
     assert two.push(writer, frame) == {}
-    inside = {key.partition for key in first.reduce.copies}
+    inside = {state.partition for state in first.unsealed.copy_of}
     assert len(inside) == 1, "an epoch in each"
     two.disk.hangs_below = str(two.root / "0")
     futures = [one for _, one in two.store.reduce.seal(SHUFFLE, False, BOTH) if not isinstance(one, SealedEpoch)]
     begin_checks(two)(["hanging", "well"])
     more = [writer.batch(partition, b"y", epoch=1) for partition in range(8)]
     assert two.push(writer, more) == {}
-    assert {key.epoch for key in (*first.reduce.copies, *first.reduce.sealing)} == {0}
+    assert {key.epoch for key in (*first.unsealed.copies, *first.unsealed.sealing)} == {0}
     wait_until(lambda: any(future.done() for future in futures), "the seal on the other device")
     (sealed,) = [future.result() for future in futures if future.done()]
     assert not inside & {key.partition for key in sealed}

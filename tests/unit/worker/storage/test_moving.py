@@ -253,7 +253,7 @@ def test_what_the_log_has_yet_to_write_is_no_room_for_moves(tmp_path: Path) -> N
     late = Writer(SHUFFLE, map=1, attempt=1)
     assert world.push(late, [late.batch(1, bytes(20_000), epoch=1)]) == {}
     target = world.store._directories[1]
-    pending = target.reduce.pending_bytes
+    pending = target.unsealed.pending_bytes
     assert pending > 20_000
     target.room.kept_bytes = 1_000
     target.capacity_bytes = target.used_bytes + size + pending + 999

@@ -106,7 +106,7 @@ def test_a03_a_round_of_syncs_goes_on_without_what_was_deleted(tmp_path: Path) -
     threads[0].start()
     assert gate.entered.wait(30)
     threads[1].start()
-    wait_until(lambda: world.store._directories[0].reduce._round is not None, "the other one to wait")
+    wait_until(lambda: world.store._directories[0].unsealed._next, "the other one to wait")
     world.core.forget(OTHER)
     assert world.store.forget([OTHER]).result(30) == 1
     gate.open.set()
@@ -281,9 +281,8 @@ def test_a07_a_map_file_whose_sync_failed_is_never_sealed(tmp_path: Path) -> Non
     pushed = world.store.sync(writer)
     assert failing.entered.wait(30)
     sealed = world.store.seal(content.key, content.totals)
-    syncing: Any = world.store._directories[0]._map_seals._syncing
-    behind = lambda: isinstance(syncing, dict) and syncing.get(writer) is not None  # noqa: E731
-    wait_until(lambda: waiting.entered.is_set() or behind(), "the seal")
+    reduce = world.store._directories[0].unsealed
+    wait_until(lambda: waiting.entered.is_set() or bool(reduce._held_up), "the seal")
     if waiting.entered.is_set():  # two threads have the file at once: let the rename come before the mark
         rename = world.disk.rename
 
@@ -407,7 +406,7 @@ def test_a_seal_of_a_dropped_shuffle_keeps_the_log_that_it_reads(
     assert syncing.entered.wait(30)
     world.core.forget(SHUFFLE)
     forgetting = world.store.forget([SHUFFLE])
-    reduce = world.store._directories[0].reduce
+    reduce = world.store._directories[0].unsealed
     reduce.tick()
     reduce.tick()
     assert list(reduce.log.segments) == [2], "the first segment is not needed any more"

@@ -100,10 +100,10 @@ def test_shorter_than_recorded_is_served_where_it_is_whole(root):
 
 
 def test_recorded_but_gone_is_lost_by_name(root):
-    """Case M: reading says DATA_LOST, never that the file is unknown."""
+    """Case H: reading says DATA_LOST, never that the file is unknown."""
     (root / layout.sealed_path(KEY)).unlink()
     store, notes = reopened(root)
-    assert "case M, LOST" in notes
+    assert "case H, LOST" in notes
     assert status_of_read(store) is Status.DATA_LOST
     assert_all_readable(store, but=[KEY])
     store.close()
@@ -145,11 +145,11 @@ def test_a_file_under_another_name_is_not_taken_for_it(root):
 
 
 def test_recorded_under_its_open_name_is_renamed(root):
-    """Case H: a disk that lost the rename but not the record (it lied about a sync) loses nothing."""
+    """Case G: a disk that lost the rename but not the record (it lied about a sync) loses nothing."""
     path = root / layout.sealed_path(KEY)
     path.rename(path.with_name(path.name.replace(".map", ".1.written.open")))
     store, notes = reopened(root)
-    assert "case H, FINISH" in notes
+    assert "case G, FINISH" in notes
     assert_all_readable(store)
     store.close()
 

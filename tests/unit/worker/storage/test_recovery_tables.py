@@ -18,22 +18,16 @@ from holdfast.worker.storage.recovery.recovery import (
     decide_opening,
 )
 
-ALL_FILES = [Facts(*row) for row in itertools.product(Name, (False, True), Length, Footer)]
+ALL_FILES = [Facts(*row) for row in itertools.product(Name, Length, Footer)]
 ALL_DIRECTORIES = [DirectoryFacts(*row) for row in itertools.product((False, True), Part, Part, (None, False, True))]
 
 
 def possible(facts: Facts) -> bool:
-    """Whether gathering can give these facts: lengths are compared and footers read only where it can matter."""
-    if facts.name is Name.MISSING and not facts.indexed:
-        return False
-    compared = facts.indexed and facts.name in (Name.OPEN, Name.SEALED)
-    if compared == (facts.length is Length.UNKNOWN):
-        return False
-    wanted = (
-        facts.length is Length.LONGER
-        or (facts.name is Name.SEALED and not facts.indexed)
-        or (facts.name is Name.OPEN and facts.length is Length.EQUAL)
-    )
+    """Whether gathering can give these facts: a file that has its sealed name is compared with its record, and its
+    footer read, only where that can matter; one that has not is recorded, or nobody asks."""
+    if facts.name is not Name.SEALED:
+        return facts == Facts(facts.name)
+    wanted = facts.length in (Length.LONGER, Length.UNKNOWN)
     return wanted == (facts.footer is not Footer.UNREAD)
 
 
@@ -57,11 +51,10 @@ def test_cases_have_names_of_their_own():
 def test_what_is_recorded_is_never_forgotten():
     """Only a copy that was given up loses its record; only what has neither record nor footer is put aside."""
     for facts, (_, decision) in FILE_TABLE.items():
-        if facts.indexed:
-            assert decision not in (Decision.QUARANTINE, Decision.DELETE_LATER, Decision.ADOPT)
-            assert (decision is Decision.UNRECORD) == (facts.name is Name.FAILED)
-        if decision is Decision.QUARANTINE:
-            assert facts.footer is Footer.WRONG
+        assert (decision is Decision.UNRECORD) == (facts.name is Name.FAILED)
+        if decision in (Decision.QUARANTINE, Decision.ADOPT):
+            assert (facts.name, facts.length) == (Name.SEALED, Length.UNKNOWN)
+            assert (decision is Decision.QUARANTINE) == (facts.footer is Footer.WRONG)
 
 
 @pytest.mark.parametrize("facts", ALL_DIRECTORIES, ids=str)

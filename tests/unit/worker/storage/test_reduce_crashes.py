@@ -10,7 +10,7 @@ import pytest
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
-from holdfast.worker.storage.engine.reduce_directory import ReduceDirectory
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.reduce_data import Writer, names
 from tests.support.storage_env import CheckHere, Disk
@@ -90,7 +90,7 @@ def filled(root: Path) -> World:
     return world
 
 
-def in_this_thread(reduce: ReduceDirectory) -> None:
+def in_this_thread(reduce: UnsealedEpochs) -> None:
     """What waits for the disk is done where it is asked for, so that what kills a step ends the caller."""
     reduce._pool = Inline()  # type: ignore[assignment]
     reduce._sealer._threads = reduce._sealer._threads._replace(pool=Inline())  # type: ignore[arg-type]
@@ -99,7 +99,7 @@ def in_this_thread(reduce: ReduceDirectory) -> None:
 def seal_killed(world: World, step: int) -> bool:
     """Seal with a kill at a step; False if there is no such step."""
     directory = world.store._directories[0]
-    in_this_thread(directory.reduce)
+    in_this_thread(directory.unsealed)
     disk_of(world).left = step
     try:
         world.seal(EPOCHS)
@@ -112,7 +112,7 @@ def push_killed(world: World, step: int, told: dict[int, int]) -> bool:
     """Push, seal and rest until the kill at a step; False if there is no such step. `told` counts what was
     acknowledged of each partition."""
     directory = world.store._directories[0]
-    reduce = directory.reduce
+    reduce = directory.unsealed
     in_this_thread(reduce)
     disk_of(world).left = step
     writer = Writer(SHUFFLE)

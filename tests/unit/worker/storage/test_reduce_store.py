@@ -278,7 +278,7 @@ def test_a_segment_that_could_not_be_begun_harms_nobody(world: World) -> None:
     """No room for the head of a new log segment: batches are refused, time and again, and nothing is given up."""
     writer = Writer(SHUFFLE)
     assert world.push(writer, [writer.batch(partition, b"a" * 100) for partition in range(3)]) == {}
-    world.store.reduce._directories[0].reduce.log._current = None  # the segment is used up
+    world.store.reduce._directories[0].unsealed.log._current = None  # the segment is used up
     world.disk.write_error = errno.ENOSPC
     for partition in range(3):
         assert world.push(writer, [writer.batch(partition, b"b" * 100)]) == {0: Status.NO_ROOM}
@@ -296,8 +296,10 @@ def test_half_a_run_on_a_full_disk_is_no_damage(world: World) -> None:
     world.disk.write_error, world.disk.torn = errno.ENOSPC, True
     assert world.push(writer, [writer.batch(0, b"c" * 900_000)]) == {0: Status.NO_ROOM}
     world.disk.write_error = 0
-    (copy,) = [one for key, one in world.store.reduce._directories[0].reduce.copies.items() if key.partition == 0]
-    world.store.reduce._directories[0].reduce.flush(copy)
+    (copy,) = [
+        one for state, one in world.store.reduce._directories[0].unsealed.copy_of.items() if state.partition == 0
+    ]
+    world.store.reduce._directories[0].unsealed.flush(copy)
     world.restart()
     (answer,) = world.seal([(0, 0)])
     assert (answer.status, answer.batches) == (Status.OK, 2)
@@ -338,7 +340,7 @@ def test_the_log_stays_bounded(tmp_path: Path) -> None:
     most = 0
     for _ in range(200):
         world.push(writer, [writer.batch(p, os.urandom(500)) for p in range(50)])
-        most = max(most, len(world.store._directories[0].reduce.log.segments))
+        most = max(most, len(world.store._directories[0].unsealed.log.segments))
     assert most <= 5
     answers = world.seal([(p, 0) for p in range(50)])
     assert {answer.batches for answer in answers} == {200}

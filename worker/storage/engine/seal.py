@@ -1,10 +1,11 @@
-"""Makes REDUCE epochs final: one pack file for what is small, a footer for what has a file, one transaction for all.
+"""Makes epochs final: of partitions one pack file for what is small, a footer for what has a file, one transaction for
+all; of a map its one file, which has its footer already.
 
 The seal's own steps: what is pending goes from the log into the file, or all small epochs together into one pack file;
 footers; data synced; files renamed to their sealed names; the rest is sealing.py's. Killed before the transaction the
 log and the files are still there, and a sealed name stands for itself by its footer. No sync is tried again on a file
-for which it failed. Runs in the sync threads of a directory, with copies that are handed over to it. Called by
-reduce_directory.py.
+for which it failed. A map is written anew elsewhere, so whatever fails gives its copy up; partitions wait for room.
+Runs in the sync threads of a directory, with copies that are handed over to it. Called by unsealed.py.
 """
 
 from __future__ import annotations
@@ -14,18 +15,21 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
-from holdfast.common.formats.messages import Ack
-from holdfast.common.formats.reduce_messages import SealedEpoch
-from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.formats.messages import Ack, FileTotals
+from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
+from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
+from holdfast.worker.storage.engine.rounds import Copy
 from holdfast.worker.storage.engine.sealing import Items
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
-from holdfast.worker.storage.env.interfaces import Env, Files
+from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.index.index import FINAL_SPACE, epoch_items, file_items
 from holdfast.worker.storage.index.records import (
     FILE_HEAD_BYTES,
@@ -33,10 +37,11 @@ from holdfast.worker.storage.index.records import (
     DataRecord,
     EpochRecord,
     FileHead,
+    FileRecord,
     encode_shuffle,
     make_file,
 )
-from holdfast.worker.storage.layout import EpochKey, PackKey, failed_path, sealed_path, shuffle_folder
+from holdfast.worker.storage.layout import EpochKey, OpenKey, PackKey, sealed_path, shuffle_folder
 from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_full
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -46,14 +51,30 @@ _CRC_SUM_MASK = 0xFFFF_FFFF_FFFF_FFFF
 
 
 @dataclass(slots=True, eq=False)
-class ReduceSealJob:
+class EpochSeal:
     """Epochs of one shuffle that are sealed together in one directory, as the loop knows them."""
 
     shuffle: ShuffleKey
-    keys: tuple[EpochKey, ...]
-    future: Future[dict[EpochKey, SealedEpoch]] = field(default_factory=Future)
+    keys: tuple[OpenKey, ...]
+    #: of a map: what its writer counted, and the file before its seal
+    totals: FileTotals | None = None
+    path: Path | None = None
+    #: the answers by epoch, or that of the map
+    future: Future[Any] = field(default_factory=Future)
     #: the shuffle was forgotten meanwhile
     dropped: bool = False
+
+    def answer(self, work: SealWork) -> None:
+        """Answer whoever waits."""
+        if work.error is not None:
+            self.future.set_exception(work.error)
+        elif work.map is None:
+            answers = {key: record.answer(key) for key, record in work.records.items() if isinstance(key, EpochKey)}
+            self.future.set_result(answers)
+        elif work.map in work.broken:
+            self.future.set_exception(failed_copy(work.map, f"cannot seal it ({work.broken[work.map]})"))
+        else:
+            self.future.set_result(work.records[work.map].map_answer)
 
 
 @dataclass(slots=True)
@@ -65,23 +86,25 @@ class SealWork:
     root: Path
     boot_id: bytes
     shuffle: ShuffleKey
-    final: bool
     incarnation: Incarnation
-    #: number of the pack file, if one is needed
-    pack: int
-    copies: list[PartitionCopy]
-    left: list[Left]
-    #: epochs whose copy is given up already
-    failed: list[EpochKey]
-    #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
-    finished: dict[EpochKey, DataRecord]
-    #: what became of each
-    records: dict[EpochKey, EpochRecord]
     #: hears on the loop when it has ended
     ended: Callable[[SealWork], None]
+    copies: list[Copy]
+    #: the one that is sealed, of a map
+    map: MapFileKey | None = None
+    final: bool = False
+    #: number of the pack file, if one is needed
+    pack: int = 0
+    left: list[Left] = field(default_factory=list)
+    #: epochs whose copy is given up already
+    failed: list[OpenKey] = field(default_factory=list)
+    #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
+    finished: dict[OpenKey, DataRecord] = field(default_factory=dict)
+    #: what became of each
+    records: dict[OpenKey, EpochRecord] = field(default_factory=dict)
     #: copies that were given up, and why
-    broken: dict[EpochKey, Exception] = field(default_factory=dict)
-    data: list[DataRecord] = field(default_factory=list)
+    broken: dict[OpenKey, Exception] = field(default_factory=dict)
+    data: list[FileRecord[Any, Any]] = field(default_factory=list)
     #: its files have their names, and only the record is missing
     complete: bool = False
     #: why nothing was recorded; None if all was
@@ -98,7 +121,9 @@ class SealWork:
         self._write_all()
         items = [item for record in self.data for item in file_items(record)]
         done = {key for record in self.data for key, _ in record.epochs}
-        items += [item for key, record in self.records.items() if key not in done for item in epoch_items(key, record)]
+        for key, record in self.records.items():
+            if isinstance(key, EpochKey) and key not in done:
+                items += epoch_items(key, record)
         if self.final:
             items.append((FINAL_SPACE + encode_shuffle(self.shuffle), b"\x01"))
         self.complete = True
@@ -106,7 +131,10 @@ class SealWork:
 
     def over(self, error: Exception | None) -> None:
         """All is recorded, or nothing. A full disk is NoRoomError in the end: then ask again."""
-        if isinstance(error, OSError) and is_full(error):
+        if error is not None and self.map is not None:
+            self.data.clear()
+            self._give_up(self.map, error)
+        elif isinstance(error, OSError) and is_full(error):
             self.error = NoRoomError(f"{self.shuffle}: {self.root} is full", status=Status.DISK_FULL)
         elif isinstance(error, OSError) and self.complete:
             # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
@@ -120,11 +148,14 @@ class SealWork:
     def _write_all(self) -> None:
         for key in self.failed:
             self._give_up(key, None)
-        copies = [*self.copies, *[copy for left in self.left if (copy := self._recover(left)) is not None]]
+        recovered = [one for left in self.left if (one := self._recover(left)) is not None]
         writers = OpenFiles(self.env, 1, write=True)
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
-        for copy in copies:
+        for copy in (*self.copies, *recovered):
+            if isinstance(copy, MapFileWriter):
+                self._attempt([copy.key], copy.complete)
+                continue
             finished = self.finished.get(copy.key)
             if finished is not None:
                 self.data.append(finished)
@@ -152,7 +183,7 @@ class SealWork:
                     handle = writers.open(copy.path_text)
                     self.env.files.start_write_back(handle, copy.write_back_from, left)
 
-    def _attempt(self, keys: Sequence[EpochKey], act: Callable[[], DataRecord]) -> None:
+    def _attempt(self, keys: Sequence[OpenKey], act: Callable[[], FileRecord[Any, Any]]) -> None:
         """Write one file; an error that is not a full disk gives up the epochs in it."""
         try:
             record = act()
@@ -169,7 +200,7 @@ class SealWork:
             self.data.append(record)
             self.records.update(record.epochs)
 
-    def _give_up(self, key: EpochKey, error: Exception | None) -> None:
+    def _give_up(self, key: OpenKey, error: Exception | None) -> None:
         if error is not None:
             self.broken[key] = error
         self.finished.pop(key, None)
@@ -280,11 +311,3 @@ class SealWork:
 def _never_again(error: OSError) -> OSError:
     """Of a sync a full disk is a failure like any other: it cannot be tried again."""
     return OSError(errno.EIO, f"cannot be synced: {error.strerror}")
-
-
-def mark_failed(files: Files, root: Path, key: EpochKey) -> None:
-    """Give a copy up for good, also after a restart. Raises OSError."""
-    mark = root / failed_path(key)
-    if not files.exists(mark):
-        files.create(mark)
-    files.sync_folder(mark.parent)

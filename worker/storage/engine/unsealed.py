@@ -1,112 +1,113 @@
-"""The REDUCE partitions of one storage directory: copies being written, the push log, seals, what earlier starts left.
+"""The epochs of one storage directory that are not sealed, of partitions and of maps: copies being written, the push
+log, seals, what earlier starts left.
 
 Rules: everything runs on the loop thread, which owns all tables, but seals, syncs, marks and removals: those run in
 threads with what they need as it was, and what they find is taken in on the loop, where what has left meanwhile is
 passed over by name. A failure names the segment or the copy that failed. A segment of the log goes when nothing pending
 refers to it, and, at level SYNCED, when what was flushed from it is synced. The oldest segments are emptied bit by bit,
-twice as fast as the log grows. Facts and steps only; reduce_store.py decides what goes where. Made by opening.py.
+twice as fast as the log grows. One thread at a time syncs a file: the kernel tells an error once, and whoever came
+second would take the file for whole. Of a map nothing is in the log, and its copy is closed as soon as it is given up,
+since it is written anew elsewhere. Facts and steps only; store.py and reduce_store.py decide what goes where. Made by
+directory.py.
 """
 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError, NoRoomError
-from holdfast.common.formats.messages import Ack
-from holdfast.common.ids import Incarnation, ShuffleKey
+from holdfast.common.formats.messages import Ack, FileTotals
+from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
-from holdfast.worker.core.health import WindowMean
-from holdfast.worker.core.write.epochs import EpochState
+from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.engine.directory_room import DirectoryRoom
-from holdfast.worker.storage.engine.folders import Folders, Unsynced
-from holdfast.worker.storage.engine.owner import DirectoryThreads
+from holdfast.worker.storage.engine.answers import failed_copy
+from holdfast.worker.storage.engine.folders import Unsynced
+from holdfast.worker.storage.engine.marks import FailureMarks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
-from holdfast.worker.storage.engine.reduce_seal import ReduceSealJob, SealWork, mark_failed
-from holdfast.worker.storage.engine.rounds import Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
+from holdfast.worker.storage.engine.parts import DirectoryParts
+from holdfast.worker.storage.engine.rounds import Copy, Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
+from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
-from holdfast.worker.storage.env.interfaces import Env, Handle
-from holdfast.worker.storage.index.index import FINAL_SPACE, Index
+from holdfast.worker.storage.index.index import FINAL_SPACE
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
-from holdfast.worker.storage.layout import EpochKey, open_path
+from holdfast.worker.storage.layout import EpochKey, OpenKey, open_path
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
 
-#: The kernel is asked to begin writing a partition file every time so much has come. What is left is written while its
-#: seal waits: for 2 GB in 32 files two cores are idle for 1.3 s with 16 MiB, for 0.5 s with 4 MiB and what seals start
-#: themselves. Less would have disks that turn seek too often.
-WRITE_BACK_BYTES = 4 << 20
+#: Why a copy is not on the disk that was given up before.
+_EARLIER = OSError("a write or sync failed")
 
 
-class ReduceDirectory:
-    """REDUCE data of one directory."""
+class Leftover(NamedTuple):
+    """An unsealed map file that goes with its shuffle, or before."""
+
+    path: Path
+    size_bytes: int
+
+
+class UnsealedEpochs:
+    """The unsealed epochs of one directory."""
 
     def __init__(
-        self,
-        *,
-        root: Path,
-        env: Env,
-        index: Index,
-        folders: Folders,
-        threads: DirectoryThreads,
-        sealer: Sealer,
-        writers: OpenFiles,
-        incarnation: Incarnation,
-        boot_id: bytes,
-        found: Inventory,
-        broke: Callable[[Exception], None],
-        room: DirectoryRoom,
-        flushes: WindowMean,
-        segment_bytes: int = SEGMENT_BYTES_MAX,
+        self, parts: DirectoryParts, found: Inventory, writers: OpenFiles, segment_bytes: int = SEGMENT_BYTES_MAX
     ) -> None:
-        self.root = root
-        self.index = index
+        self.root, self.index = parts.root, parts.index
+        self._parts = parts
+        self._env, self._files, self._now_ns = parts.env, parts.env.files, parts.env.clock.now_ns
+        self._folders = parts.folders
+        self._pool, self._lane, self._owner = parts.threads
+        self.broke, self.room = parts.broke, parts.room
+        self._boot_id = parts.starts.boot_id
+        incarnation = parts.starts.incarnation
+        self.log = PushLog(
+            parts.env, parts.index, parts.root, incarnation, self._boot_id, parts.flushes, self._pool, segment_bytes
+        )
+        self._writers = writers
+        self._sealer = Sealer(parts.env.files, parts.folders, parts.index, parts.threads)
         self.left = found.left
-        self.failed = {key for key in found.failed if isinstance(key, EpochKey)}
+        #: unsealed map files that an earlier start left behind, or that cannot be removed now
+        self.leftovers = {
+            key: Leftover(path, parts.env.files.held_bytes(path)) for key, path in found.unsealed_maps().items()
+        }
+        #: copies that are given up for good
+        self.marks, self.failed = FailureMarks(parts, found.failed), found.failed
         self.unnamed = found.unnamed
-        self.log = PushLog(env, index, root, incarnation, boot_id, flushes, threads.pool, segment_bytes)
-        #: open and being sealed
-        self.copies: dict[EpochKey, PartitionCopy] = {}
-        #: the same by what is decided on, and the arrays of what is pending: no batch costs more than one look
+        #: open
+        self.copies: dict[OpenKey, Copy] = {}
+        #: those of partitions by what is decided on, and the arrays of what is pending: no batch costs more than one
+        #: look
         self.copy_of: dict[EpochState, PartitionCopy] = {}
         self.positions_of: dict[EpochState | None, array[int]] = {}
         self.sizes_of: dict[EpochState | None, array[int]] = {}
-        self.sealing: dict[EpochKey, ReduceSealJob] = {}
+        #: seals that run, by epoch, and all of them
+        self.sealing: dict[OpenKey, EpochSeal] = {}
+        self.jobs: list[EpochSeal] = []
         self._aside = found.aside
-        self._env, self._files, self._now_ns = env, env.files, env.clock.now_ns
-        self._folders = folders
-        self._pool, self._lane, self._owner = threads
-        self._writers = writers
-        self._boot_id = boot_id
         self._old_segments, self._old_logs = found.old_segments, found.old_logs
-        self._old_log_bytes = sum(map(env.files.held_bytes, found.old_segments))
-        #: told of every write, sync or commit that failed
-        self.broke = broke
-        self.room = room
-        self._flushes = flushes
-        #: copies that are given up, which the disk does not say yet
-        self.unmarked: set[EpochKey] = set()
-        self._marking = False
+        self._old_log_bytes = sum(map(parts.env.files.held_bytes, found.old_segments))
         #: of what seals have for themselves; and seals that wait for the end of a round of syncs
-        self._handed: dict[EpochKey, HandedOver] = {}
-        self._held_up: list[tuple[ReduceSealJob, SealWork]] = []
+        self._handed: dict[OpenKey, HandedOver] = {}
+        self._held_up: list[tuple[EpochSeal, SealWork]] = []
         #: hears of seals that have ended, before they are answered
-        self.ended: Callable[[ReduceSealJob, SealWork], object] = lambda *_: None
-        self._sealer = sealer
+        self.ended: Callable[[EpochSeal, SealWork], object] = lambda *_: None
         #: files that seals finished before they met a full disk
-        self._finished: dict[EpochKey, DataRecord] = {}
+        self._finished: dict[OpenKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
         #: SYNCED copies that were flushed since their last sync
-        self._unsynced: set[PartitionCopy] = set()
+        self._unsynced: set[Copy] = set()
         self._releasing: tuple[int, Future[Missing]] | None = None
-        #: what is being synced, and what is next
-        self._running: Round | None = None
-        self._round: Round | None = None
+        #: what is being synced, and what is next: all of partitions together (None), and each map file by itself
+        self._running: dict[MapFileKey | None, Round] = {}
+        self._next: dict[MapFileKey | None, Round] = {}
 
     # writing
 
@@ -119,6 +120,29 @@ class ReduceDirectory:
         copy.state = state
         self._take(copy)
 
+    def begin_map(self, key: MapFileKey, partitions: int, ack: Ack, incarnation: Incarnation) -> MapFileWriter:
+        """Create a map file; raises OSError or ProtocolError."""
+        self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
+        writer = MapFileWriter(self._parts, self, key, partitions=partitions, ack=ack, incarnation=incarnation)
+        self.copies[key] = writer
+        return writer
+
+    def abort(self, key: MapFileKey) -> None:
+        """Remove what is unsealed of a map file, if anything. Raises OSError; then it is left over, to be removed
+        later."""
+        writer = self.copies.pop(key, None)
+        if isinstance(writer, MapFileWriter):
+            writer.life = Life.GONE
+            self.leftovers[key] = Leftover(writer.path, writer.file_bytes)
+            self._files.remove(writer.path)
+        elif key in self.leftovers:
+            self._files.remove(self.leftovers[key].path)
+        self.leftovers.pop(key, None)
+
+    def take_leftovers(self, shuffles: set[ShuffleKey]) -> dict[MapFileKey, Leftover]:
+        """The unsealed map files that were left of these shuffles, which are about to be removed."""
+        return {key: self.leftovers.pop(key) for key in list(self.leftovers) if key.shuffle in shuffles}
+
     def _take(self, copy: PartitionCopy) -> None:
         """From now on the loop has this copy."""
         self.copies[copy.key] = copy
@@ -126,10 +150,10 @@ class ReduceDirectory:
             self.copy_of[copy.state] = copy
             self.positions_of[copy.state], self.sizes_of[copy.state] = copy.pending.positions, copy.pending.sizes
 
-    def _close(self, key: EpochKey) -> None:
+    def _close(self, key: OpenKey) -> None:
         """Let go of a copy that takes nothing more."""
         copy = self.copies.pop(key, None)
-        if copy is not None and copy.state is not None:
+        if isinstance(copy, PartitionCopy) and copy.state is not None:
             del self.copy_of[copy.state], self.positions_of[copy.state], self.sizes_of[copy.state]
 
     def flush(self, copy: PartitionCopy) -> int:
@@ -148,18 +172,19 @@ class ReduceDirectory:
         self._wrote(copy, began)
 
     def _wrote(self, copy: PartitionCopy, began_ns: int) -> None:
-        ended = self._now_ns()
-        self._flushes.add(ended, ended - began_ns)
         if copy.ack is Ack.SYNCED:
             self._unsynced.add(copy)
-        start = copy.write_back_from
-        if copy.file_bytes - start >= WRITE_BACK_BYTES:
-            copy.write_back_from = copy.file_bytes
-            handle = self._writers.open(copy.path_text)
-            self._pool.submit(self._write_back, handle, start, copy.file_bytes - start)
+        self.wrote(copy, began_ns)
 
-    def _write_back(self, handle: Handle, start: int, length: int) -> None:
-        self._files.start_write_back(handle, start, length)
+    def wrote(self, copy: Copy, began_ns: int) -> None:
+        """A write succeeded: have the kernel begin to bring the file to the disk when much of it has come."""
+        ended = self._now_ns()
+        self._parts.flushes.add(ended, ended - began_ns)
+        start = copy.write_back_from
+        if copy.file_bytes - start >= copy.write_back_bytes:
+            copy.write_back_from = copy.file_bytes
+            handle = copy.opened(self._writers) or self._writers.open(copy.path_text)
+            self._pool.submit(self._files.start_write_back, handle, start, copy.file_bytes - start)
 
     def empty_some(self, size: int) -> list[tuple[PartitionCopy, OSError]]:
         """The log grew by `size`: flush twice as much out of its oldest segments; return what failed."""
@@ -169,9 +194,7 @@ class ReduceDirectory:
         if not self._emptying:
             end = (next(iter(self.log.segments)) + 1) << SEGMENT_SHIFT
             self._emptying = [
-                copy
-                for key, copy in self.copies.items()
-                if copy.pending and copy.pending.positions[0] < end and key not in self.sealing
+                copy for copy in self._pending() if copy.pending.positions[0] < end and copy.key not in self.sealing
             ]
             if not self._emptying:
                 self.release()
@@ -205,20 +228,24 @@ class ReduceDirectory:
             if not synced.result():  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
         firsts = [one.first for one in self._handed.values() if one.first >= 0]
-        firsts += [copy.pending.positions[0] for copy in self.copies.values() if copy.pending]
+        firsts += [copy.pending.positions[0] for copy in self._pending()]
         first = min(firsts, default=-1)
         number = first >> SEGMENT_SHIFT if first >= 0 else self.log.newest
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
-        if self._unsynced or self._running is not None:
+        if self._unsynced or None in self._running:
             self._releasing = number, self.sync(Wanted(set(self._unsynced), set(), set(self._unsynced)))
         else:
             self.log.remove_before(number)
 
+    def _pending(self) -> list[PartitionCopy]:
+        """The copies of which something is in the log only."""
+        return [copy for copy in self.copies.values() if copy.pending and isinstance(copy, PartitionCopy)]
+
     def tick(self) -> None:
         """Once a second: let go of the log as far as it is not needed."""
         try:
-            if not self._handed and not any(copy.pending for copy in self.copies.values()):
+            if not self._handed and not self._pending():
                 self.log.rest()
             self.log.tell_synced()
             self.release()
@@ -240,42 +267,58 @@ class ReduceDirectory:
 
     # syncing
 
-    def sync(self, wanted: Wanted) -> Future[Missing]:
-        """Bring segments and partition files to the disk. Asks that wait together share one round."""
+    def sync(self, wanted: Wanted, of_map: MapFileKey | None = None) -> Future[Missing]:
+        """Bring segments and files to the disk. Asks that wait together share one round."""
         future: Future[Missing] = Future()
-        if self._round is None:
-            self._round = Round()
-        self._round.segments |= wanted.segments
-        self._round.files |= wanted.files
-        self._round.waiting.append((wanted.copies, future))
-        if self._running is None:
-            self._begin_round()
+        following = self._next.setdefault(of_map, Round())
+        following.segments |= wanted.segments
+        following.files |= wanted.files
+        following.waiting.append((wanted.copies, future))
+        if of_map not in self._running:
+            self._begin_round(of_map)
         return future
 
-    def _begin_round(self) -> None:
+    def sync_map(self, writer: MapFileWriter) -> Future[None]:
+        """Bring all that was appended to a map file to the disk, its name included."""
+        future: Future[None] = Future()
+
+        def synced(done: Future[Missing]) -> None:
+            error = done.result().get(writer.key)
+            if error is not None:
+                future.set_exception(failed_copy(writer.key, f"cannot sync it ({error})"))
+            elif writer.life in (Life.FAILED, Life.GONE):
+                future.set_exception(writer.refusal())
+            else:
+                future.set_result(None)
+
+        self.sync(Wanted({writer}, set(), {writer}), writer.key).add_done_callback(synced)
+        return future
+
+    def _begin_round(self, of_map: MapFileKey | None) -> None:
         """Sync what is asked for, with all of it as it is now."""
-        found, self._round = self._round, None
-        self._running = found
+        found = self._next.pop(of_map, None)
         if found is None:
+            self._running.pop(of_map, None)
             return
+        self._running[of_map] = found
         self._unsynced -= found.files
         segments = [(one, one.end) for one in found.segments]
-        files = [(one, self._folders.unsynced(one.path.parent)) for one in found.files]
+        files = [(one, () if one.noted else self._folders.unsynced(one.path.parent)) for one in found.files]
         log_folders = (self.root / names.LOG, self.root)
         work = partial(
             sync_all,
             self._files,
             [SyncSegment(one.handle, one.failed, () if one.noted else log_folders) for one, _ in segments],
-            [SyncFile(self._writers.known(one.path_text) or one.path_text, folders) for one, folders in files],
+            [SyncFile(one.opened(self._writers) or one.path_text, folders) for one, folders in files],
         )
-        done = self._pool.submit(work)
-        done.add_done_callback(lambda done: self._owner(partial(self._round_over, found, segments, files, done)))
+        self._sealer.run(work, partial(self._round_over, of_map, found, segments, files))
 
     def _round_over(
         self,
+        of_map: MapFileKey | None,
         found: Round,
         segments: list[tuple[Segment, int]],
-        files: list[tuple[PartitionCopy, Unsynced]],
+        files: list[tuple[Copy, Unsynced]],
         done: Future[list[Synced]],
     ) -> None:
         """Take in what a round came to, answer who waits for it, and begin the next one."""
@@ -283,21 +326,21 @@ class ReduceDirectory:
             outcomes = iter(done.result())
             unsynced = self._lost_segments(segments, outcomes)
             lost = self._lost_files(files, outcomes)
+            missing = unsynced | lost
             # What waits for its seal writes anew what is in the log, and needs that no more.
-            for copy, error in ({one: unsynced[one] for one in unsynced if one.key in self.copies} | lost).items():
-                self.give_up(copy.key, error)
-            missing = unsynced.keys() | lost.keys()
+            for copy, error in missing.items():
+                if self.copies.get(copy.key) is copy:
+                    self.give_up(copy.key, error)
             for copies, future in found.waiting:
-                future.set_result(frozenset(one.key for one in copies if one in missing or one.key in self.failed))
+                gone = [one for one in copies if one in missing or one.key in self.failed]
+                future.set_result({one.key: missing.get(one, _EARLIER) for one in gone})
         finally:
-            self._begin_round()
+            self._begin_round(of_map)
             self._let_seals_go_on()
 
-    def _lost_segments(
-        self, segments: list[tuple[Segment, int]], outcomes: Iterator[Synced]
-    ) -> dict[PartitionCopy, Exception]:
+    def _lost_segments(self, segments: list[tuple[Segment, int]], outcomes: Iterator[Synced]) -> dict[Copy, Exception]:
         """The copies that need a segment which could not be brought to the disk."""
-        lost: dict[PartitionCopy, Exception] = {}
+        lost: dict[Copy, Exception] = {}
         copies = [*self.copies.values(), *[copy for _, work in self._held_up for copy in work.copies]]
         for (segment, end), (error, _) in zip(segments, outcomes, strict=False):
             if error is None:
@@ -308,22 +351,23 @@ class ReduceDirectory:
             lost |= dict.fromkeys([copy for copy in copies if copy.needs(segment.number)], error)
         return lost
 
-    def _lost_files(
-        self, files: list[tuple[PartitionCopy, Unsynced]], outcomes: Iterator[Synced]
-    ) -> dict[PartitionCopy, Exception]:
+    def _lost_files(self, files: list[tuple[Copy, Unsynced]], outcomes: Iterator[Synced]) -> dict[Copy, Exception]:
         """Those whose file could not be, but for what was dropped meanwhile. Another sync of it, such as that of a seal
         that waits, would tell that all is well."""
-        lost: dict[PartitionCopy, Exception] = {}
+        lost: dict[Copy, Exception] = {}
         waiting = {copy: work for job, work in self._held_up if not job.dropped for copy in work.copies}
         for (copy, folders), (error, missing) in zip(files, outcomes, strict=True):
             if error is None:
                 self._folders.synced(folders)
+                if isinstance(copy, MapFileWriter):
+                    copy.noted = missing is None
             why = error or missing
             if why is None:
                 continue
             if copy in waiting:
                 waiting[copy].copies.remove(copy)
                 waiting[copy].failed.append(copy.key)
+                waiting[copy].broken[copy.key] = why
             elif self.copies.get(copy.key) is not copy:
                 continue
             lost[copy] = why
@@ -332,53 +376,55 @@ class ReduceDirectory:
     # sealing
 
     def seal(
-        self,
-        shuffle: ShuffleKey,
-        final: bool,
-        incarnation: Incarnation,
-        pack: int,
-        keys: Sequence[EpochKey],
-        began: Callable[[ReduceSealJob], object],
-    ) -> ReduceSealJob:
+        self, shuffle: ShuffleKey, final: bool, incarnation: Incarnation, pack: int, keys: Sequence[EpochKey]
+    ) -> EpochSeal:
         """Start to seal epochs that are in this directory: open, left behind, or given up; others may have been here,
-        and are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories;
-        `began` hears of the seal before it can end."""
+        and are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories."""
         folder = self.root / layout.shuffle_folder(shuffle)
         if any(key in self.left for key in keys):  # what was synced of them may be in the log only, and no folder was
             self._make_folder(folder)
-        job = ReduceSealJob(shuffle, tuple(keys))
-        began(job)
         lost = EpochRecord(status=Status.DATA_LOST, ack=Ack.MEMORY, incarnation=incarnation)
         unknown = [key for key in keys if not self.has(key)]
-        given_up = [key for key in keys if key in self.failed]
         sound = [key for key in keys if key not in self.failed]
-        copies = [self.copies[key] for key in sound if key in self.copies]
         left = [self.left.pop(key) for key in sound if key in self.left]
+        job = EpochSeal(shuffle, tuple(keys))
+        work = self._work(job, incarnation, [self.copies[key] for key in sound if key in self.copies])
+        work.final, work.pack, work.left = final, pack, left
+        work.failed = [key for key in keys if key in self.failed]
+        work.finished = {key: self._finished[key] for key in keys if key in self._finished}
+        work.records = dict.fromkeys(unknown, lost)
+        for one in left:
+            self._handed.setdefault(one.key, HandedOver(one.file_bytes, -1))
+        self._start(job, work)
+        return job
+
+    def seal_map(self, writer: MapFileWriter, totals: FileTotals) -> EpochSeal:
+        """Finish a map file and start its seal; raises CorruptError or FAILED_COPY as MapFileWriter.finish does."""
+        try:
+            writer.finish(totals)
+        except CorruptError:
+            self.abort(writer.key)
+            raise
+        job = EpochSeal(writer.key.shuffle, (writer.key,), totals, writer.path)
+        work = self._work(job, self.log.incarnation, [writer])
+        work.map = writer.key
+        self._start(job, work)
+        return job
+
+    def _work(self, job: EpochSeal, incarnation: Incarnation, copies: list[Copy]) -> SealWork:
+        """What a seal needs, with the copies handed over to it."""
         for copy in copies:
             self._handed[copy.key] = copy.hand_over()
             self._close(copy.key)
             self._writers.close(copy.path_text)
-        for one in left:
-            self._handed.setdefault(one.key, HandedOver(one.file_bytes, -1))
-        work = SealWork(
-            self._env,
-            self.root,
-            self._boot_id,
-            shuffle,
-            final,
-            incarnation,
-            pack,
-            copies,
-            left,
-            given_up,
-            {key: self._finished[key] for key in keys if key in self._finished},
-            dict.fromkeys(unknown, lost),
-            partial(self._sealed, job),
-        )
-        self.sealing.update(dict.fromkeys(keys, job))
+        ended = partial(self._sealed, job)
+        return SealWork(self._env, self.root, self._boot_id, job.shuffle, incarnation, ended, copies)
+
+    def _start(self, job: EpochSeal, work: SealWork) -> None:
+        self.jobs.append(job)
+        self.sealing.update(dict.fromkeys(job.keys, job))
         self._held_up.append((job, work))
         self._let_seals_go_on()
-        return job
 
     def _make_folder(self, folder: Path) -> None:
         try:
@@ -388,45 +434,51 @@ class ReduceDirectory:
 
     def _let_seals_go_on(self) -> None:
         """Begin the seals of which nothing is being synced: a file is with one thread at a time."""
-        syncing = {copy for one in (self._running, self._round) if one is not None for copy in one.copies()}
+        if not self._held_up:
+            return
+        syncing = {copy for one in (*self._running.values(), *self._next.values()) for copy in one.copies()}
         ready = [one for one in self._held_up if syncing.isdisjoint(one[1].copies)]
-        self._held_up = [one for one in self._held_up if one not in ready]
+        for one in ready:
+            self._held_up.remove(one)
         for _, work in ready:
             self._unsynced.difference_update(work.copies)
             self._sealer.seal(work)
 
-    def _sealed(self, job: ReduceSealJob, work: SealWork) -> None:
+    def _sealed(self, job: EpochSeal, work: SealWork) -> None:
         """A seal has ended; what it sealed is in the index, and the log needs it no more. One that failed has recorded
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
-        for key in [key for key, running in self.sealing.items() if running is job]:
-            del self.sealing[key]
-            self._handed.pop(key, None)
-            self._finished.pop(key, None)
+        for key in job.keys:
+            if self.sealing.get(key) is job:
+                del self.sealing[key]
+                self._handed.pop(key, None)
+                self._finished.pop(key, None)
         if work.error is None and not job.dropped:
             self._put_aside(work)
         for error in work.broken.values():
             self.broke(error)
         if not job.dropped:
-            self.failed.update(work.broken)
-            self.unmarked.update(work.broken)
-            self.mark()
+            self.marks.add(dict.fromkeys(work.broken, job.path))
             if work.error is not None:
                 self._finished |= work.finished
                 self._take_back(work)
+        self.jobs.remove(job)
         self.ended(job, work)
-        self.release()
-        if work.error is not None:
-            job.future.set_exception(work.error)
-        else:
-            job.future.set_result({key: record.answer(key) for key, record in work.records.items()})
+        if work.map is None:
+            self.marks.mark()
+            self.release()
+        elif work.broken:  # a start that finds the file of a map sealed believes it: the mark comes first
+            self.marks.mark(partial(job.answer, work))
+            return
+        job.answer(work)
 
     def _put_aside(self, work: SealWork) -> None:
         """Files whose epochs have their answer, and it is not OK, take room until their shuffle goes."""
         for key in work.failed:
             self._close(key)
-            self.left.pop(key, None)
+            if isinstance(key, EpochKey):
+                self.left.pop(key, None)
         for key, record in work.records.items():
-            if record.status is not Status.OK:
+            if record.status is not Status.OK and isinstance(key, EpochKey):
                 self._aside[key.shuffle] += self._files.held_bytes(self.root / open_path(key))
 
     def _take_back(self, work: SealWork) -> None:
@@ -434,48 +486,22 @@ class ReduceDirectory:
         for one in work.left:
             self.left[one.key] = one
         for copy in work.copies:
+            assert isinstance(copy, PartitionCopy), "that of a map is given up"
             copy.views = self.log.views
             self._take(copy)
             if copy.ack is Ack.SYNCED and copy.file_bytes:
                 self._unsynced.add(copy)
 
-    def give_up(self, key: EpochKey, error: Exception) -> None:
+    def give_up(self, key: OpenKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
-        self.failed.add(key)
-        self.unmarked.add(key)
+        writer = self.copies.get(key)
+        path = None
+        if isinstance(writer, MapFileWriter):
+            self._close(key)
+            writer.life, path = Life.FAILED, writer.path
+        self.marks.add({key: path})
         self.broke(error)
-        self.mark()
-
-    def mark(self) -> None:
-        """Have the disk say which copies are given up; what fails is tried again after the next good check of it."""
-        if self.unmarked and not self._marking:
-            self._marking = True
-            keys = list(self.unmarked)
-            done = self._lane.submit(self._mark_all, keys)
-            done.add_done_callback(lambda done: self._owner(partial(self._marked, keys, done)))
-
-    def _mark_all(self, keys: Sequence[EpochKey]) -> list[tuple[EpochKey, OSError]]:
-        """In the lane; returns those that have no mark."""
-        errors: list[tuple[EpochKey, OSError]] = []
-        for key in keys:
-            try:
-                mark_failed(self._files, self.root, key)
-            except FileNotFoundError as error:
-                if not self._files.exists(self.root / names.DATA):  # else its folder went with its shuffle
-                    errors.append((key, error))
-            except OSError as error:
-                errors.append((key, error))
-        return errors
-
-    def _marked(self, keys: Sequence[EpochKey], done: Future[list[tuple[EpochKey, OSError]]]) -> None:
-        self._marking = False
-        failure = done.exception()
-        errors = dict(done.result()) if failure is None else dict.fromkeys(keys, OSError(str(failure)))
-        self.unmarked.difference_update([key for key in keys if key not in errors])
-        for error in list(errors.values())[:1]:
-            self.broke(error)
-        if not errors:
-            self.mark()  # those that came meanwhile
+        self.marks.mark()
 
     def pass_over(self, keys: Sequence[EpochKey]) -> None:
         """What the logs have of these is sealed in another directory."""
@@ -491,14 +517,14 @@ class ReduceDirectory:
 
     # looking up
 
-    def has(self, key: EpochKey) -> bool:
+    def has(self, key: OpenKey) -> bool:
         """Whether anything of it is here that is not sealed."""
-        return key in self.copies or key in self.left or key in self.failed or key in self._handed
+        return any(key in part for part in self._tables)
 
-    def find(self, key: EpochKey) -> EpochRecord | None:
-        """What became of a sealed epoch; None if it is not recorded. Raises CorruptError."""
-        with self.index.reading() as reader:
-            return reader.epoch(key)
+    @property
+    def _tables(self) -> tuple[Collection[OpenKey], ...]:
+        """Everything that is not sealed."""
+        return self.copies, self.left, self.leftovers, self._handed, self.failed
 
     def past(self, shuffle: ShuffleKey) -> tuple[bool, list[EpochKey]]:
         """Whether the generation was sealed for good, and its epochs that never accept again."""
@@ -509,8 +535,8 @@ class ReduceDirectory:
                 recorded = list(reader.epochs(prefix))
             except CorruptError:
                 final, recorded = True, []
-        others = [key for key in (*self.left, *self._handed, *self.failed) if key.shuffle == shuffle]
-        return final, recorded + others
+        others = [key for part in (self.left, self._handed, self.failed) for key in part if key.shuffle == shuffle]
+        return final, recorded + [key for key in others if isinstance(key, EpochKey)]
 
     @property
     def pending_bytes(self) -> int:
@@ -519,23 +545,24 @@ class ReduceDirectory:
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the logs and of unsealed partition files, those of earlier starts, too."""
+        """Bytes of the logs and of unsealed files, those of earlier starts, too."""
         files = sum([copy.file_bytes for copy in self.copies.values()])
-        left = sum([one.file_bytes for one in self.left.values()]) + sum(
-            [one.size_bytes for one in self._handed.values()]
-        )
-        handed = sum([one.size_bytes for one in self._handed.values()])
-        return self.log.held_bytes + self._old_log_bytes + files + left + handed + sum(self._aside.values())
+        left = sum([one.file_bytes for one in self.left.values()])
+        others = sum([one.size_bytes for part in (self.leftovers, self._handed) for one in part.values()])
+        return self.log.held_bytes + self._old_log_bytes + files + left + others + sum(self._aside.values())
+
+    def held_maps(self) -> list[tuple[ShuffleKey, UsageTotals]]:
+        """What each map file that is being written has."""
+        maps = [copy for copy in self.copies.values() if isinstance(copy, MapFileWriter)]
+        return [(copy.key.shuffle, UsageTotals(copy.file_bytes, 1)) for copy in maps]
 
     def holds(self, shuffle: ShuffleKey) -> bool:
         """Whether anything of a shuffle is here that is not sealed."""
-        parts = (self.copies, self.left, self._handed, self.failed)
-        return shuffle in self._aside or any(key.shuffle == shuffle for part in parts for key in part)
+        return shuffle in self._aside or any(key.shuffle == shuffle for part in self._tables for key in part)
 
     def shuffles(self) -> set[ShuffleKey]:
         """Every shuffle of which anything is here that is not sealed."""
-        parts = (self.copies, self.left, self._handed, self.failed)
-        return {key.shuffle for part in parts for key in part} | self._aside.keys()
+        return {key.shuffle for part in self._tables for key in part} | self._aside.keys()
 
     # removing
 
@@ -545,6 +572,8 @@ class ReduceDirectory:
         known = self.holds(shuffle)
         for key in [key for key in self.copies if key.shuffle == shuffle]:
             copy = self.copies[key]
+            if isinstance(copy, MapFileWriter):
+                copy.life = Life.GONE
             self._close(key)
             self._unsynced.discard(copy)
             self._writers.close(copy.path_text)
@@ -553,13 +582,15 @@ class ReduceDirectory:
             size += self.left.pop(key).file_bytes
         for key in [key for key in self._handed if key.shuffle == shuffle]:
             size += self._handed.pop(key).size_bytes
+        for job in self.jobs:
+            job.dropped = job.dropped or job.shuffle == shuffle
         if known:  # until it is gone from the disk, also where its batches were in the log alone
             self._aside[shuffle] += size
 
     def removed(self, shuffle: ShuffleKey) -> None:
         """The files of a dropped shuffle are gone."""
         self._aside.pop(shuffle, None)
-        for part in (self.failed, self.unmarked):
-            part.difference_update([key for key in part if key.shuffle == shuffle])
+        self.marks.removed(shuffle)
+        self.take_leftovers({shuffle})
         for key in [key for key in self._finished if key.shuffle == shuffle]:
             del self._finished[key]
