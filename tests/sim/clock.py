@@ -91,7 +91,7 @@ class VirtualLoop(asyncio.BaseEventLoop):
     """An event loop without any input or output: waiting is a jump of the clock. It has its own turn, since that of
     asyncio takes a fifth of a seed; handles run in the same order."""
 
-    _ready: deque[asyncio.Handle]
+    _ready: deque[_Soon | _Timer]
     _timer_cancelled_count: int
     _stopping: bool
 
@@ -130,7 +130,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
         for _ in range(len(ready)):
             handle = ready.popleft()
             if not handle._cancelled:
-                handle._run()
+                try:
+                    handle._context.run(handle._callback, *handle._args)
+                except (SystemExit, KeyboardInterrupt):
+                    raise
+                except BaseException as error:  # noqa: BLE001 - as handles do
+                    self.call_exception_handler({"exception": error, "handle": handle})
 
     def _drop_cancelled(self) -> None:
         for _, timer in self._timers:
