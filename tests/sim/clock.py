@@ -20,7 +20,6 @@ from typing import Any
 
 from tests.sim.swap import Swap, swapped
 
-
 #: Timers no further apart are due together.
 _RESOLUTION = 1e-9
 #: So many timers and more are looked through for those that were cancelled.
