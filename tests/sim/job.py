@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ApplicationGoneError, DataError, HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameType
-from holdfast.common.formats.messages import Ack, Hello, Role
+from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_layouts import ReduceManifest
 from holdfast.common.formats.reduce_messages import Seal, SealFlag
 from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
@@ -245,7 +245,7 @@ class Job:
             except DataError as error:
                 self.lost_reads += 1
                 whole = False
-                if not oracle.may_lose(shuffle.ack):
+                if not oracle.may_lose(shuffle.ack, shuffle.key):
                     raise Violation(f"nothing happened that may lose data, and: {error}") from error
                 continue
             wanted = {each: attempt for each, attempt in done.picked.items() if maps is None or each in maps}
@@ -306,7 +306,7 @@ class Job:
         if self.rng.random() < 0.3:
             done = self._living[key]
             self.where = f"{key}: read again"
-            if not await self._read(done, b"") and done.whole and not self.world.oracle.may_lose(Ack.SYNCED):
+            if not await self._read(done, b"") and done.whole and not self.world.oracle.meddling:
                 raise Violation(f"{key} was read once, and cannot be read again")
             return
         self.where = f"{key}: dropped"

@@ -373,7 +373,7 @@ class MapJob:
                 continue  # nobody could say where the workers are; the task runs again
             except DataError as error:
                 self.lost_reads += 1
-                if not self._world.oracle.may_lose(Ack.SYNCED):  # what is sealed is synced, whatever its level
+                if not self._world.oracle.may_lose(Ack.SYNCED, shuffle.key):  # what is sealed is synced
                     raise Violation(f"nothing happened that may lose a sealed map file, and: {error}") from error
                 return False
             wanted = {place: data for place, data in shuffle.written.items() if begin <= place[1] < end}

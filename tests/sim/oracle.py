@@ -54,6 +54,8 @@ class Oracle:
         self._said: set[tuple[str, Name]] = set()
         #: epochs of which a batch was acknowledged to a client
         self._used: set[EpochKey] = set()
+        #: who ever acknowledged a batch of an epoch; the copies that a map file has
+        self._copies: dict[EpochKey | MapFileKey, dict[str, SimWorker]] = {}
         #: what the masters have decided by now
         self.truth: Callable[[], State]
         self.acked_batches = 0
@@ -80,6 +82,7 @@ class Oracle:
             name = name_of(key, batch)
             if to_client:  # what only a replica has acknowledged was promised to nobody
                 self._used.add(key)
+            self._copies.setdefault(key, {})[worker.name] = worker
             self._said.add((worker.name, name))
             self._held.setdefault((worker.name, key), set()).add(name)
             promised = (
@@ -182,6 +185,7 @@ class Oracle:
         file = MapFileKey(status.shuffle, status.map, winner.attempt, winner.epoch)
         for number in winner.workers:
             worker = self.numbers[number]
+            self._copies.setdefault(file, {})[worker.name] = worker
             if (worker.name, file) not in self._map_seals and not DEADLY & worker.sins.keys():
                 self.fail(f"{file} is said to be on {worker.name}, which has not sealed it")
 
@@ -212,8 +216,9 @@ class Oracle:
             self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
-            empty = not each.copies and not each.lost and not self._sinned("meddled", "rotten")
-            if empty and epoch in self._used and self._wrote(winners, each.partition):
+            empty = not each.copies and not each.lost
+            hurt = any({"meddled", "rotten"} & worker.sins.keys() for worker in self._copies.get(epoch, {}).values())
+            if empty and not hurt and epoch in self._used and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
 
     def _wrote(self, winners: ReduceWinners, partition: int) -> bool:
@@ -232,12 +237,17 @@ class Oracle:
                 f"{sorted([*missing, *extra])[:3]}"
             )
 
-    def may_lose(self, ack: Ack) -> bool:
-        """Whether something happened that may lose what was acknowledged at this level."""
+    def may_lose(self, ack: Ack, shuffle: ShuffleKey) -> bool:
+        """Whether something happened that may lose what was acknowledged at this level: to every worker that has a copy
+        of some epoch or map file of this shuffle."""
         deadly = (
             DEADLY | ({"power"} if ack < Ack.SYNCED else set()) | ({"killed", "full"} if ack is Ack.MEMORY else set())
         )
-        return self._sinned(*deadly)
+        return any(
+            all(deadly & worker.sins.keys() for worker in workers.values())
+            for key, workers in self._copies.items()
+            if key.shuffle == shuffle and (key in self._used or isinstance(key, MapFileKey))
+        )
 
     @property
     def meddling(self) -> bool:
