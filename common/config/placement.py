@@ -9,6 +9,9 @@ from holdfast.common.config import settings
 from holdfast.common.config.settings import Duration, Ratio, duration, setting
 from holdfast.common.errors import ConfigError
 
+#: No partition has more copies.
+MIN_RACKS_MAX = 16
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSection:
@@ -19,6 +22,9 @@ class PlacementSection:
     )
     order: Literal["roundrobin", "loadaware", "weighted"] = setting(
         "roundrobin", "Who gets how much: all the same, more where disks are fast, or more where more is free."
+    )
+    min_racks: int = setting(
+        2, "So many racks, or as many as there are copies, hold the copies of a partition. 1: any."
     )
     enforce_racks: bool = setting(
         False, "Rather no room than two copies on one rack, or on a host whose rack is not known."
@@ -33,8 +39,15 @@ class PlacementSection:
     durable_regions: int = setting(
         0, "regionaware: 2: two copies are in two regions or nowhere, so that losing one region loses nothing."
     )
+    equal_regions: bool = setting(
+        False, "regionaware: regions have equal parts of all copies, whatever workers they have."
+    )
     durable_in_replace: bool = setting(True, "Whether that holds, too, when one copy is replaced.")
     local_region: str = setting("", "regionaware: the region whose workers hold the first copy. Empty: no preference.")
+    avoid_holds: bool = setting(
+        False,
+        "Workers that clients could not use get nothing of theirs, even where there is nobody else: rather no room.",
+    )
     default_place: str = setting(
         "/default-region/default-rack", "Where a worker is whose host nobody can resolve: /region/rack."
     )
@@ -61,10 +74,15 @@ class PlacementSection:
 
     def __post_init__(self) -> None:
         if self.policy != "regionaware" and (
-            self.write_regions or self.refused_regions or self.durable_regions or self.local_region
+            self.write_regions
+            or self.refused_regions
+            or self.durable_regions
+            or self.local_region
+            or self.equal_regions
         ):
             raise ConfigError(
-                'write_regions, refused_regions, durable_regions and local_region want policy = "regionaware"'
+                "write_regions, refused_regions, durable_regions, local_region and equal_regions want"
+                ' policy = "regionaware"'
             )
         if self.policy == "random" and self.enforce_racks:
             raise ConfigError('enforce_racks wants policy = "rackaware" or "regionaware": random knows no racks')
@@ -96,6 +114,8 @@ class PlacementSection:
         for name, most in (("max_multiple", 1e6), ("gradient", 10.0), ("flush_weight", 1e6), ("fetch_weight", 1e6)):
             if not 0 <= getattr(self, name) <= most:  # nor is what is not a number
                 raise ConfigError(f"{name} must be from 0 to {most:g}")
+        if not 1 <= self.min_racks <= MIN_RACKS_MAX:
+            raise ConfigError(f"min_racks must be from 1 to {MIN_RACKS_MAX}")
         if not 1 <= self.disk_groups <= 100:
             raise ConfigError("disk_groups must be from 1 to 100")
         if self.flap_starts < 2 or not self.flap_window.ns:

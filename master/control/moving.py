@@ -38,6 +38,7 @@ from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
+from holdfast.master.placement.groups import Adhering, pair_of
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving, Replaced
 
@@ -122,7 +123,7 @@ class EpochMover(WhileLeading):
             replacing = self._fleet.replacing(there, shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
             try:
-                moves, missing = await off_loop(len(newest), partial(_moves, newest, workers, grace, replacing))
+                moves, adhering = await off_loop(len(newest), partial(_moves, newest, workers, grace, replacing))
             except NotEnoughError as error:
                 if shuffle.key not in self._stuck:  # it is tried again with every tick
                     log_event(LogEvent.EPOCHS_MOVE_FAILED, shuffle=shuffle.key, reason=error)
@@ -130,7 +131,7 @@ class EpochMover(WhileLeading):
                 done = False
                 continue
             if moves:
-                self._fleet.chosen("moved", shuffle, there, len(moves), missing)
+                self._fleet.chosen("moved", shuffle, there, adhering)
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:
@@ -166,9 +167,9 @@ def _moves(
     workers: Mapping[int, Worker],
     grace: Collection[int],
     replacing: Callable[[Sequence[Moving]], Replaced],
-) -> tuple[list[EpochMove], int]:
+) -> tuple[list[EpochMove], Adhering]:
     """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
-    than its grace, that drains, or that has started since; and how many of them are not as wished."""
+    than its grace, that drains, or that has started since; and how far these are as wished."""
 
     def bad(number: int, index: int) -> bool:
         worker = workers.get(number)
@@ -179,11 +180,11 @@ def _moves(
     moving = [
         (each, leaves)
         for each in newest
-        if (leaves := frozenset(one for one in (each.primary, each.replica) if bad(one, each.placed_index)))
+        if (leaves := frozenset(one for one in each.workers if bad(one, each.placed_index)))
     ]
-    found = replacing([Moving(each.primary, each.replica, leaves, frozenset()) for each, leaves in moving])
+    found = replacing([Moving(each.workers, leaves, frozenset()) for each, leaves in moving])
     moves = [
-        EpochMove(each.partition, each.epoch, place.primary, place.replica)
-        for (each, _), place in zip(moving, found.places, strict=True)
+        EpochMove(each.partition, each.epoch, *pair_of(group))
+        for (each, _), group in zip(moving, found.groups, strict=True)
     ]
-    return moves, found.not_adhering
+    return moves, found.adhering

@@ -36,12 +36,12 @@ from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.assign import Assigned, assign
+from holdfast.master.placement.groups import Adhering, Placed, place
 from holdfast.master.placement.members import Draw, Member
 from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
-from holdfast.master.placement.replace import Moving, Replaced, replace_all
+from holdfast.master.placement.replace import Gone, Moving, Replaced, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
 
@@ -60,12 +60,13 @@ def policy_of(section: PlacementSection) -> Policy:
     return Policy(
         constraint=section.policy,
         order=section.order,
-        racks=Racks(2, section.enforce_racks, section.default_place),
+        racks=Racks(section.min_racks, section.enforce_racks, section.default_place),
         regions=Regions(
             write_to=section.write_regions,
             durable=section.durable_regions,
             refused=frozenset(section.refused_regions),
             local=section.local_region,
+            equal=section.equal_regions,
             enforced_in_replace=section.durable_in_replace,
         ),
         multiple=section.max_multiple,
@@ -73,6 +74,7 @@ def policy_of(section: PlacementSection) -> Policy:
         gradient=section.gradient,
         flush_weight=section.flush_weight,
         fetch_weight=section.fetch_weight,
+        avoid_holds=section.avoid_holds,
     )
 
 
@@ -262,7 +264,8 @@ class Fleet(WhileLeading):
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
             second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
         disks = {one.worker: found for one, found in taking.items()}
-        return Candidates(first, second, disks, frozenset(places.values())).sparing(shuffle.avoid)
+        found = Candidates(first, second, disks, frozenset(places.values()))
+        return found.without(shuffle.avoid) if self.policy.avoid_holds else found.sparing(shuffle.avoid)
 
     def taking(self, kind: int, ack: int) -> dict[Member, Sequence[DirectoryLoad]]:
         """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
@@ -297,20 +300,22 @@ class Fleet(WhileLeading):
                 yield worker, "spared: readers of the generation before could not use it"
 
     def chosen(
-        self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
+        self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, adhering: Adhering
     ) -> None:
-        """Count and remember a choice; `missing` of the partitions are not as wished."""
-        self._leader.counts.placement_not_adhering += missing
+        """Count and remember a choice, and how far the partitions are as wished."""
+        self._leader.counts.placement_not_adhering += adhering.not_strict
+        self._leader.counts.placement_soft += adhering.soft
         left_out = list(self._left_out(shuffle))
         decision = pb.PlacementDecision(
             time_ms=self._leader.now_ms(),
             what=what,
-            partitions=partitions,
+            partitions=sum(adhering),
             policy=self.policy.constraint,
             order=self.policy.order,
             candidates=len(candidates),
             spared=len(candidates.spared),
-            not_adhering=missing,
+            not_adhering=adhering.not_strict,
+            soft=adhering.soft,
             left_out=[
                 pb.LeftOut(worker=each.id, name=each.name, why=reason) for each, reason in left_out[:LEFT_OUT_MAX]
             ],
@@ -327,12 +332,12 @@ class Fleet(WhileLeading):
             raise self.nowhere()
         return ring
 
-    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], Assigned]:
+    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], Placed]:
         """Return what places a new shuffle of REDUCE partitions, in any thread; it raises NotEnoughError. Raises
         NoRoomError."""
         if not len(candidates):
             raise self.nowhere()
-        return partial(assign, self.policy, candidates, count, copies, fresh_draw())
+        return partial(place, self.policy, candidates, count, copies, fresh_draw())
 
     def replacing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Moving]], Replaced]:
         """Return what finds new places for partitions of one shuffle, in any thread. It raises NotEnoughError, and
@@ -345,8 +350,7 @@ class Fleet(WhileLeading):
             candidates,
             copies=copies,
             draw=fresh_draw(),
-            places=places_of(workers, default),
-            unreachable=unreachable_racks(workers, default, time_ms),
+            gone=Gone(places=places_of(workers, default), unreachable=unreachable_racks(workers, default, time_ms)),
         )
 
     def nowhere(self) -> NoRoomError:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.master.placement.members import Member, NotEnoughError, Order
-from holdfast.master.placement.topology import DEFAULT_PLACE
+from holdfast.master.placement.topology import DEFAULT_PLACE, region_of
 from holdfast.master.placement.windows import Adherence, Windows, adheres
 
 #: Orders that are tried before everything is.
@@ -26,7 +26,7 @@ EXACT_SIZE_MAX = 8
 
 #: Says whether a member may stand at a position; beside the windows of racks.
 Allows = Callable[[int, Member], bool]
-#: Says whether a rack may have a member.
+#: Says whether a rack, or a region, may have a member.
 Fits = Callable[[str], bool]
 
 
@@ -35,6 +35,25 @@ class Group(NamedTuple):
 
     members: tuple[int, ...]
     adherence: Adherence
+
+
+def _any(_: str) -> bool:
+    return True
+
+
+class Step(NamedTuple):
+    """Where a member may be: on these racks, in these regions, and only there if a rack is named."""
+
+    rack: Fits = _any
+    region: Fits = _any
+    only: str = ""
+
+    def fits(self, place: str) -> bool:
+        """Whether a member may be at a place."""
+        return self.only in ("", place) and self.region(region_of(place)) and self.rack(place)
+
+
+ANYWHERE = Step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +71,7 @@ class Racks:
             return False
         return adheres(places, quorum, self.least)
 
-    def steps(self, left: Sequence[str | None], at: int, quorum: int, home: str = "") -> Iterator[Fits]:
+    def steps(self, left: Sequence[str | None], at: int, quorum: int, home: str = "") -> Iterator[Step]:
         """Yield which racks may have the member at `at` of a group, the best first; `left` is where the others are,
         `home` where the victim was, "" if that is not to be used.
 
@@ -70,12 +89,12 @@ class Racks:
 
         if home:
             alone = home not in others and not self.enforced
-            yield lambda rack: rack == home and (alone or well(rack))
-        yield lambda rack: rack not in others and well(rack)
-        yield well
+            yield Step(lambda rack: alone or well(rack), only=home)
+        yield Step(lambda rack: rack not in others and well(rack))
+        yield Step(well)
         if not self.enforced:
-            yield lambda rack: rack not in others
-            yield lambda _: True
+            yield Step(lambda rack: rack not in others)
+            yield ANYWHERE
 
 
 def check_sizes(size: int, write_quorum: int, ack_quorum: int) -> None:
@@ -146,8 +165,8 @@ class RackAware:
             if one.worker not in exclude and one.worker not in members and one.host not in hosts
         ]
         left = [None if one is None else one.place for one in known]
-        for fits in self.racks.steps(left, at, write_quorum, place):
-            for found in self._order.arrange([one for one in usable if fits(one.place)]):
+        for step in self.racks.steps(left, at, write_quorum, place):
+            for found in self._order.arrange([one for one in usable if step.fits(one.place)]):
                 new = [*members[:at], found.worker, *members[at + 1 :]]
                 self._order.took(found.worker)
                 return found.worker, Group(tuple(new), self.adherence(new, write_quorum))

@@ -17,7 +17,7 @@ from itertools import combinations
 
 from holdfast.common.errors import ConfigError
 from holdfast.master.placement.members import Member, NotEnoughError, Order
-from holdfast.master.placement.racks import Allows, Fits, Group, RackAware, Racks, check_sizes
+from holdfast.master.placement.racks import Allows, Group, RackAware, Racks, Step, check_sizes
 from holdfast.master.placement.topology import region_of
 from holdfast.master.placement.windows import Adherence, Windows, adheres
 
@@ -34,6 +34,8 @@ class Regions:
     refused: frozenset[str] = frozenset()
     #: the region of who asks comes first; "" for none
     local: str = ""
+    #: regions have equal parts of all copies, whatever workers they have
+    equal: bool = False
     #: a member is replaced under the constraint too
     enforced_in_replace: bool = True
 
@@ -86,7 +88,7 @@ class Regions:
         quorums: tuple[int, int],
         home: str,
         available: int,
-    ) -> Iterator[Fits]:
+    ) -> Iterator[Step]:
         """As `Racks.steps`: which racks may have the member at `at`, the best first.
 
         With the regions as wished: the victim's rack, another one of its region, any; then, unless durability is wished
@@ -103,20 +105,19 @@ class Regions:
             one is not None and not durable.allows(regions, number, one) for number, one in enumerate(regions)
         )
 
-        def well(rack: str) -> bool:
-            region = region_of(rack)
+        def well(region: str) -> bool:
             if self.durable:
                 return broken or durable.allows(regions, at, region)
             return windows.passes(at, region)
 
-        at_home = region_of(home) if home else ""
-        inside = [*racks.steps(left, at, quorums[0], home)]
-        for fits in inside if home else ():
-            yield lambda rack, fits=fits: region_of(rack) == at_home and well(rack) and fits(rack)
-        for fits in inside:
-            yield lambda rack, fits=fits: well(rack) and fits(rack)
+        by_rack = [*racks.steps(left, at, quorums[0], home)]
+        if home:
+            yield from [
+                each._replace(region=lambda region: region == region_of(home) and well(region)) for each in by_rack
+            ]
+        yield from [each._replace(region=well) for each in by_rack]
         if not self.durable_in_replace:
-            yield from inside
+            yield from by_rack
 
 
 class Durable:
@@ -162,11 +163,16 @@ class RegionAware:
         available = self._available()
         if not available:
             raise NotEnoughError("no region takes new members")
-        chosen = self._rounds(self._turned(available), size, write_quorum, ack_quorum, exclude)
-        if self._wish.durable and len({self._region(one) for one in chosen}) < self._wish.durable:
-            raise NotEnoughError(f"{self._wish.durable} regions are wanted for durability")
-        workers = [one.worker for one in chosen]
-        return Group(tuple(workers), self.adherence(workers, write_quorum, ack_quorum))
+        found: list[Group] = []
+        for _ in available:  # with another region first there may be racks enough
+            chosen = self._rounds(self._turned(available), size, write_quorum, ack_quorum, exclude)
+            if self._wish.durable and len({self._region(one) for one in chosen}) < self._wish.durable:
+                raise NotEnoughError(f"{self._wish.durable} regions are wanted for durability")
+            workers = [one.worker for one in chosen]
+            found.append(Group(tuple(workers), self.adherence(workers, write_quorum, ack_quorum)))
+            if found[-1].adherence is Adherence.STRICT:
+                break
+        return min(found, key=lambda one: one.adherence.rank)
 
     def _turned(self, available: list[str]) -> list[str]:
         """The local region first if it is wished, the others from where the last request stopped."""
@@ -269,8 +275,8 @@ class RegionAware:
         ]
         left = [None if one is None else one.place for one in known]
         sizes = write_quorum, ack_quorum
-        for fits in self._wish.steps(self._racks, left, at, sizes, place, len(available)):
-            for found in self._order.arrange([one for one in usable if fits(one.place)]):
+        for step in self._wish.steps(self._racks, left, at, sizes, place, len(available)):
+            for found in self._order.arrange([one for one in usable if step.fits(one.place)]):
                 new = [*members[:at], found.worker, *members[at + 1 :]]
                 self._order.took(found.worker)
                 return found.worker, Group(tuple(new), self.adherence(new, write_quorum, ack_quorum))

@@ -298,12 +298,12 @@ def test_fewer_regions_than_durability_wants_are_refused_at_start() -> None:
 
 @pytest.mark.parametrize("size", [3, 4])
 def test_regions_that_are_only_wished_refuse_nothing(size: int) -> None:
-    """Three workers of one region and one of another, two copies of each entry: the group cannot adhere, and is there."""
+    """Three workers of one region and one of another, two copies of each entry: no group adheres, and there is one."""
     known = members("/a/1", "/a/2", "/a/3", "/b/1")
     for seed in range(10):
         group = RegionAware(known, by_lot(seed), Racks(), Regions()).new_group(size, 2, 2)
         assert len(set(group.members)) == size
-    assert group.adherence is FAIL
+        assert group.adherence is FAIL
     with pytest.raises(NotEnoughError):
         RegionAware(known, by_lot(), Racks(), Regions(durable=2)).new_group(size, 2, 2)
 
