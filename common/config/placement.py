@@ -11,6 +11,8 @@ from holdfast.common.errors import ConfigError
 
 #: No partition has more copies.
 MIN_RACKS_MAX = 16
+#: Of a place: region, what is between, rack.
+PLACE_PARTS_MAX = 8
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,9 +37,12 @@ class PlacementSection:
     flush_weight: float = setting(0.0, "loadaware: how much the time of a write counts.")
     fetch_weight: float = setting(1.0, "loadaware: how much the time of a read counts.")
     write_regions: tuple[str, ...] = setting((), "regionaware: the regions that are written to. Empty: all there are.")
+    refused: tuple[str, ...] = setting(
+        (), "Workers, hosts and places (/region/rack, /region) that take nothing new, even where there is nobody else."
+    )
     refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
     durable_regions: int = setting(
-        0, "regionaware: 2: two copies are in two regions or nowhere, so that losing one region loses nothing."
+        0, "regionaware: 2 or more: copies are in so many regions or nowhere, so that losing all but one loses nothing."
     )
     equal_regions: bool = setting(
         False, "regionaware: regions have equal parts of all copies, whatever workers they have."
@@ -48,8 +53,12 @@ class PlacementSection:
         False,
         "Workers that clients could not use get nothing of theirs, even where there is nobody else: rather no room.",
     )
+    repair: bool = setting(
+        False, "Open partitions whose copies do not stand as wished go on in places that do, as soon as there are such."
+    )
     default_place: str = setting(
-        "/default-region/default-rack", "Where a worker is whose host nobody can resolve: /region/rack."
+        "/default-region/default-rack",
+        "Where a worker is whose host nobody can resolve: /region/rack. All places have as many parts.",
     )
     resolver: str = setting(
         "static", "static (worker.rack), table, script, hostname, or the name of an installed holdfast.resolvers class."
@@ -87,13 +96,23 @@ class PlacementSection:
         if self.policy == "random" and self.enforce_racks:
             raise ConfigError('enforce_racks wants policy = "rackaware" or "regionaware": random knows no racks')
         self._check_regions()
-        if self.durable_regions not in (0, 2):
-            raise ConfigError("durable_regions must be 0 or 2: there are two copies at most")
-        head, *parts = self.default_place.split("/")
-        if head or len(parts) != 2 or not all(parts):
-            raise ConfigError("default_place wants a region and a rack, as in /default-region/default-rack")
+        if self.durable_regions == 1 or not 0 <= self.durable_regions <= MIN_RACKS_MAX:
+            raise ConfigError(f"durable_regions must be 0, or from 2 to {MIN_RACKS_MAX}: one region is no durability")
+        self._check_depth()
         self._check_numbers()
         self._check_resolver()
+
+    def _check_depth(self) -> None:
+        head, *parts = self.default_place.split("/")
+        if head or not 1 <= len(parts) <= PLACE_PARTS_MAX or not all(parts):
+            raise ConfigError(
+                f"default_place wants 1 to {PLACE_PARTS_MAX} parts, as in /default-region/default-rack, not"
+                f" {settings.shown(self.default_place)}; all places have as many"
+            )
+        if len(parts) < 2 and self.policy == "regionaware":
+            raise ConfigError("regionaware wants places of two parts or more: default_place names a rack alone")
+        if len(parts) != 2 and self.resolver == "hostname":
+            raise ConfigError("hostname makes places of a region and a rack: default_place wants two parts, too")
 
     def _check_regions(self) -> None:
         named = (*self.write_regions, *self.refused_regions, *filter(None, [self.local_region]))

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -23,25 +23,26 @@ from typing import TypeVar
 from holdfast.common.config.config import Config
 from holdfast.common.config.placement import PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.records import Shuffle, Worker
+from holdfast.master.core.state.records import KIND_MAP, Shuffle, Worker
 from holdfast.master.fleet.capacity import excluded_because, no_room, takes
 from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.groups import Adhering, Placed, place
+from holdfast.master.placement.groups import Adhering, PlacedGroups, Workers, place
 from holdfast.master.placement.members import Draw, Member
 from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
-from holdfast.master.placement.replace import Gone, Moving, Replaced, replace_all
+from holdfast.master.placement.replace import Gone, Moving, Repaired, Replaced, repair, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
 
@@ -167,6 +168,13 @@ class Fleet(WhileLeading):
                 self._hurry.set()
         return known or ""
 
+    def check_rack(self, host: str, rack: str) -> None:
+        """Tell of a worker whose own place cannot be used, since places have another depth."""
+        default = self.policy.racks.default
+        if rack.startswith("/") and rack.removesuffix("/").count("/") != default.count("/"):
+            reason = f"worker.rack = {rack} has another depth than the default place, {default}"
+            log_event(LogEvent.PLACE_INVALID, host=host, reason=reason)
+
     def _ask(self, hosts: Iterable[str]) -> asyncio.Task[None]:
         """Have these resolved; the task ends when all that wait have been."""
         self._pending.update(hosts)
@@ -209,6 +217,8 @@ class Fleet(WhileLeading):
         if moved:
             self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
             log_event(LogEvent.PLACE_CHANGED, workers=len(moved))
+            if self.section.repair:
+                self._leader.workers_changed.set()
 
     def places_now(self) -> dict[int, str]:
         """Where every worker is, those that are lost included."""
@@ -262,7 +272,11 @@ class Fleet(WhileLeading):
         lost = self._stabiliser.reserve
         if lost:
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
-            second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
+            second += [
+                Member(each.id, each.host, places[each.id])
+                for each in workers
+                if not each.alive and not refused_by(self.section.refused, each, places[each.id])
+            ]
         disks = {one.worker: found for one, found in taking.items()}
         found = Candidates(first, second, disks, frozenset(places.values()))
         return found.without(shuffle.avoid) if self.policy.avoid_holds else found.sparing(shuffle.avoid)
@@ -272,7 +286,7 @@ class Fleet(WhileLeading):
         places = self.places_now()
         found: dict[Member, Sequence[DirectoryLoad]] = {}
         for worker, beat in self._beats():
-            if worker.draining_ms:
+            if worker.draining_ms or refused_by(self.section.refused, worker, places[worker.id]):
                 continue
             here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
             # A new leader has not heard everybody yet; a worker refuses what it cannot take.
@@ -285,11 +299,14 @@ class Fleet(WhileLeading):
         """Yield the workers that are no candidates, or spared, with the reason."""
         now = self._leader.now_ns()
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
+        refused, places = self.section.refused, self.places_now() if self.section.refused else {}
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
             yield worker, "lost"
         for worker, beat in self._beats():
             if worker.draining_ms:
                 yield worker, "drains"
+            elif refused and refused_by(refused, worker, places[worker.id]):
+                yield worker, "refused: [placement] refused names it"
             elif beat is not None and not any(takes(each, shuffle.kind, shuffle.ack) for each in beat.directories):
                 yield worker, excluded_because(beat.directories)
             elif worker.id in flapping:
@@ -332,7 +349,7 @@ class Fleet(WhileLeading):
             raise self.nowhere()
         return ring
 
-    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], Placed]:
+    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], PlacedGroups]:
         """Return what places a new shuffle of REDUCE partitions, in any thread; it raises NotEnoughError. Raises
         NoRoomError."""
         if not len(candidates):
@@ -353,6 +370,11 @@ class Fleet(WhileLeading):
             gone=Gone(places=places_of(workers, default), unreachable=unreachable_racks(workers, default, time_ms)),
         )
 
+    def repairing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Workers]], Repaired]:
+        """Return what finds better places for groups that are not as wished, in any thread."""
+        places = self.places_now()
+        return partial(repair, self.policy, candidates, copies=copies, draw=fresh_draw(), gone=Gone(places=places))
+
     def nowhere(self) -> NoRoomError:
         """The error of a shuffle that nobody takes."""
         reason = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
@@ -365,6 +387,10 @@ class Fleet(WhileLeading):
         heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
+        if living and self.section.refused and not self.taking(KIND_MAP, Ack.WRITTEN):
+            places = self.places_now()
+            if all(refused_by(self.section.refused, worker, places[worker.id]) for worker, _ in living):
+                return "no worker takes data: [placement] refused names all that are alive"
         return no_room(heard) if heard else ""
 
     def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
@@ -407,6 +433,14 @@ def place_of(worker: Worker, default: str) -> str:
     if not parts:
         return f"{default.rpartition('/')[0]}/{head}"
     return f"/{'/'.join(parts)}" if not head and len(parts) == default.count("/") and all(parts) else default
+
+
+def refused_by(refused: Collection[str], worker: Worker, place: str) -> bool:
+    """Whether a worker is among the names of workers and hosts and the places that take nothing."""
+    return bool(refused) and any(
+        each in (worker.name, worker.host, place) or (each[:1] == "/" and place.startswith(f"{each}/"))
+        for each in refused
+    )
 
 
 def unreachable_racks(workers: Sequence[Worker], default: str, time_ms: int) -> frozenset[str]:

@@ -61,7 +61,7 @@ class TableResolver(Resolver):
     def __init__(self, path: Path, default: str = DEFAULT_PLACE) -> None:
         """Places have as many parts as `default`. Raises ConfigError."""
         self._path = path
-        self._depth = default.count("/")
+        self._default, self._depth = default, default.count("/")
         self._places: Mapping[str, str] = {}
         self.reload()
 
@@ -87,7 +87,7 @@ class TableResolver(Resolver):
             except ConfigError as error:
                 raise ConfigError(f"{self._path} line {number}: {error}") from None
             if place.count("/") != self._depth:
-                raise ConfigError(f"{self._path} line {number}: {place} has another depth than {DEFAULT_PLACE}")
+                raise ConfigError(f"{self._path} line {number}: {place} has another depth than {self._default}")
             if places.setdefault(words[0], place) != place:
                 raise ConfigError(f"{self._path} line {number}: {words[0]} has another place above")
         self._places = places

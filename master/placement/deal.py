@@ -157,18 +157,18 @@ class _Line:
         if width <= self._unit:
             return [self._taken(domain, width)]
         blocks: list[list[_Taken]] = []
-        room = 0
+        left = 0
         inside: Sequence[_Domain | list[int]] = domain.inside or domain.by_host
         for one, own in zip(inside, self._widths(domain, width), strict=True):
             if isinstance(one, _Domain) and own > self._unit:
                 blocks += self._blocks(one, own)
-                room = 0
+                left = 0
                 continue
-            if own > room:
+            if own > left:
                 blocks.append([])
-                room = self._unit
+                left = self._unit
             blocks[-1] += self._taken(one, own)
-            room -= own
+            left -= own
         return blocks
 
     def _taken(self, domain: _Domain | list[int], width: int) -> list[_Taken]:

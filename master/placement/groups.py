@@ -64,7 +64,7 @@ class Adhering(NamedTuple):
         return self.soft + self.failed
 
 
-class Placed(NamedTuple):
+class PlacedGroups(NamedTuple):
     """The groups of partitions in the order asked, how many copies each has, and how far they are as wished."""
 
     groups: list[Workers]
@@ -72,13 +72,13 @@ class Placed(NamedTuple):
     adhering: Adhering
 
 
-def place(policy: Policy, candidates: Candidates, count: int, copies: int, draw: Draw) -> Placed:
+def place(policy: Policy, candidates: Candidates, count: int, copies: int, draw: Draw) -> PlacedGroups:
     """Return a group for each of `count` partitions; none if there are no candidates. Fewer hosts have fewer copies.
     Raises NotEnoughError where that breaks what is enforced."""
     first = admitted(policy, candidates.members, copies)
     second = admitted(policy, [*candidates.spared, *candidates.avoided], copies)
     if not len(candidates):
-        return Placed([], copies, Adhering())
+        return PlacedGroups([], copies, Adhering())
     problem = broken(policy, [one.place for one in (*first, *second)], copies)
     if not first and not second:
         raise NotEnoughError(problem or "all workers that take data are in regions that take nothing new")
@@ -101,22 +101,22 @@ def shapes(policy: Policy, candidates: Candidates, copies: int) -> Iterator[list
         hosts.update([one.host for one in own])
         if own:
             tiers.append(own)
-    room = [len({one.host for one in own}) for own in tiers]
+    bounds = [len({one.host for one in own}) for own in tiers]
     wanted = min(copies, len(hosts))
-    for numbers in sorted(_splits(wanted, room), key=lambda split: split[::-1]):
+    for numbers in sorted(_splits(wanted, bounds), key=lambda split: split[::-1]):
         if not wanted or numbers[0]:
             parts = [(_fresh(policy, tiers[:at], own, numbers[at]), numbers[at]) for at, own in enumerate(tiers)]
             yield [Part(who, shares(policy, who, candidates.disks), number) for who, number in parts if number]
 
 
-def _splits(total: int, room: Sequence[int]) -> Iterator[tuple[int, ...]]:
+def _splits(total: int, bounds: Sequence[int]) -> Iterator[tuple[int, ...]]:
     """Yield the ways to add up to a total with as many numbers, none above its bound."""
-    if not room:
+    if not bounds:
         if not total:
             yield ()
         return
-    for one in range(min(total, room[0]) + 1):
-        for rest in _splits(total - one, room[1:]):
+    for one in range(min(total, bounds[0]) + 1):
+        for rest in _splits(total - one, bounds[1:]):
             yield (one, *rest)
 
 
@@ -150,12 +150,12 @@ def _led_by(group: Workers, here: set[int]) -> Workers:
 
 def _judged(
     policy: Policy, candidates: Candidates, parts: Sequence[Part], groups: list[Workers], copies: int, draw: Draw
-) -> Placed:
+) -> PlacedGroups:
     """Count how far the groups adhere; those that do not are chosen one by one where that is better."""
     there = there_of(candidates, parts)
     size = len(groups[0]) if groups else copies
     if copies < 2 or (size == copies and (not spreads(policy) or (there.places < 2 and not policy.racks.enforced))):
-        return Placed(groups, size, Adhering(strict=len(groups)))
+        return PlacedGroups(groups, size, Adhering(strict=len(groups)))
     places = {one.worker: one.place for part in parts for one in part.members}
     columns = [list(map(places.__getitem__, column)) for column in zip(*groups, strict=True)]
     patterns = list(zip(*columns, strict=True))
@@ -171,7 +171,7 @@ def _judged(
             if better is not None:
                 groups[at], verdict = better
         found[verdict] += 1
-    return Placed(groups, size, Adhering.of(found))
+    return PlacedGroups(groups, size, Adhering.of(found))
 
 
 def _chosen(

@@ -76,7 +76,7 @@ class Racks:
         `home` where the victim was, "" if that is not to be used.
 
         The rack of the victim, one that nobody else of the group is on, any with which the group adheres, any at all
-        unless racks are enforced. Seats of `left` that are None are still free.
+        unless racks are enforced. None in `left` is nobody yet.
         """
 
         windows = Windows(len(left), quorum, self.least)

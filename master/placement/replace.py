@@ -17,10 +17,11 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import combinations
 from typing import NamedTuple
 
 from holdfast.master.placement.deal import Part
-from holdfast.master.placement.groups import Adhering, Placed, Workers, enforced, place, there_of
+from holdfast.master.placement.groups import Adhering, PlacedGroups, Workers, enforced, place, there_of
 from holdfast.master.placement.members import Draw, Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Policy, adherence, admitted, shares, spreads
 from holdfast.master.placement.racks import ANYWHERE, Step
@@ -45,6 +46,10 @@ class Replaced(NamedTuple):
     adhering: Adhering
 
 
+#: Better groups by their number, and how far they keep to what is wished.
+Repaired = dict[int, tuple[Workers, Adherence]]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gone:
     """What is known of those that are replaced."""
@@ -63,6 +68,16 @@ def replace_all(
     if not len(candidates):
         return Replaced([], Adhering())
     return _Replacing(policy, candidates, rows, copies, draw, gone).all()
+
+
+def repair(
+    policy: Policy, candidates: Candidates, groups: Sequence[Workers], copies: int, draw: Draw, *, gone: Gone
+) -> Repaired:
+    """Return, by its number, a group in place of each that does not keep to what is wished where there is a better one:
+    with as few new members as can be."""
+    if not len(candidates):
+        return {}
+    return _Replacing(policy, candidates, (), copies, draw, gone).repaired(groups)
 
 
 class _Replacing:
@@ -105,6 +120,36 @@ class _Replacing:
             counts.update(dict(zip((Adherence.STRICT, Adherence.SOFT, Adherence.FAIL), placed.adhering, strict=True)))
         return Replaced(found, Adhering.of(counts))
 
+    def repaired(self, groups: Sequence[Workers]) -> Repaired:
+        """Better groups by number."""
+        found: Repaired = {}
+        #: whoever stands like these cannot be helped
+        hopeless: set[tuple[str | None, ...]] = set()
+        for number, group in enumerate(groups):
+            places = tuple([self._gone.places.get(one) for one in group])
+            now = adherence(self._policy, places, self._copies, self._there)
+            if now is Adherence.STRICT or places in hopeless:
+                continue
+            better = self._better(group, now)
+            if better is None:
+                hopeless.add(places)
+            else:
+                found[number] = better
+        return found
+
+    def _better(self, group: Workers, now: Adherence) -> tuple[Workers, Adherence] | None:
+        best: tuple[Workers, Adherence] | None = None
+        for size in range(len(group)):
+            for going in combinations(group, size):
+                leaves = frozenset(going)
+                made = self._filled(Moving(group, leaves, leaves))
+                how = now if made is None else self._adherence(made)
+                if made is not None and how.rank < (best[1] if best else now).rank:
+                    best = made, how
+            if best is not None:
+                break
+        return best
+
     def _stays(self, row: Moving) -> list[Member | None]:
         """Who stays, in its place; None for those who do not."""
         return [None if one in row.leaves else self._known.get(one) for one in row.workers]
@@ -113,23 +158,23 @@ class _Replacing:
 
     def _filled(self, row: Moving) -> Workers | None:
         """The group with others in the places of those that leave; None if nobody stays, or nobody may stand beside."""
-        seats = self._stays(row)
+        standing = self._stays(row)
         # A partition with one copy keeps no rack: it goes anywhere.
-        if self._copies < 2 or not any(seats):
+        if self._copies < 2 or not any(standing):
             return None
-        seats += [None] * (self._copies - len(seats))
-        for at, seat in enumerate(seats):
-            if seat is not None:
+        standing += [None] * (self._copies - len(standing))
+        for at, one_there in enumerate(standing):
+            if one_there is not None:
                 continue
             home = self._gone.places.get(row.workers[at], "") if at < len(row.workers) else ""
-            seats[at] = self._beside(seats, at, "" if home in self._gone.unreachable else home, row.avoid)
-            if seats[at] is None and enforced(self._policy, self._copies):
+            standing[at] = self._beside(standing, at, "" if home in self._gone.unreachable else home, row.avoid)
+            if standing[at] is None and enforced(self._policy, self._copies):
                 return None
-        return tuple([one.worker for one in seats if one is not None])
+        return tuple([one.worker for one in standing if one is not None])
 
-    def _beside(self, seats: Sequence[Member | None], at: int, home: str, avoid: frozenset[int]) -> Member | None:
-        hosts = {one.host for one in seats if one is not None}
-        steps = self._steps_of(tuple([None if one is None else one.place for one in seats]), at, home)
+    def _beside(self, standing: Sequence[Member | None], at: int, home: str, avoid: frozenset[int]) -> Member | None:
+        hosts = {one.host for one in standing if one is not None}
+        steps = self._steps_of(tuple([None if one is None else one.place for one in standing]), at, home)
         nobody: frozenset[int] = frozenset()
         for turns, avoided in self._fields():
             for step in steps:
@@ -155,7 +200,7 @@ class _Replacing:
     def _fields(self) -> Sequence[tuple[Turns, bool]]:
         """Who may come, and whether those to avoid are among them; the best ones first."""
         if self._found_fields is None:
-            always = frozenset.intersection(*[row.avoid for row in self._rows])
+            always = frozenset.intersection(*[row.avoid for row in self._rows]) if self._rows else frozenset[int]()
 
             def turns(members: Sequence[Member]) -> Turns:
                 some = admitted(self._policy, members)
@@ -178,7 +223,7 @@ class _Replacing:
 
     # All of a group.
 
-    def _anew(self, avoid: frozenset[int], rows: Sequence[Moving]) -> Placed:
+    def _anew(self, avoid: frozenset[int], rows: Sequence[Moving]) -> PlacedGroups:
         """Places as in a new shuffle. Raises NotEnoughError."""
         holds = self._policy.avoid_holds
         candidates = self._candidates.without(avoid) if holds else self._candidates.avoiding(avoid)

@@ -14,7 +14,8 @@ from holdfast.master.placement.members import Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Policy
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
-from holdfast.master.placement.replace import Gone, Moving, replace_all
+from holdfast.master.placement.replace import Gone, Moving, repair, replace_all
+from holdfast.master.placement.windows import Adherence
 
 NOBODY: frozenset[int] = frozenset()
 #: three racks of three
@@ -98,6 +99,25 @@ def test_who_is_to_be_avoided_comes_after_everybody_on_the_rack_of_the_copy_that
     holds = Policy(racks=Racks(enforced=True), avoid_holds=True)
     with pytest.raises(NotEnoughError, match="beside worker 1"):
         replaced([moving_from(1, 3, 3)], members, holds)
+
+
+def test_groups_that_no_longer_adhere_are_repaired_with_as_few_new_members_as_can_be() -> None:
+    """Two copies on one rack: one of them goes elsewhere; what is missing is added; what is as wished stays, as does
+    what nobody can help."""
+    candidates = Candidates(RACKS)
+    groups = [(0, 1), (0, 3), (0,), (0, 9)]
+    places = {**PLACES, 9: "/x/r0"}
+    found = repair(RACK_AWARE, candidates, groups, 2, Random(1), gone=Gone(places=places))
+    assert found.keys() == {0, 2, 3}
+    for number, (group, how) in found.items():
+        assert how is Adherence.STRICT
+        assert len(set(group) & set(groups[number])) == 1
+        assert len({PLACES[one] for one in group}) == 2
+    alone = Candidates(RACKS[:3], places=PLACES.values())
+    assert repair(RACK_AWARE, alone, groups[:1], 2, Random(1), gone=Gone(places=PLACES)) == {}
+    three = repair(Policy(racks=Racks(3)), candidates, [(0, 1, 2), (0, 3, 4)], 3, Random(1), gone=Gone(places=PLACES))
+    assert {how for _, how in three.values()} == {Adherence.STRICT}
+    assert len({0, 3, 4} & set(three[1][0])) == 2
 
 
 def test_exclusions_may_hold() -> None:
