@@ -28,12 +28,10 @@ class PlacementSection:
     min_racks: int = setting(
         2, "So many racks, or as many as there are copies, hold the copies of a partition. 1: any."
     )
-    enforce_racks: bool = setting(
-        False, "Rather no room than two copies on one rack, or on a host whose rack is not known."
-    )
+    enforce_racks: bool = setting(False, "Refuse to place copies on fewer racks, or on a host without a known rack.")
     max_multiple: float = setting(3.0, "weighted: a worker counts as at most so many medians; 0: no cap.")
     disk_groups: int = setting(5, "loadaware: disks are ranked by their times and cut into so many groups.")
-    gradient: float = setting(0.1, "loadaware: so much more goes to each group than to the next slower one.")
+    gradient: float = setting(0.1, "loadaware: so much more is placed on each group than on the next slower one.")
     flush_weight: float = setting(0.0, "loadaware: how much the time of a write counts.")
     fetch_weight: float = setting(1.0, "loadaware: how much the time of a read counts.")
     write_regions: tuple[str, ...] = setting((), "regionaware: the regions that are written to. Empty: all there are.")
@@ -42,7 +40,8 @@ class PlacementSection:
     )
     refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
     durable_regions: int = setting(
-        0, "regionaware: 2 or more: copies are in so many regions or nowhere, so that losing all but one loses nothing."
+        0,
+        "regionaware: 2 or more: copies are in so many regions or nowhere, so that losing all of these but one loses nothing.",
     )
     equal_regions: bool = setting(
         False, "regionaware: regions have equal parts of all copies, whatever workers they have."
@@ -68,7 +67,7 @@ class PlacementSection:
         "", "hostname: host:region;host:region. Else what an installed class is made with."
     )
     script_hosts: int = setting(100, "script: hosts in one call at most.")
-    script_timeout: Duration = duration("10s", "script: a call that takes longer says nothing of its hosts.")
+    script_timeout: Duration = duration("10s", "script: a call that takes longer resolves none of its hosts.")
     refresh: Duration = duration("30s", "How often hosts that could not be resolved are asked for again.")
     stabilise: Duration = duration(
         "0s",
@@ -76,7 +75,7 @@ class PlacementSection:
     )
     flap_starts: int = setting(3, "A worker that started so often within flap_window gets data only if it is needed.")
     flap_window: Duration = duration("60s", "The window; it ends when the worker has been up that long.")
-    quarantine_errors: int = setting(0, "Errors in an interval that put a worker into quarantine; 0: there is none.")
+    quarantine_errors: int = setting(0, "Errors in an interval that put a worker into quarantine; 0: no quarantine.")
     quarantine_interval: Duration = duration("60s", "Over which errors are counted.")
     quarantine_duration: Duration = duration("30m", "How long a worker in quarantine gets data only if it is needed.")
     quarantine_ratio: Ratio = setting(Ratio(1.0), "The share of such workers that go into quarantine, by lot.")
@@ -94,7 +93,7 @@ class PlacementSection:
                 ' policy = "regionaware"'
             )
         if self.policy == "random" and self.enforce_racks:
-            raise ConfigError('enforce_racks wants policy = "rackaware" or "regionaware": random knows no racks')
+            raise ConfigError('enforce_racks needs policy = "rackaware" or "regionaware": random ignores racks')
         self._check_regions()
         if self.durable_regions == 1 or not 0 <= self.durable_regions <= MIN_RACKS_MAX:
             raise ConfigError(f"durable_regions must be 0, or from 2 to {MIN_RACKS_MAX}: one region is no durability")
@@ -121,7 +120,7 @@ class PlacementSection:
         left = set(self.write_regions) - set(self.refused_regions)
         if self.write_regions and len(left) < max(1, self.durable_regions):
             raise ConfigError(
-                f"{len(left)} of write_regions are not refused, and durable_regions = {self.durable_regions} wants"
+                f"{len(left)} of write_regions are not refused, and durable_regions = {self.durable_regions} needs"
                 f" {max(1, self.durable_regions)}: nothing could be placed"
             )
         if self.local_region and (
@@ -140,7 +139,7 @@ class PlacementSection:
         if self.flap_starts < 2 or not self.flap_window.ns:
             raise ConfigError("flap_starts must be at least 2, flap_window more than 0: starting once is no flapping")
         if self.order == "loadaware" and not self.flush_weight and not self.fetch_weight:
-            raise ConfigError("flush_weight and fetch_weight are both 0: loadaware could not tell disks apart")
+            raise ConfigError("flush_weight and fetch_weight are both 0: loadaware could not compare disks")
         if not self.refresh.ns:
             raise ConfigError("refresh must be more than 0")
         if self.quarantine_errors < 0 or not self.quarantine_interval.ns:
@@ -151,7 +150,7 @@ class PlacementSection:
     def _check_resolver(self) -> None:
         wants_path = self.resolver in ("table", "script")
         if wants_path and not self.resolver_path.startswith("/"):
-            raise ConfigError(f'resolver = "{self.resolver}" wants resolver_path, absolute')
+            raise ConfigError(f'resolver = "{self.resolver}" needs an absolute resolver_path')
         if self.resolver_path and not wants_path:
             raise ConfigError(f'resolver_path means nothing to resolver = "{self.resolver}"; take it out')
         if self.resolver_argument and self.resolver in ("static", "table", "script"):

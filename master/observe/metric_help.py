@@ -10,29 +10,29 @@ GAUGES = {
     "applied_index": "Raft applied index",
     "log_entries": "entries in the log",
     "log_bytes": "bytes in the log",
-    "raft_turn_seconds_max": "longest turn of the Raft thread, disk included; heartbeats and answers wait behind it",
+    "raft_turn_seconds_max": "longest turn of the Raft thread, disk included; heartbeats and answers wait for it",
     "raft_turns_slow": "turns of it above 50 ms",
     "peers_connected": "other masters connected; holdfast_master_peers are to be",
     "commands_proposed": "commands applied through this master",
     "entries_proposed": "entries that carried them",
     "commands_waiting": "commands that wait to be proposed",
-    "calls_under_way": "calls under way, long polls not counted",
+    "calls_under_way": "pending calls, without long polls",
     "calls_under_way_max": "bound of those",
-    "calls_refused": "calls refused because so many were under way, or of one user",
-    "rpcs": "RPCs under way at the gRPC port, long polls among them",
+    "calls_refused": "calls refused because too many were pending, in all or of one user",
+    "rpcs": "pending RPCs at the gRPC port, with long polls",
     "rpcs_max": "bound of those",
-    "body_bytes": "bodies of calls that are read or worked on; one that is on its way counts whole",
+    "body_bytes": "bodies of calls that are received or processed; an incomplete one counts whole",
     "body_bytes_max": "bound of those",
     "body_bytes_refused": "calls refused because there was no room for their bodies",
     "answer_bytes": "answers that clients have not taken yet",
     "answer_bytes_max": "bound of those",
     "answer_bytes_refused": "calls refused because there was no room for their answers",
-    "winners_bytes": "winners of commits of REDUCE partitions under way",
+    "winners_bytes": "winners of pending commits of REDUCE partitions",
     "winners_bytes_max": "bound of those",
     "http_connections": "connections at the HTTP port",
     "http_connections_max": "bound of those",
     "http_connections_displaced": "connections that made room for others: of strangers, or of users beyond their share",
-    "loop_turn_seconds_max": "longest turn of the event loop: every call waits behind it",
+    "loop_turn_seconds_max": "longest turn of the event loop: every call waits for it",
     "loop_turns_slow": "turns of it above 50 ms",
     "raft_strangers": "connections to the Raft port that have not proved the secret yet",
     "raft_strangers_max": "bound of those",
@@ -56,7 +56,7 @@ GAUGES = {
     "placement_not_adhering": "partitions placed by this master whose copies do not stand as wished",
     "placement_soft": "those of them whose regions are as wished, and whose racks are not",
     "rack_unresolved": "hosts that could not be resolved, counted each time",
-    "workers_on_default_rack": "living workers of which nobody knows where they are",
+    "workers_on_default_rack": "live workers whose place is unknown",
     "workers_flapping": "on the leader: workers that start again and again",
     "workers_in_quarantine": "on the leader: workers with many errors",
     "commits": "generations of REDUCE partitions committed by this master",
@@ -65,18 +65,18 @@ GAUGES = {
     "lost_epochs": "epochs that commits found lost",
     "commits_under_replicated_epochs": "epochs that commits found with fewer copies than were asked for",
     "under_replicated_epochs": "epochs of committed shuffles that have fewer copies than were asked for, now, of MAP "
-    "partitions one for each map; holdfast status says how many stay so",
+    "partitions one for each map; holdfast status shows how many remain so",
     "late_copies": "copies sealed after their commit",
     "early_seals": "epochs sealed before their commit",
     "dfs_rounds": "with [dfs]: times that this master looked through the store",
     "dfs_removed": "folders that it removed from there",
     "dfs_failures": "times that it could not",
-    "dfs_unheard": "instances there that it never knew",
+    "dfs_unheard": "instances there that it never registered",
     "peers": "other masters in the configuration",
-    "leader_known": "1 while this master knows of a leader",
+    "leader_known": "1 while this master has a leader",
     "snapshot_index": "Raft index of the last snapshot",
-    "workers_lost": "workers lost that had not been drained; those removed after a drain are missed by nobody",
-    "applications_silent": "applications of which every lease is over: after the grace their data goes",
+    "workers_lost": "lost workers that had not been drained",
+    "applications_silent": "applications whose leases have all expired: after the grace their data is deleted",
     "array_bytes_max": "the bound of holdfast_master_array_bytes: beyond it shuffles are refused",
     "certificate_expires_seconds": "when this server's certificate ends, since 1970; 0 without security, and where its "
     "CA does not vouch for it",
@@ -100,14 +100,14 @@ GROWING = frozenset(
 LABELLED = {
     "build_info": ("version", "1, with the version"),
     "peer_connected": ("peer", "1 while that master is connected"),
-    "peer_lag_entries": ("peer", "on the leader: entries of the log that that master is behind"),
+    "peer_lag_entries": ("peer", "on the leader: log entries that this master has not got yet"),
     "tier_used_bytes": ("tier", "on the leader: bytes used on living workers; DFS are their files there"),
     "tier_free_bytes": ("tier", "on the leader: bytes free there"),
 }
 #: By `kind`.
 EVENTS = (
-    "things that happened, by the names of docs/log_events.md with a star, as far back as the log of this "
-    "master goes; one that never happened is not there"
+    "events by the names of docs/log_events.md with a star, as far back as the log of this "
+    "master reaches; an event that never happened is missing"
 )
 #: By `method` and `status`, and by `method`.
 CALLS = "calls answered"

@@ -1,4 +1,4 @@
-"""The policy by which places are given: an order of workers, and a constraint on who may stand together.
+"""The placement policy: an order of workers, and a constraint on which may hold copies together.
 
     order         roundrobin   equal shares
                   loadaware    disks in groups by their flush and fetch times, each group's share above the next one's
@@ -7,9 +7,9 @@
                   rackaware    on different racks where there are two
                   regionaware  in different regions where there are two, else on different racks
 
-Rules: pure. What cannot be had is given up in steps: first workers that are to be spared come in, as second copies
-where others are left, then the wish for racks or regions goes, unless it is enforced; two copies never share a host.
-Called by fleet/fleet.py.
+Rules: pure. Unmet wishes are dropped in steps: first workers that are to be spared come in, as second copies
+where others are left, then the wish for racks or regions is dropped, unless it is enforced; two copies never share a
+host. Called by fleet/fleet.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
 
@@ -32,7 +32,7 @@ Order = Literal["roundrobin", "loadaware", "weighted"]
 
 
 class DirectoryLoad(NamedTuple):
-    """What a worker told of a directory that takes data; times are means of the last window, 0 if nothing was done."""
+    """A worker's report of a directory that takes data; times are means of the last window, 0 if nothing was done."""
 
     free_bytes: int
     flush_us: int
@@ -99,7 +99,7 @@ class Candidates:
 
 
 def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list[Member]:
-    """Who may stand anywhere at all."""
+    """The workers that may hold a copy at all."""
     found = list(members)
     if policy.constraint == "regionaware":
         wish = policy.regions
@@ -186,7 +186,7 @@ def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequen
     return [1 / len(members)] * len(members)
 
 
-#: Stands for the disks of a worker that was not heard yet: neither fast nor slow is known of it.
+#: The disks of a worker without a heartbeat yet: neither fast nor slow.
 _UNHEARD = (DirectoryLoad(0, 0, 0),)
 
 

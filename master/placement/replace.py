@@ -35,7 +35,7 @@ class Moving(NamedTuple):
     workers: Workers
     #: of these, who cannot keep it
     leaves: frozenset[int]
-    #: who is not to get it
+    #: workers that must not get it
     avoid: frozenset[int]
 
 

@@ -69,11 +69,16 @@ def test_spared_workers_get_nothing_and_a_rack_alone_is_reported(tmp_path: Path,
 @pytest.mark.parametrize(
     ("placement", "workers", "sentence"),
     [
-        ('order = "fast"', "", "placement.order wants one of"),
+        ('order = "fast"', "", "placement.order must be one of"),
         ("", '[[cluster.workers]]\nhost = "h{x}"', "nothing else in braces"),
         ("", "[[cluster.workers]]\ncount = 0", "count is 1 to"),
         ("", '[[cluster.workers]]\nplace = "/dc/r1/x"', "has another depth"),
         ('policy = "regionaware"\ndurable_regions = 2', "", "2 regions are wanted"),
+        ("min_racks = 0", "", "min_racks must be from 1"),
+        ('policy = "regionaware"\ndurable_regions = 1', "", "one region is no durability"),
+        ("equal_regions = true", "", 'want policy = "regionaware"'),
+        ('default_place = "rack"', "", "default_place wants 1 to 8 parts"),
+        ('policy = "regionaware"\ndefault_place = "/rack"', "", "wants places of two parts or more"),
         ("enforce_racks = true", "[[cluster.workers]]\nracks = 0", "racks at least 1"),
     ],
 )
