@@ -40,13 +40,13 @@ from holdfast.common.config.placement import PlacementSection
 from holdfast.common.config.settings import Duration, Size, setting
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
-from holdfast.common.ids import NO_WORKER, Epoch, WorkerId
+from holdfast.common.ids import Epoch, WorkerId
 from holdfast.common.limits import COPIES_MAX, PARTITIONS_MAX
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.fleet.fleet import policy_of
-from holdfast.master.placement.assign import assign
+from holdfast.master.placement.groups import pair_of, place, taking
 from holdfast.master.placement.members import Member
-from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy, choose_field, shares
+from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy, shares
 from holdfast.master.placement.topology import check_place
 
 
@@ -131,19 +131,19 @@ def simulate(described: Described) -> dict[str, Any]:
     candidates = _candidates(described.cluster.workers, policy)
     draw = random.Random(described.shuffle.seed)
     begun = time.perf_counter()
-    found = assign(policy, candidates, count, copies, draw)
+    found = place(policy, candidates, count, copies, draw)
     seconds = time.perf_counter() - begun
-    rows = tuple([Location(Epoch(0), WorkerId(one), WorkerId(two)) for one, two in found.places])
+    rows = tuple([Location(Epoch(0), WorkerId(one), WorkerId(two)) for one, two in map(pair_of, found.groups)])
     members = [*candidates.members, *candidates.spared]
-    taking = choose_field(policy, candidates, copies).members
-    parts = shares(policy, taking, candidates.disks)
-    wanted = {one.worker: part for one, part in zip(taking, parts, strict=True)}
-    held = Counter(one for place in found.places for one in place if one != NO_WORKER)
+    takers = taking(policy, candidates, copies)
+    parts = shares(policy, takers, candidates.disks)
+    wanted = {one.worker: part for one, part in zip(takers, parts, strict=True)}
+    held = Counter(one for group in found.groups for one in group)
     places = {one.worker: one.place for one in members}
-    racks = Counter(places[one] for place in found.places for one in place if one != NO_WORKER)
+    racks = Counter(places[one] for group in found.groups for one in group)
     total = sum(held.values())
     counts = [held[one.worker] for one in members]
-    same = sum(two != NO_WORKER and places[one] == places[two] for one, two in found.places)
+    same = sum(len({places[one] for one in group}) == 1 for group in found.groups)
     return {
         "partitions": count,
         "copies": found.copies,
@@ -153,7 +153,8 @@ def simulate(described: Described) -> dict[str, Any]:
         "racks": len(set(places.values())),
         "seconds": round(seconds, 4),
         "encoded_bytes": len(ReduceLocations(rows).encode()),
-        "not_adhering": found.not_adhering,
+        "not_adhering": found.adhering.not_strict,
+        "soft": found.adhering.soft,
         "on_one_rack": same if found.copies > 1 else 0,
         "least": min(counts),
         "mean": round(statistics.fmean(counts), 2),

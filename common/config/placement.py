@@ -9,6 +9,11 @@ from holdfast.common.config import settings
 from holdfast.common.config.settings import Duration, Ratio, duration, setting
 from holdfast.common.errors import ConfigError
 
+#: No partition has more copies.
+MIN_RACKS_MAX = 16
+#: Of a place: region, what is between, rack.
+PLACE_PARTS_MAX = 8
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSection:
@@ -18,23 +23,41 @@ class PlacementSection:
         "rackaware", "What two copies never share beside a host: nothing, a rack, or a region; as far as there are two."
     )
     order: Literal["roundrobin", "loadaware", "weighted"] = setting(
-        "roundrobin", "How partitions are shared out: evenly, more to fast disks, or more to free disks."
+        "roundrobin", "Who gets how much: all the same, more where disks are fast, or more where more is free."
     )
-    enforce_racks: bool = setting(False, "Refuse to place two copies on one rack, or on a host without a known rack.")
+    min_racks: int = setting(
+        2, "So many racks, or as many as there are copies, hold the copies of a partition. 1: any."
+    )
+    enforce_racks: bool = setting(False, "Refuse to place copies on fewer racks, or on a host without a known rack.")
     max_multiple: float = setting(3.0, "weighted: a worker counts as at most so many medians; 0: no cap.")
     disk_groups: int = setting(5, "loadaware: disks are ranked by their times and cut into so many groups.")
     gradient: float = setting(0.1, "loadaware: so much more is placed on each group than on the next slower one.")
     flush_weight: float = setting(0.0, "loadaware: how much the time of a write counts.")
     fetch_weight: float = setting(1.0, "loadaware: how much the time of a read counts.")
     write_regions: tuple[str, ...] = setting((), "regionaware: the regions that are written to. Empty: all there are.")
+    refused: tuple[str, ...] = setting(
+        (), "Workers, hosts and places (/region/rack, /region) that take nothing new, even where there is nobody else."
+    )
     refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
     durable_regions: int = setting(
-        0, "regionaware: 2: two copies are in two regions or nowhere, so that losing one region loses nothing."
+        0,
+        "regionaware: 2 or more: copies are in so many regions or nowhere. All of these but one may be lost.",
+    )
+    equal_regions: bool = setting(
+        False, "regionaware: regions have equal parts of all copies, whatever workers they have."
     )
     durable_in_replace: bool = setting(True, "Whether that holds, too, when one copy is replaced.")
     local_region: str = setting("", "regionaware: the region whose workers hold the first copy. Empty: no preference.")
+    avoid_holds: bool = setting(
+        False,
+        "Workers that clients could not use get nothing of theirs, even where there is nobody else: rather no room.",
+    )
+    repair: bool = setting(
+        False, "Open partitions whose copies do not stand as wished go on in places that do, as soon as there are such."
+    )
     default_place: str = setting(
-        "/default-region/default-rack", "The place of a worker whose host cannot be resolved: /region/rack."
+        "/default-region/default-rack",
+        "Where a worker is whose host nobody can resolve: /region/rack. All places have as many parts.",
     )
     resolver: str = setting(
         "static", "static (worker.rack), table, script, hostname, or the name of an installed holdfast.resolvers class."
@@ -59,21 +82,36 @@ class PlacementSection:
 
     def __post_init__(self) -> None:
         if self.policy != "regionaware" and (
-            self.write_regions or self.refused_regions or self.durable_regions or self.local_region
+            self.write_regions
+            or self.refused_regions
+            or self.durable_regions
+            or self.local_region
+            or self.equal_regions
         ):
             raise ConfigError(
-                'write_regions, refused_regions, durable_regions and local_region need policy = "regionaware"'
+                "write_regions, refused_regions, durable_regions, local_region and equal_regions want"
+                ' policy = "regionaware"'
             )
         if self.policy == "random" and self.enforce_racks:
             raise ConfigError('enforce_racks needs policy = "rackaware" or "regionaware": random ignores racks')
         self._check_regions()
-        if self.durable_regions not in (0, 2):
-            raise ConfigError("durable_regions must be 0 or 2: there are two copies at most")
-        head, *parts = self.default_place.split("/")
-        if head or len(parts) != 2 or not all(parts):
-            raise ConfigError("default_place needs a region and a rack, as in /default-region/default-rack")
+        if self.durable_regions == 1 or not 0 <= self.durable_regions <= MIN_RACKS_MAX:
+            raise ConfigError(f"durable_regions must be 0, or from 2 to {MIN_RACKS_MAX}: one region is no durability")
+        self._check_depth()
         self._check_numbers()
         self._check_resolver()
+
+    def _check_depth(self) -> None:
+        head, *parts = self.default_place.split("/")
+        if head or not 1 <= len(parts) <= PLACE_PARTS_MAX or not all(parts):
+            raise ConfigError(
+                f"default_place wants 1 to {PLACE_PARTS_MAX} parts, as in /default-region/default-rack, not"
+                f" {settings.shown(self.default_place)}; all places have as many"
+            )
+        if len(parts) < 2 and self.policy == "regionaware":
+            raise ConfigError("regionaware wants places of two parts or more: default_place names a rack alone")
+        if len(parts) != 2 and self.resolver == "hostname":
+            raise ConfigError("hostname makes places of a region and a rack: default_place wants two parts, too")
 
     def _check_regions(self) -> None:
         named = (*self.write_regions, *self.refused_regions, *filter(None, [self.local_region]))
@@ -94,6 +132,8 @@ class PlacementSection:
         for name, most in (("max_multiple", 1e6), ("gradient", 10.0), ("flush_weight", 1e6), ("fetch_weight", 1e6)):
             if not 0 <= getattr(self, name) <= most:  # nor is what is not a number
                 raise ConfigError(f"{name} must be from 0 to {most:g}")
+        if not 1 <= self.min_racks <= MIN_RACKS_MAX:
+            raise ConfigError(f"min_racks must be from 1 to {MIN_RACKS_MAX}")
         if not 1 <= self.disk_groups <= 100:
             raise ConfigError("disk_groups must be from 1 to 100")
         if self.flap_starts < 2 or not self.flap_window.ns:

@@ -12,9 +12,18 @@ class PartitionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     PARTITION_KIND_UNSPECIFIED: _ClassVar[PartitionKind]
     PARTITION_KIND_MAP: _ClassVar[PartitionKind]
     PARTITION_KIND_REDUCE: _ClassVar[PartitionKind]
+
+class Adherence(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    ADHERENCE_STRICT: _ClassVar[Adherence]
+    ADHERENCE_SOFT: _ClassVar[Adherence]
+    ADHERENCE_FAILED: _ClassVar[Adherence]
 PARTITION_KIND_UNSPECIFIED: PartitionKind
 PARTITION_KIND_MAP: PartitionKind
 PARTITION_KIND_REDUCE: PartitionKind
+ADHERENCE_STRICT: Adherence
+ADHERENCE_SOFT: Adherence
+ADHERENCE_FAILED: Adherence
 
 class CallId(_message.Message):
     __slots__ = ("client", "number", "raft_index", "open_from")
@@ -879,7 +888,7 @@ class LeftOut(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., why: _Optional[str] = ...) -> None: ...
 
 class PlacementDecision(_message.Message):
-    __slots__ = ("time_ms", "what", "partitions", "policy", "order", "candidates", "spared", "not_adhering", "left_out", "left_out_total")
+    __slots__ = ("time_ms", "what", "partitions", "policy", "order", "candidates", "spared", "not_adhering", "left_out", "left_out_total", "soft")
     TIME_MS_FIELD_NUMBER: _ClassVar[int]
     WHAT_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -890,6 +899,7 @@ class PlacementDecision(_message.Message):
     NOT_ADHERING_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_FIELD_NUMBER: _ClassVar[int]
     LEFT_OUT_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    SOFT_FIELD_NUMBER: _ClassVar[int]
     time_ms: int
     what: str
     partitions: int
@@ -900,10 +910,11 @@ class PlacementDecision(_message.Message):
     not_adhering: int
     left_out: _containers.RepeatedCompositeFieldContainer[LeftOut]
     left_out_total: int
-    def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., partitions: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., candidates: _Optional[int] = ..., spared: _Optional[int] = ..., not_adhering: _Optional[int] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., left_out_total: _Optional[int] = ...) -> None: ...
+    soft: int
+    def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., partitions: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., candidates: _Optional[int] = ..., spared: _Optional[int] = ..., not_adhering: _Optional[int] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., left_out_total: _Optional[int] = ..., soft: _Optional[int] = ...) -> None: ...
 
 class ExplainPlacementReply(_message.Message):
-    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions", "total", "not_adhering")
+    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions", "total", "not_adhering", "adherence", "soft")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     COPIES_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -916,6 +927,8 @@ class ExplainPlacementReply(_message.Message):
     DECISIONS_FIELD_NUMBER: _ClassVar[int]
     TOTAL_FIELD_NUMBER: _ClassVar[int]
     NOT_ADHERING_FIELD_NUMBER: _ClassVar[int]
+    ADHERENCE_FIELD_NUMBER: _ClassVar[int]
+    SOFT_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: PartitionKind
     copies_wanted: int
@@ -928,7 +941,9 @@ class ExplainPlacementReply(_message.Message):
     decisions: _containers.RepeatedCompositeFieldContainer[PlacementDecision]
     total: int
     not_adhering: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ..., total: _Optional[int] = ..., not_adhering: _Optional[int] = ...) -> None: ...
+    adherence: _containers.RepeatedScalarFieldContainer[Adherence]
+    soft: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ..., total: _Optional[int] = ..., not_adhering: _Optional[int] = ..., adherence: _Optional[_Iterable[_Union[Adherence, str]]] = ..., soft: _Optional[int] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
     __slots__ = ("to", "away_from")

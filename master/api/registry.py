@@ -42,6 +42,7 @@ class Registry:
         _check_applications(request.applications)
         state = await self._leader.state_id()
         place = await self._fleet.resolve(request.host)
+        self._fleet.check_rack(request.host, request.rack)
         body = from_message(cmd.RegisterWorker, request, place=place)
         answer = await self._leader.command("Registry/RegisterWorker", request, body)
         self._leader.liveness.heard_worker(self._leader.now_ns(), answer.value, request.incarnation)

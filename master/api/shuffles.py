@@ -40,6 +40,7 @@ from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, gone
 from holdfast.master.leader.uploads import submit, upload_name
 from holdfast.master.observe.masters import Masters
+from holdfast.master.placement.groups import Adhering, pair_of
 from holdfast.master.placement.policy import Candidates
 
 #: Workers that an answer names.
@@ -346,10 +347,10 @@ class Shuffles:
         else:
             candidates = self._fleet.candidates(body)
             if body.kind == KIND_MAP:
-                assignment, placed, missing = self._place_maps(candidates, copies)
+                assignment, placed, adhering = self._place_maps(candidates, copies)
             else:
-                assignment, placed, missing = await self._place_partitions(candidates, body.partitions, copies)
-            self._fleet.chosen("registered", body, candidates, body.partitions, missing)
+                assignment, placed, adhering = await self._place_partitions(candidates, body.partitions, copies)
+            self._fleet.chosen("registered", body, candidates, adhering)
         upload = upload_name(len(assignment), repr(key).encode(), assignment)
         body = replace(body, copies=placed, assignment=b"" if upload else assignment, upload=upload)
         command = self._leader.numbered("Shuffles/RegisterShuffle", request, body)
@@ -364,23 +365,27 @@ class Shuffles:
         """Whether an open generation is to avoid workers that it does not avoid yet."""
         return not shuffle.committed_ms and not set(self._known(numbers)).issubset(shuffle.avoid)
 
-    def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, int]:
-        """Return the assignment of a shuffle of MAP partitions, how many copies it has, and how many neighbours of the
-        ring are not as far apart as wished."""
+    def _place_maps(self, candidates: Candidates, copies: int) -> tuple[bytes, int, Adhering]:
+        """Return the assignment of a shuffle of MAP partitions, how many copies it has, and how far neighbours of the
+        ring are apart as wished."""
         ring = self._fleet.new_ring(candidates, copies)
-        missing = 0 if ring.adheres else len(ring.workers)
+        number = len(ring.workers)
+        adhering = Adhering(strict=number) if ring.adheres else Adhering(failed=number)
         array = MapAssignment(tuple(WorkerId(worker) for worker in ring.workers), ring.copies).encode()
-        return array, ring.copies, missing
+        return array, ring.copies, adhering
 
-    async def _place_partitions(self, candidates: Candidates, partitions: int, copies: int) -> tuple[bytes, int, int]:
-        """Return the assignment of a shuffle of REDUCE partitions, how many copies it has, and how many partitions are
-        not as wished."""
+    async def _place_partitions(
+        self, candidates: Candidates, partitions: int, copies: int
+    ) -> tuple[bytes, int, Adhering]:
+        """Return the assignment of a shuffle of REDUCE partitions, how many copies it has, and how far partitions are
+        as wished."""
         placing = self._fleet.placing(candidates, partitions, copies)
 
-        def work() -> tuple[bytes, int, int]:
+        def work() -> tuple[bytes, int, Adhering]:
             found = placing()
-            rows = tuple([Location(Epoch(0), WorkerId(each.primary), WorkerId(each.replica)) for each in found.places])
-            return ReduceLocations(rows).encode(), found.copies, found.not_adhering
+            pairs = map(pair_of, found.groups)
+            rows = tuple([Location(Epoch(0), WorkerId(primary), WorkerId(replica)) for primary, replica in pairs])
+            return ReduceLocations(rows).encode(), found.copies, found.adhering
 
         return await off_loop(partitions, work)
 

@@ -9,6 +9,7 @@ Rules
 * What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files
   cannot be moved to another tier, and a small worker that is killed again and again would fill up with them. Which
   epochs those are is read from the state, so a new leader has them sealed again, and workers repeat their answers.
+* With [placement] repair, epochs whose copies do not stand as wished move, too, as soon as they can stand better.
 * Places are worked out in a thread where they are many.
 
 Runs in the event loop.
@@ -34,10 +35,11 @@ from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.state.epochs import restarted
 from holdfast.master.core.state.moves import EpochMove, pack_moves
-from holdfast.master.core.state.records import Shuffle, Worker
+from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
+from holdfast.master.placement.groups import Adhering, pair_of
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving, Replaced
 
@@ -78,6 +80,8 @@ class EpochMover(WhileLeading):
         """EpochMove everything that has to; return whether nothing is left that could be moved later."""
         workers, suspects = self._leader.peek(_suspects)
         done = await self._move_all(workers, suspects)
+        if self._fleet.section.repair:
+            done = await self._repair() and done
         draining = [each for each in workers.values() if each.alive and each.draining_ms]
         if draining:
             return not await self._look(draining) and done
@@ -122,7 +126,7 @@ class EpochMover(WhileLeading):
             replacing = self._fleet.replacing(there, shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
             try:
-                moves, missing = await off_loop(len(newest), partial(_moves, newest, workers, grace, replacing))
+                moves, adhering = await off_loop(len(newest), partial(_moves, newest, workers, grace, replacing))
             except NotEnoughError as error:
                 if shuffle.key not in self._stuck:  # it is tried again with every tick
                     log_event(LogEvent.EPOCHS_MOVE_FAILED, shuffle=shuffle.key, reason=error)
@@ -130,7 +134,7 @@ class EpochMover(WhileLeading):
                 done = False
                 continue
             if moves:
-                self._fleet.chosen("moved", shuffle, there, len(moves), missing)
+                self._fleet.chosen("moved", shuffle, there, adhering)
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
                 part = moves[at : at + MOVES_PER_COMMAND_MAX]
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:
@@ -141,6 +145,29 @@ class EpochMover(WhileLeading):
         self._stuck = stuck
         if waiting:
             await self._submit(waiting)
+        return done
+
+    async def _repair(self) -> bool:
+        """Move what stands worse than it could; return whether nothing was left for later."""
+        done = True
+        for shuffle in self._leader.peek(lambda state: _open_since(state, state.index)):
+            if shuffle.copies_wanted < 2 or shuffle.kind != KIND_REDUCE:
+                continue
+            if self._sealing.begun(shuffle.key):
+                done = False
+                continue
+            there = self._fleet.candidates(shuffle)
+            repairing = self._fleet.repairing(there, shuffle.copies_wanted)
+            newest = await self._locations.newest(shuffle)
+            found = await off_loop(len(newest), partial(repairing, [each.workers for each in newest]))
+            if not found:
+                continue
+            self._fleet.chosen("repaired", shuffle, there, Adhering.of(Counter(how for _, how in found.values())))
+            moves = [
+                EpochMove(newest[at].partition, newest[at].epoch, *pair_of(group)) for at, (group, _) in found.items()
+            ]
+            for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
+                await self._submit([cmd.Revive(shuffle.key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))])
         return done
 
     async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
@@ -166,9 +193,9 @@ def _moves(
     workers: Mapping[int, Worker],
     grace: Collection[int],
     replacing: Callable[[Sequence[Moving]], Replaced],
-) -> tuple[list[EpochMove], int]:
-    """Return new places for the partitions of a shuffle that are on a worker that is lost, and has been for longer
-    than its grace, that drains, or that has started since; and how many of them are not as wished."""
+) -> tuple[list[EpochMove], Adhering]:
+    """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
+    than its grace, that drains, or that has started since; and how far these are as wished."""
 
     def bad(number: int, index: int) -> bool:
         worker = workers.get(number)
@@ -179,11 +206,11 @@ def _moves(
     moving = [
         (each, leaves)
         for each in newest
-        if (leaves := frozenset(one for one in (each.primary, each.replica) if bad(one, each.placed_index)))
+        if (leaves := frozenset(one for one in each.workers if bad(one, each.placed_index)))
     ]
-    found = replacing([Moving(each.primary, each.replica, leaves, frozenset()) for each, leaves in moving])
+    found = replacing([Moving(each.workers, leaves, frozenset()) for each, leaves in moving])
     moves = [
-        EpochMove(each.partition, each.epoch, place.primary, place.replica)
-        for (each, _), place in zip(moving, found.places, strict=True)
+        EpochMove(each.partition, each.epoch, *pair_of(group))
+        for (each, _), group in zip(moving, found.groups, strict=True)
     ]
-    return moves, found.not_adhering
+    return moves, found.adhering

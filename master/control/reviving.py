@@ -34,7 +34,7 @@ from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.assign import CopyPlace
+from holdfast.master.placement.groups import Workers, pair_of
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving
 
@@ -123,8 +123,7 @@ class Reviver:
         blamed = [_to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
         self._count_errors(failed, places_now, blamed)
         rows = [
-            Moving(at.primary, at.replica, unusable | blame, unusable | blame)
-            for at, blame in zip(places_now, blamed, strict=True)
+            Moving(at.workers, unusable | blame, unusable | blame) for at, blame in zip(places_now, blamed, strict=True)
         ]
         try:
             places = await self._places(key, rows)
@@ -135,8 +134,8 @@ class Reviver:
         if limits_met:
             self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", reason=limits_met)
         moves = [
-            EpochMove(each.partition, each.epoch, place.primary, place.replica)
-            for each, place in zip(failed, places, strict=not limits_met)
+            EpochMove(each.partition, each.epoch, *pair_of(group))
+            for each, group in zip(failed, places, strict=not limits_met)
         ]
         for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
             body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
@@ -155,14 +154,14 @@ class Reviver:
             raise GiveUpError(f"{key} was dropped", status=Status.UNKNOWN_GENERATION)
         return shuffle
 
-    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
-        """Return a place for each; none at all if no worker takes data."""
+    async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[Workers]:
+        """Return a place for each; none at all where nobody takes data."""
         shuffle = self._shuffle(key)
         candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)
         found = await off_loop(len(rows), lambda: replacing(rows))
-        self._fleet.chosen("revived", shuffle, candidates, len(found.places), found.not_adhering)
-        return found.places
+        self._fleet.chosen("revived", shuffle, candidates, found.adhering)
+        return found.groups
 
     def _count_errors(
         self, failed: Sequence[pb.FailedEpoch], places: Sequence[PlacedEpoch], blamed: Sequence[frozenset[int]]

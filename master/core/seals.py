@@ -49,6 +49,11 @@ class PlacedEpoch(NamedTuple):
     replica: int
     placed_index: int
 
+    @property
+    def workers(self) -> tuple[int, ...]:
+        """Those that it was placed on, the primary first."""
+        return (self.primary,) if self.replica == NO_WORKER else (self.primary, self.replica)
+
 
 class Seals:
     """What is known of the epochs of one generation, in columns of numbers: there may be millions."""

@@ -14,7 +14,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -23,25 +23,26 @@ from typing import TypeVar
 from holdfast.common.config.config import Config
 from holdfast.common.config.placement import PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.records import Shuffle, Worker
+from holdfast.master.core.state.records import KIND_MAP, Shuffle, Worker
 from holdfast.master.fleet.capacity import excluded_because, no_room, takes
 from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.assign import Assigned, assign
+from holdfast.master.placement.groups import Adhering, PlacedGroups, Workers, place
 from holdfast.master.placement.members import Draw, Member
 from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
-from holdfast.master.placement.replace import Moving, Replaced, replace_all
+from holdfast.master.placement.replace import Gone, Moving, Repaired, Replaced, repair, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
 
@@ -60,12 +61,13 @@ def policy_of(section: PlacementSection) -> Policy:
     return Policy(
         constraint=section.policy,
         order=section.order,
-        racks=Racks(2, section.enforce_racks, section.default_place),
+        racks=Racks(section.min_racks, section.enforce_racks, section.default_place),
         regions=Regions(
             write_to=section.write_regions,
             durable=section.durable_regions,
             refused=frozenset(section.refused_regions),
             local=section.local_region,
+            equal=section.equal_regions,
             enforced_in_replace=section.durable_in_replace,
         ),
         multiple=section.max_multiple,
@@ -73,6 +75,7 @@ def policy_of(section: PlacementSection) -> Policy:
         gradient=section.gradient,
         flush_weight=section.flush_weight,
         fetch_weight=section.fetch_weight,
+        avoid_holds=section.avoid_holds,
     )
 
 
@@ -165,6 +168,13 @@ class Fleet(WhileLeading):
                 self._hurry.set()
         return known or ""
 
+    def check_rack(self, host: str, rack: str) -> None:
+        """Tell of a worker whose own place cannot be used, since places have another depth."""
+        default = self.policy.racks.default
+        if rack.startswith("/") and rack.removesuffix("/").count("/") != default.count("/"):
+            reason = f"worker.rack = {rack} has another depth than the default place, {default}"
+            log_event(LogEvent.PLACE_INVALID, host=host, reason=reason)
+
     def _ask(self, hosts: Iterable[str]) -> asyncio.Task[None]:
         """Have these resolved; the task ends when all that wait have been."""
         self._pending.update(hosts)
@@ -207,6 +217,8 @@ class Fleet(WhileLeading):
         if moved:
             self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.PlaceWorkers(tuple(moved)))))
             log_event(LogEvent.PLACE_CHANGED, workers=len(moved))
+            if self.section.repair:
+                self._leader.workers_changed.set()
 
     def places_now(self) -> dict[int, str]:
         """Where every worker is, those that are lost included."""
@@ -260,16 +272,21 @@ class Fleet(WhileLeading):
         lost = self._stabiliser.reserve
         if lost:
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
-            second += [Member(each.id, each.host, places[each.id]) for each in workers if not each.alive]
+            second += [
+                Member(each.id, each.host, places[each.id])
+                for each in workers
+                if not each.alive and not refused_by(self.section.refused, each, places[each.id])
+            ]
         disks = {one.worker: found for one, found in taking.items()}
-        return Candidates(first, second, disks, frozenset(places.values())).sparing(shuffle.avoid)
+        found = Candidates(first, second, disks, frozenset(places.values()))
+        return found.without(shuffle.avoid) if self.policy.avoid_holds else found.sparing(shuffle.avoid)
 
     def taking(self, kind: int, ack: int) -> dict[Member, Sequence[DirectoryLoad]]:
         """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
         places = self.places_now()
         found: dict[Member, Sequence[DirectoryLoad]] = {}
         for worker, beat in self._beats():
-            if worker.draining_ms:
+            if worker.draining_ms or refused_by(self.section.refused, worker, places[worker.id]):
                 continue
             here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
             # A new leader has not got all heartbeats yet; a worker refuses what it cannot take.
@@ -282,11 +299,14 @@ class Fleet(WhileLeading):
         """Yield the workers that are no candidates, or spared, with the reason."""
         now = self._leader.now_ns()
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
+        refused, places = self.section.refused, self.places_now() if self.section.refused else {}
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
             yield worker, "lost"
         for worker, beat in self._beats():
             if worker.draining_ms:
                 yield worker, "drains"
+            elif refused and refused_by(refused, worker, places[worker.id]):
+                yield worker, "refused: [placement] refused names it"
             elif beat is not None and not any(takes(each, shuffle.kind, shuffle.ack) for each in beat.directories):
                 yield worker, excluded_because(beat.directories)
             elif worker.id in flapping:
@@ -297,20 +317,22 @@ class Fleet(WhileLeading):
                 yield worker, "spared: readers of the generation before could not use it"
 
     def chosen(
-        self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, partitions: int, missing: int
+        self, what: str, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates, adhering: Adhering
     ) -> None:
-        """Count and remember a choice; `missing` of the partitions are not as wished."""
-        self._leader.counts.placement_not_adhering += missing
+        """Count and remember a choice, and how far the partitions are as wished."""
+        self._leader.counts.placement_not_adhering += adhering.not_strict
+        self._leader.counts.placement_soft += adhering.soft
         left_out = list(self._left_out(shuffle))
         decision = pb.PlacementDecision(
             time_ms=self._leader.now_ms(),
             what=what,
-            partitions=partitions,
+            partitions=sum(adhering),
             policy=self.policy.constraint,
             order=self.policy.order,
             candidates=len(candidates),
             spared=len(candidates.spared),
-            not_adhering=missing,
+            not_adhering=adhering.not_strict,
+            soft=adhering.soft,
             left_out=[
                 pb.LeftOut(worker=each.id, name=each.name, why=reason) for each, reason in left_out[:LEFT_OUT_MAX]
             ],
@@ -327,12 +349,12 @@ class Fleet(WhileLeading):
             raise self.nowhere()
         return ring
 
-    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], Assigned]:
+    def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], PlacedGroups]:
         """Return what places a new shuffle of REDUCE partitions, in any thread; it raises NotEnoughError. Raises
         NoRoomError."""
         if not len(candidates):
             raise self.nowhere()
-        return partial(assign, self.policy, candidates, count, copies, fresh_draw())
+        return partial(place, self.policy, candidates, count, copies, fresh_draw())
 
     def replacing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Moving]], Replaced]:
         """Return what finds new places for partitions of one shuffle, in any thread. It raises NotEnoughError, and
@@ -345,9 +367,13 @@ class Fleet(WhileLeading):
             candidates,
             copies=copies,
             draw=fresh_draw(),
-            places=places_of(workers, default),
-            unreachable=unreachable_racks(workers, default, time_ms),
+            gone=Gone(places=places_of(workers, default), unreachable=unreachable_racks(workers, default, time_ms)),
         )
+
+    def repairing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Workers]], Repaired]:
+        """Return what finds better places for groups that are not as wished, in any thread."""
+        places = self.places_now()
+        return partial(repair, self.policy, candidates, copies=copies, draw=fresh_draw(), gone=Gone(places=places))
 
     def nowhere(self) -> NoRoomError:
         """The error of a shuffle that no worker takes."""
@@ -361,6 +387,10 @@ class Fleet(WhileLeading):
         heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
+        if living and self.section.refused and not self.taking(KIND_MAP, Ack.WRITTEN):
+            places = self.places_now()
+            if all(refused_by(self.section.refused, worker, places[worker.id]) for worker, _ in living):
+                return "no worker takes data: [placement] refused names all that are alive"
         return no_room(heard) if heard else ""
 
     def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
@@ -403,6 +433,14 @@ def place_of(worker: Worker, default: str) -> str:
     if not parts:
         return f"{default.rpartition('/')[0]}/{head}"
     return f"/{'/'.join(parts)}" if not head and len(parts) == default.count("/") and all(parts) else default
+
+
+def refused_by(refused: Collection[str], worker: Worker, place: str) -> bool:
+    """Whether a worker is among the names of workers and hosts and the places that take nothing."""
+    return bool(refused) and any(
+        each in (worker.name, worker.host, place) or (each[:1] == "/" and place.startswith(f"{each}/"))
+        for each in refused
+    )
 
 
 def unreachable_racks(workers: Sequence[Worker], default: str, time_ms: int) -> frozenset[str]:

@@ -61,7 +61,7 @@ class TableResolver(Resolver):
     def __init__(self, path: Path, default: str = DEFAULT_PLACE) -> None:
         """Places have as many parts as `default`. Raises ConfigError."""
         self._path = path
-        self._depth = default.count("/")
+        self._default, self._depth = default, default.count("/")
         self._places: Mapping[str, str] = {}
         self.reload()
 
@@ -87,7 +87,7 @@ class TableResolver(Resolver):
             except ConfigError as error:
                 raise ConfigError(f"{self._path} line {number}: {error}") from None
             if place.count("/") != self._depth:
-                raise ConfigError(f"{self._path} line {number}: {place} has another depth than {DEFAULT_PLACE}")
+                raise ConfigError(f"{self._path} line {number}: {place} has another depth than {self._default}")
             if places.setdefault(words[0], place) != place:
                 raise ConfigError(f"{self._path} line {number}: {words[0]} has another place above")
         self._places = places
@@ -168,7 +168,8 @@ class HostnameResolver(Resolver):
     _LABEL = re.compile(r"([^-]+)-([^-]+)-[^-]+-[^-]+")
 
     def __init__(self, overrides: str = "") -> None:
-        """`overrides` is `host:region;host:region`, which replaces the region. Raises ConfigError."""
+        """`overrides` is `host:region;host:region`, which replaces the region; a host may be named by its first label,
+        and the whole name comes first. Raises ConfigError."""
         self._regions: dict[str, str] = {}
         for each in filter(None, overrides.split(";")):
             host, _, region = each.partition(":")
@@ -182,8 +183,9 @@ class HostnameResolver(Resolver):
         return list(map(self._one, hosts))
 
     def _one(self, host: str) -> str | None:
-        found = self._LABEL.fullmatch(host.split(".", 1)[0])
-        region = self._regions.get(host, found[1] if found else "")
+        label = host.split(".", 1)[0]
+        found = self._LABEL.fullmatch(label)
+        region = self._regions.get(host) or self._regions.get(label) or (found[1] if found else "")
         if not region:
             return None
         return f"/{region}/{found[2] if found else DEFAULT_PLACE.rsplit('/', 1)[1]}"

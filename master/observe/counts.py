@@ -17,6 +17,7 @@ class MasterCounts:
     moves: int = 0
     move_commands: int = 0
     placement_not_adhering: int = 0
+    placement_soft: int = 0
     rack_unresolved: int = 0
     commits: int = 0
     commit_seconds: float = 0.0

@@ -5,11 +5,11 @@ Runs in the event loop, on the leader. Called by admin.py.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from holdfast.common.errors import GiveUpError
 from holdfast.common.formats.layouts import MapAssignment
-from holdfast.common.ids import INSTANCE_BYTES, NO_WORKER, Generation, Instance, ShuffleId, ShuffleKey, shuffle_name
+from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -20,9 +20,15 @@ from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
-from holdfast.master.placement.members import Member
-from holdfast.master.placement.policy import Policy, Spread, keeps
+from holdfast.master.placement.groups import Workers, pair_of
+from holdfast.master.placement.policy import Policy, There, adherence
+from holdfast.master.placement.windows import Adherence
 
+_NAMES = {
+    Adherence.STRICT: pb.ADHERENCE_STRICT,
+    Adherence.SOFT: pb.ADHERENCE_SOFT,
+    Adherence.FAIL: pb.ADHERENCE_FAILED,
+}
 #: Partitions in one answer.
 LIMIT_MAX = 10_000
 
@@ -42,14 +48,12 @@ class Explainer:
             name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
             text = f"there is no shuffle {name}: see `holdfast shuffles`"
             raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
-        pairs = await self._pairs(shuffle)
+        rows = await self._rows(shuffle)
         places = self._fleet.places_now()
-        workers = self._leader.peek(lambda state: list(state.workers.values()))
-        members = {each.id: Member(each.id, each.host, places[each.id]) for each in workers}
         policy = self._fleet.policy
         limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
-        adhering = await off_loop(len(pairs), lambda: _adhering(pairs, members, policy, shuffle.copies_wanted))
-        rows = range(request.first, min(request.first + limit, len(pairs)))
+        adhering = await off_loop(len(rows), lambda: _adhering(rows, places, policy, shuffle.copies_wanted))
+        shown = range(request.first, min(request.first + limit, len(rows)))
         key = shuffle.key
         return pb.ExplainPlacementReply(
             key=key_message(key),
@@ -59,23 +63,24 @@ class Explainer:
             policy=policy.constraint,
             order=policy.order,
             locations=[
-                pb.NewLocation(partition=at, epoch=pairs[at][0], primary=pairs[at][1], replica=pairs[at][2])
-                for at in rows
+                pb.NewLocation(partition=at, epoch=epoch, primary=primary, replica=replica)
+                for at, (epoch, primary, replica) in ((at, (rows[at][0], *pair_of(rows[at][1]))) for at in shown)
             ],
-            adheres=[adhering[at] for at in rows],
-            total=len(pairs),
-            not_adhering=adhering.count(False),
+            adheres=[adhering[at] is Adherence.STRICT for at in shown],
+            adherence=[_NAMES[adhering[at]] for at in shown],
+            total=len(rows),
+            not_adhering=len(rows) - adhering.count(Adherence.STRICT),
+            soft=adhering.count(Adherence.SOFT),
             decisions=self._fleet.decisions.of(key),
         )
 
-    async def _pairs(self, shuffle: Shuffle) -> list[tuple[int, int, int]]:
-        """Return epoch, primary and replica of each partition; of MAP partitions the ring, each with its neighbour."""
+    async def _rows(self, shuffle: Shuffle) -> list[tuple[int, Workers]]:
+        """Return epoch and workers of each partition; of MAP partitions the ring, each with its neighbours."""
         if shuffle.kind == KIND_MAP:
             ring = MapAssignment.decode(shuffle.assignment).workers
-            if shuffle.copies < 2:
-                return [(0, worker, NO_WORKER) for worker in ring]
-            return [(0, worker, ring[(at + 1) % len(ring)]) for at, worker in enumerate(ring)]
-        return [(each.epoch, each.primary, each.replica) for each in await self._locations.newest(shuffle)]
+            copies = range(shuffle.copies)
+            return [(0, tuple([ring[(at + step) % len(ring)] for step in copies])) for at in range(len(ring))]
+        return [(each.epoch, each.workers) for each in await self._locations.newest(shuffle)]
 
 
 def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
@@ -90,9 +95,7 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
 
 
 def _adhering(
-    pairs: Sequence[tuple[int, int, int]], members: dict[int, Member], policy: Policy, copies: int
-) -> list[bool]:
-    there = Spread.of(members.values())
-    return [
-        copies < 2 or keeps(policy, members.get(primary), members.get(replica), there) for _, primary, replica in pairs
-    ]
+    rows: Sequence[tuple[int, Workers]], places: Mapping[int, str], policy: Policy, copies: int
+) -> list[Adherence]:
+    there = There.of(places.values())
+    return [adherence(policy, [places.get(one) for one in workers], copies, there) for _, workers in rows]

@@ -53,7 +53,8 @@ GAUGES = {
     "revives_without_room": "revives that found no worker with room",
     "moves": "epochs moved from workers lost, started again or draining",
     "move_commands": "commands that did it",
-    "placement_not_adhering": "partitions placed by this master whose copies are not placed as configured",
+    "placement_not_adhering": "partitions placed by this master whose copies do not stand as wished",
+    "placement_soft": "those of them whose regions are as wished, and whose racks are not",
     "rack_unresolved": "hosts that could not be resolved, counted each time",
     "workers_on_default_rack": "live workers whose place is unknown",
     "workers_flapping": "on the leader: workers that start again and again",
@@ -91,7 +92,7 @@ GROWING = frozenset(
     "raft_turns_slow commands_proposed entries_proposed calls_refused body_bytes_refused "  # noqa: SIM905
     "answer_bytes_refused http_connections_displaced loop_turns_slow raft_strangers_displaced "
     "quota_refusals revives revives_made revive_commands revives_without_room moves "
-    "move_commands placement_not_adhering rack_unresolved commits commit_seconds "
+    "move_commands placement_not_adhering placement_soft rack_unresolved commits commit_seconds "
     "commits_without_worker lost_epochs commits_under_replicated_epochs late_copies early_seals "
     "dfs_rounds dfs_removed dfs_failures".split()
 )

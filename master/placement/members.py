@@ -13,7 +13,7 @@ from typing import Any, NamedTuple, Protocol
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
-from holdfast.master.placement.topology import DEFAULT_PLACE
+from holdfast.master.placement.topology import DEFAULT_PLACE, region_of
 
 
 class Draw(Protocol):
@@ -42,6 +42,10 @@ class Member(NamedTuple):
     def place_of(self) -> str:
         """Its place."""
         return self.place
+
+    def region_of(self) -> str:
+        """Its region."""
+        return region_of(self.place)
 
 
 class NotEnoughError(HoldfastError):

@@ -15,14 +15,17 @@ Source: the slots allocation of Apache Celeborn for orders, the policies of Apac
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, NamedTuple
 
-from holdfast.master.placement.members import Member, NotEnoughError, capped
+from holdfast.common.sizes import counted
+from holdfast.master.placement.deal import Levels
+from holdfast.master.placement.members import Member, capped
 from holdfast.master.placement.racks import Racks
 from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.topology import region_of
+from holdfast.master.placement.windows import Adherence
 
 Constraint = Literal["random", "rackaware", "regionaware"]
 Order = Literal["roundrobin", "loadaware", "weighted"]
@@ -51,25 +54,40 @@ class Policy:
     gradient: float = 0.1
     flush_weight: float = 0.0
     fetch_weight: float = 1.0
+    #: who is to be avoided gets nothing, even where there is nobody else
+    avoid_holds: bool = False
 
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough."""
+    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough, and
+    the `avoided` ones only where these are not enough either."""
 
     members: Sequence[Member]
     spared: Sequence[Member] = ()
     disks: Mapping[int, Sequence[DirectoryLoad]] = field(default_factory=dict)
     #: places of all workers that ever were, lost and full ones too: whether there are racks to keep apart at all
     places: Collection[str] = ()
+    avoided: Sequence[Member] = ()
 
     @property
-    def alike(self) -> bool:
-        """Whether everybody is at one place, known or not: then nothing can be wished of places."""
-        return len(set(self.places or (one.place for one in (*self.members, *self.spared)))) < 2
+    def everybody(self) -> list[Member]:
+        """All of them, the best ones first."""
+        return [*self.members, *self.spared, *self.avoided]
 
     def __len__(self) -> int:
-        return len(self.members) + len(self.spared)
+        return len(self.members) + len(self.spared) + len(self.avoided)
+
+    def without(self, workers: Collection[int]) -> Candidates:
+        """The same, without these workers."""
+        members = [one for one in self.members if one.worker not in workers]
+        spared = [one for one in self.spared if one.worker not in workers]
+        return Candidates(members, spared, self.disks, self.places)
+
+    def avoiding(self, workers: Collection[int]) -> Candidates:
+        """The same, with these workers among those to be avoided."""
+        left = self.without(workers)
+        return replace(left, avoided=[one for one in self.everybody if one.worker in workers])
 
     def sparing(self, workers: Collection[int]) -> Candidates:
         """The same, with these workers among the spared ones."""
@@ -78,39 +96,6 @@ class Candidates:
             return self
         members = [one for one in self.members if one.worker not in workers]
         return Candidates(members, [*self.spared, *spared], self.disks, self.places)
-
-
-class Field(NamedTuple):
-    """Who is dealt to in one assignment, and what keeps copies apart."""
-
-    members: Sequence[Member]
-    #: of each member; copies of one partition are in different ones
-    domains: Sequence[str]
-    #: places in different domains are as wished
-    adheres: bool
-    #: so many of the members, the first ones, have the first copy of each partition; 0: that is not wished of anybody
-    wanted: int = 0
-
-
-def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
-    """Return the workers for an assignment with so many copies (1 or 2); none if no worker takes data.
-
-    With two copies and one host the members of that host are returned: one copy is all that can be had. Raises
-    NotEnoughError where that breaks what is enforced.
-    """
-    first = admitted(policy, candidates.members, copies)
-    for members in (first, [*first, *admitted(policy, candidates.spared, copies)]):
-        found = _field(policy, members, copies, alike=candidates.alike)
-        if found is not None:
-            return _beside(found, len(first)) if members is not first else found
-    problem = _broken(policy, members) if copies > 1 else ""
-    if len(candidates) and not members:
-        problem = problem or "all workers that take data are in regions that take nothing new"
-    if problem:
-        raise NotEnoughError(problem)
-    if copies > 1:
-        return Field(members, [one.host for one in members], adheres=False)
-    return Field(members, (), adheres=True)
 
 
 def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list[Member]:
@@ -130,99 +115,65 @@ def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list
     return found
 
 
-def _field(policy: Policy, members: list[Member], copies: int, *, alike: bool) -> Field | None:
-    """Return the widest domains that are at least two, None if there are none, or not those that are enforced."""
-    if copies < 2:
-        return Field(members, (), adheres=True) if members else None
-    for level, domain_of in enumerate(_levels(policy)):
-        domains = [domain_of(one) for one in members]
-        if len(set(domains)) > 1 and not _broken(policy, members):
-            return Field(members, domains, adheres=alike or _adheres(policy, level, members))
-    return None
-
-
-#: The domain of spared workers; no host and no place is called so.
-_SPARED = "\0spared"
-
-
-def _beside(field: Field, wanted: int) -> Field:
-    """The field where no pair is of spared workers alone: those that are not, the first ones, are all in one domain,
-    and the spared ones of other domains only hold the other copies."""
-    home = set(field.domains[:wanted])
-    if len(home) != 1:
-        return field
-    spared = [
-        one for one, domain in zip(field.members[wanted:], field.domains[wanted:], strict=True) if domain not in home
-    ]
-    return Field(
-        [*field.members[:wanted], *spared], [*field.domains[:wanted], *[_SPARED] * len(spared)], field.adheres, wanted
-    )
-
-
 def spreads(policy: Policy) -> bool:
     """Whether more than different hosts is wished."""
     return policy.constraint != "random" and policy.racks.least > 1
 
 
-def _levels(policy: Policy) -> Sequence[Callable[[Member], str]]:
-    """What keeps two copies apart, the widest first."""
-    host = Member.host_of
+def levels(policy: Policy) -> Levels:
+    """What copies are spread over, the widest first."""
     if not spreads(policy):
-        return (host,)
+        return Levels((Member.host_of,))
     if policy.constraint == "rackaware":
-        return (Member.place_of, host)
-    return (lambda one: region_of(one.place), Member.place_of, host)
-
-
-def _adheres(policy: Policy, level: int, members: Sequence[Member]) -> bool:
-    """Whether copies that this level keeps apart are as wished: one region is enough where there is one."""
-    if policy.constraint == "regionaware":
-        return level < 2 or len({region_of(one.place) for one in members}) > 1
-    return level == 0
+        return Levels((Member.place_of, Member.host_of))
+    return Levels((Member.region_of, Member.place_of, Member.host_of), policy.regions.equal, policy.regions.local)
 
 
 @dataclass(frozen=True, slots=True)
-class Spread:
+class There:
     """How many places and regions there are at all."""
 
     places: int
     regions: int
 
     @classmethod
-    def of(cls, members: Iterable[Member]) -> Spread:
+    def of(cls, places: Iterable[str]) -> There:
         """Count them."""
-        places = {one.place for one in members}
-        return cls(len(places), len(set(map(region_of, places))))
+        distinct = set(places)
+        return cls(len(distinct), len(set(map(region_of, distinct))))
 
 
-def keeps(policy: Policy, one: Member | None, two: Member | None, there: Spread) -> bool:
-    """Whether two copies are placed as configured, as far as possible; None is no worker, or an unknown one."""
-    if one is None or two is None:
-        return False
-    if policy.racks.enforced and spreads(policy) and policy.racks.default in (one.place, two.place):
-        return False
-    apart_at = next((level for level, of in enumerate(_levels(policy)) if of(one) != of(two)), None)
-    if apart_at is None:
-        return False
-    if policy.constraint == "regionaware" and apart_at == 1 and spreads(policy):
-        return there.regions < 2
-    return apart_at == 0 or there.places < 2
+def adherence(policy: Policy, places: Sequence[str | None], copies: int, there: There) -> Adherence:
+    """How the copies of a partition keep to what is wished of so many, given where they are and what there is at all;
+    None is somebody unknown. Where everybody is at one place, known or not, nothing is wished of places."""
+    if copies < 2:
+        return Adherence.STRICT
+    if len(places) < copies or None in places:
+        return Adherence.FAIL
+    if not spreads(policy) or (there.places < 2 and not policy.racks.enforced):
+        return Adherence.STRICT
+    if policy.constraint == "regionaware":
+        return policy.regions.kept_by(policy.racks, places, (copies, copies), there.regions)
+    return Adherence.STRICT if policy.racks.kept_by(places, copies) else Adherence.FAIL
 
 
-def _broken(policy: Policy, members: Sequence[Member]) -> str:
-    """Say what is enforced and cannot be had among these; "" if nothing is."""
-    if not spreads(policy):
+def broken(policy: Policy, places: Sequence[str], copies: int) -> str:
+    """Say what is enforced and cannot be had of so many copies, one at each of these places at most or anywhere among
+    them; "" if nothing is."""
+    if copies < 2 or not spreads(policy):
         return ""
-    racks = {one.place for one in members}
-    if policy.racks.enforced and len(racks) < 2:
+    racks, least = set(places), min(copies, policy.racks.least)
+    if policy.racks.enforced and len(racks - {policy.racks.default}) < least:
+        found = len(racks - {policy.racks.default})
         return (
-            f"two racks are enforced for two copies; workers that take data, and of a known rack, are on {len(racks)}"
+            f"{counted(least, 'rack')} are enforced for {copies} copies; workers that take data, and of a known rack,"
+            f" are on {found}"
         )
     if policy.constraint == "regionaware" and policy.regions.durable:
-        regions = {region_of(one.place) for one in members}
-        if len(regions) < policy.regions.durable:
+        regions = set(map(region_of, racks))
+        if min(len(regions), copies) < policy.regions.durable:
             wanted = f"{policy.regions.durable} regions are wanted for durability"
-            return f"{wanted}, and workers that take data are in {len(regions)}"
+            return f"{wanted}, and {copies} copies on workers that take data are in {min(len(regions), copies)}"
     return ""
 
 

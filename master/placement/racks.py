@@ -11,12 +11,12 @@ Source: the rack-aware policy of Apache BookKeeper, without its defects B6, B7 a
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
 
 from holdfast.master.placement.members import Member, NotEnoughError, Order
-from holdfast.master.placement.topology import DEFAULT_PLACE
+from holdfast.master.placement.topology import DEFAULT_PLACE, region_of
 from holdfast.master.placement.windows import Adherence, Windows, adheres
 
 #: Orders that are tried before everything is.
@@ -26,6 +26,8 @@ EXACT_SIZE_MAX = 8
 
 #: Whether a member may take a position; beside the windows of racks.
 Allows = Callable[[int, Member], bool]
+#: Says whether a rack, or a region, may have a member.
+Fits = Callable[[str], bool]
 
 
 class Group(NamedTuple):
@@ -33,6 +35,25 @@ class Group(NamedTuple):
 
     members: tuple[int, ...]
     adherence: Adherence
+
+
+def _any(_: str) -> bool:
+    return True
+
+
+class Step(NamedTuple):
+    """Where a member may be: on these racks, in these regions, and only there if a rack is named."""
+
+    rack: Fits = _any
+    region: Fits = _any
+    only: str = ""
+
+    def fits(self, place: str) -> bool:
+        """Whether a member may be at a place."""
+        return self.only in ("", place) and self.region(region_of(place)) and self.rack(place)
+
+
+ANYWHERE = Step()
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +64,37 @@ class Racks:
     enforced: bool = False
     #: the rack of all hosts that cannot be resolved
     default: str = DEFAULT_PLACE
+
+    def kept_by(self, places: Sequence[str | None], quorum: int) -> bool:
+        """Whether every write quorum of a group has enough racks; with enforcement, none of them the default one."""
+        if self.enforced and self.default in places:
+            return False
+        return adheres(places, quorum, self.least)
+
+    def steps(self, left: Sequence[str | None], at: int, quorum: int, home: str = "") -> Iterator[Step]:
+        """Yield which racks may have the member at `at` of a group, the best first; `left` is where the others are,
+        `home` where the victim was, "" if that is not to be used.
+
+        The rack of the victim, one that nobody else of the group is on, any with which the group adheres, any at all
+        unless racks are enforced. None in `left` is nobody yet.
+        """
+
+        windows = Windows(len(left), quorum, self.least)
+        for number, place in enumerate(left):
+            windows.put(number, None if number == at else place)
+        others = {place for number, place in enumerate(left) if number != at}
+
+        def well(rack: str) -> bool:
+            return not (self.enforced and rack == self.default) and windows.passes(at, rack)
+
+        if home:
+            alone = home not in others and not self.enforced
+            yield Step(lambda rack: alone or well(rack), only=home)
+        yield Step(lambda rack: rack not in others and well(rack))
+        yield Step(well)
+        if not self.enforced:
+            yield Step(lambda rack: rack not in others)
+            yield ANYWHERE
 
 
 def check_sizes(size: int, write_quorum: int, ack_quorum: int) -> None:
@@ -70,9 +122,16 @@ class RackAware:
         return Group(tuple(one.worker for one in chosen), self.adherence([one.worker for one in chosen], write_quorum))
 
     def extend(
-        self, begun: Sequence[Member], size: int, quorum: int, exclude: Collection[int], allows: Allows | None = None
+        self,
+        begun: Sequence[Member],
+        size: int,
+        quorum: int,
+        exclude: Collection[int],
+        allows: Allows | None = None,
+        used: Collection[str] = (),
     ) -> list[Member]:
-        """Choose the members of a group that begins with those of `begun`. Raises NotEnoughError."""
+        """Choose the members of a group that begins with those of `begun`; racks `used` elsewhere come last. Raises
+        NotEnoughError."""
         least = min(quorum, self.racks.least)
         usable = [one for one in self._members.values() if one.worker not in exclude]
         if self.racks.enforced:
@@ -81,7 +140,7 @@ class RackAware:
                 raise NotEnoughError(f"{least} racks are enforced, and there are fewer")
         attempt: list[Member] | None = None
         for _ in range(TRIES if self.racks.enforced else 1):
-            attempt = _Choice(self, begun, size, quorum, usable, allows).greedy()
+            attempt = _Choice(self, begun, size, quorum, usable, allows).greedy(used)
             if attempt is not None:
                 return attempt
         if self.racks.enforced and size <= EXACT_SIZE_MAX:
@@ -98,26 +157,16 @@ class RackAware:
         """Choose the replacement of `victim` among `members`; `place` is where it was, "" if that is not to be used
         (its rack cannot be reached). Returns the worker, and the group with it. Raises NotEnoughError."""
         at = members.index(victim)
-        left = [self._members.get(one) for one in members if one != victim]
-        hosts = {one.host for one in left if one is not None}
+        known = [self._members.get(one) if one != victim else None for one in members]
+        hosts = {one.host for one in known if one is not None}
         usable = [
             one
             for one in self._members.values()
-            if one.worker not in exclude
-            and one.worker not in members
-            and one.host not in hosts
-            and not (self.racks.enforced and one.place == self.racks.default)
+            if one.worker not in exclude and one.worker not in members and one.host not in hosts
         ]
-        steps: list[list[Member]] = []
-        if place:
-            steps.append([one for one in usable if one.place == place])
-        steps.append(
-            [one for one in usable if self._adheres([*members[:at], one.worker, *members[at + 1 :]], write_quorum)]
-        )
-        if not self.racks.enforced:
-            steps.append(usable)
-        for step in steps:
-            for found in self._order.arrange(step):
+        left = [None if one is None else one.place for one in known]
+        for step in self.racks.steps(left, at, write_quorum, place):
+            for found in self._order.arrange([one for one in usable if step.fits(one.place)]):
                 new = [*members[:at], found.worker, *members[at + 1 :]]
                 self._order.took(found.worker)
                 return found.worker, Group(tuple(new), self.adherence(new, write_quorum))
@@ -131,9 +180,7 @@ class RackAware:
 
     def _adheres(self, members: Sequence[int], quorum: int) -> bool:
         places = [found.place if (found := self._members.get(one)) is not None else None for one in members]
-        if self.racks.enforced and self.racks.default in places:
-            return False
-        return adheres(places, quorum, self.racks.least)
+        return self.racks.kept_by(places, quorum)
 
     @property
     def order(self) -> Order:
@@ -182,9 +229,9 @@ class _Choice:
             return False
         return not tested or self._windows.passes(at, member.place)
 
-    def greedy(self) -> list[Member] | None:
+    def greedy(self, elsewhere: Collection[str] = ()) -> list[Member] | None:
         """Position by position, the racks used so far last."""
-        used: set[str] = {self._chosen[-1].place} if self._chosen else set()
+        used: set[str] = {*elsewhere, *(one.place for one in self._chosen)}
         while len(self._chosen) < self._size:
             found = self._first(used)
             if found is None:

@@ -11,13 +11,13 @@ Source: the region-aware policy of Apache BookKeeper; its adherence, a stub ther
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 
 from holdfast.common.errors import ConfigError
 from holdfast.master.placement.members import Member, NotEnoughError, Order
-from holdfast.master.placement.racks import Allows, Group, RackAware, Racks, check_sizes
+from holdfast.master.placement.racks import Allows, Group, RackAware, Racks, Step, check_sizes
 from holdfast.master.placement.topology import region_of
 from holdfast.master.placement.windows import Adherence, Windows, adheres
 
@@ -34,6 +34,8 @@ class Regions:
     refused: frozenset[str] = frozenset()
     #: the region of the requester comes first; "" for none
     local: str = ""
+    #: regions have equal parts of all copies, whatever workers they have
+    equal: bool = False
     #: a member is replaced under the constraint too
     enforced_in_replace: bool = True
 
@@ -61,14 +63,71 @@ class Regions:
                 f" {max(self.durable, least)} of them acknowledged, not {ack_quorum}"
             )
 
+    def kept_by(
+        self, racks: Racks, places: Sequence[str | None], quorums: tuple[int, int], available: int
+    ) -> Adherence:
+        """STRICT if racks and regions are as wished, SOFT if the regions are, FAIL otherwise. `quorums` are those of
+        writes and of acknowledgements, `available` is how many regions there are to choose from."""
+        regions = [None if one is None else region_of(one) for one in places]
+        if self.durable:
+            durable = Durable(len(places), *quorums, self.durable)
+            well = None not in regions and all(
+                durable.allows(regions, position, str(region)) for position, region in enumerate(regions)
+            )
+        else:
+            well = adheres(regions, quorums[0], min(racks.least, available))
+        if not well or (racks.enforced and racks.default in places):
+            return Adherence.FAIL
+        return Adherence.STRICT if adheres(places, quorums[0], racks.least) else Adherence.SOFT
 
-class _Durable:
+    def steps(
+        self,
+        racks: Racks,
+        left: Sequence[str | None],
+        at: int,
+        quorums: tuple[int, int],
+        home: str,
+        available: int,
+    ) -> Iterator[Step]:
+        """As `Racks.steps`: which racks may have the member at `at`, the best first.
+
+        With the regions as wished: the victim's rack, another one of its region, any; then, unless durability is wished
+        for replacements, too, without.
+        """
+        regions = [None if one is None or number == at else region_of(one) for number, one in enumerate(left)]
+        durable = Durable(len(left), *quorums, self.durable)
+        windows = Windows(len(left), quorums[0], min(racks.least, available))
+        for number, region in enumerate(regions):
+            windows.put(number, region)
+
+        # What is not durable without the new member cannot be mended by it, nor kept waiting for that.
+        broken = self.durable > 0 and any(
+            one is not None and not durable.allows(regions, number, one) for number, one in enumerate(regions)
+        )
+
+        def well(region: str) -> bool:
+            if self.durable:
+                return broken or durable.allows(regions, at, region)
+            return windows.passes(at, region)
+
+        by_rack = [*racks.steps(left, at, quorums[0], home)]
+        if home:
+            yield from [
+                each._replace(region=lambda region: region == region_of(home) and well(region)) for each in by_rack
+            ]
+        yield from [each._replace(region=well) for each in by_rack]
+        if not self.durable_in_replace:
+            yield from by_rack
+
+
+class Durable:
     """No `durable` - 1 regions hold an ack quorum of any write quorum."""
 
     def __init__(self, size: int, quorum: int, acks: int, durable: int) -> None:
         self._size, self._quorum, self._acks, self._few = size, quorum, acks, durable - 1
 
     def allows(self, regions: Sequence[str | None], position: int, region: str) -> bool:
+        """Whether a member of this region may stand there; `regions` is where the others are."""
         starts = range(position - self._quorum + 1, position + 1) if self._quorum < self._size else (0,)
         for start in starts:
             inside = [(start + step) % self._size for step in range(self._quorum)]
@@ -104,11 +163,16 @@ class RegionAware:
         available = self._available()
         if not available:
             raise NotEnoughError("no region takes new members")
-        chosen = self._rounds(self._turned(available), size, write_quorum, ack_quorum, exclude)
-        if self._wish.durable and len({self._region(one) for one in chosen}) < self._wish.durable:
-            raise NotEnoughError(f"{self._wish.durable} regions are wanted for durability")
-        workers = [one.worker for one in chosen]
-        return Group(tuple(workers), self.adherence(workers, write_quorum, ack_quorum))
+        found: list[Group] = []
+        for _ in available:  # with another region first there may be racks enough
+            chosen = self._rounds(self._turned(available), size, write_quorum, ack_quorum, exclude)
+            if self._wish.durable and len({self._region(one) for one in chosen}) < self._wish.durable:
+                raise NotEnoughError(f"{self._wish.durable} regions are wanted for durability")
+            workers = [one.worker for one in chosen]
+            found.append(Group(tuple(workers), self.adherence(workers, write_quorum, ack_quorum)))
+            if found[-1].adherence is Adherence.STRICT:
+                break
+        return min(found, key=lambda one: one.adherence.rank)
 
     def _turned(self, available: list[str]) -> list[str]:
         """The local region first if it is wished, the others from where the last request stopped."""
@@ -119,33 +183,42 @@ class RegionAware:
 
     def _rounds(self, regions: list[str], size: int, quorum: int, acks: int, exclude: Collection[int]) -> list[Member]:
         chosen: list[Member] = []
+        wished = True
         while len(chosen) < size:
             before = len(chosen)
             for number, region in enumerate(regions):
                 offered = -(-(size - len(chosen)) // (len(regions) - number))
-                chosen = self._extend(region, chosen, offered, (size, quorum, acks), exclude)
+                allows = self._allows(chosen, (size, quorum, acks), len(chosen)) if wished else None
+                chosen = self._extend(region, chosen, offered, (size, quorum), exclude, allows)
                 if len(chosen) == size:
                     break
             self._turn += 1
             if len(chosen) == before:
-                raise NotEnoughError(f"no group of {size} can be made over regions {', '.join(regions)}")
+                if not wished or self._wish.durable:
+                    raise NotEnoughError(f"no group of {size} can be made over regions {', '.join(regions)}")
+                wished = False  # what is only wished refuses nothing
         return chosen
 
     def _extend(
-        self, region: str, chosen: list[Member], offered: int, sizes: tuple[int, int, int], exclude: Collection[int]
+        self,
+        region: str,
+        chosen: list[Member],
+        offered: int,
+        sizes: tuple[int, int],
+        exclude: Collection[int],
+        allows: Allows | None,
     ) -> list[Member]:
         """The group with as many of the offered places taken by a region as can be."""
-        size, quorum, _ = sizes
+        size, quorum = sizes
         inside = [one for one in self._members.values() if self._region(one) == region]
         policy = RackAware([*inside], self._order, self._racks)
-        taken = [one.worker for one in chosen]
         hosts = {one.host for one in chosen}
-        out = {*exclude, *taken, *(one.worker for one in inside if one.host in hosts)}
+        out = {*exclude, *(one.worker for one in inside if one.host in hosts)}
+        used = {one.place for one in chosen}
         for share in range(min(offered, size - len(chosen)), 0, -1):
-            allows = self._allows(chosen, sizes, len(chosen))
             part = max(1, min(quorum, round(quorum * share / size)))
             try:
-                return [*chosen, *policy.extend([], share, min(part, share), out, allows)]
+                return [*chosen, *policy.extend([], share, min(part, share), out, allows, used)]
             except NotEnoughError:
                 continue
         return chosen
@@ -154,7 +227,7 @@ class RegionAware:
         """What the regions say of a member at a position of the part that begins at `begins`."""
         size, quorum, acks = sizes
         regions: list[str | None] = [self._region(one) for one in chosen] + [None] * (size - len(chosen))
-        durable = _Durable(size, quorum, acks, self._wish.durable) if self._wish.durable else None
+        durable = Durable(size, quorum, acks, self._wish.durable) if self._wish.durable else None
         windows = Windows(size, quorum, min(self._racks.least, len(self._available())))
         for position, region in enumerate(regions):
             windows.put(position, region)
@@ -189,46 +262,30 @@ class RegionAware:
         """Choose the replacement of `victim`: of its region first, unless that is refused. Returns the worker, and
         the group with it. Raises NotEnoughError."""
         at = members.index(victim)
-        home = region_of(place) if place else ""
-        regions = [one for one in self._available() if one != home]
-        if home and home not in self._wish.refused:
-            regions.insert(0, home)
-        left: list[str | None] = [
-            self._region(found) if (found := self._members.get(one)) is not None and one != victim else None
-            for one in members
+        known = [self._members.get(one) if one != victim else None for one in members]
+        hosts = {one.host for one in known if one is not None}
+        available = set(self._available())
+        usable = [
+            one
+            for one in self._members.values()
+            if one.worker not in exclude
+            and one.worker not in members
+            and one.host not in hosts
+            and self._region(one) in available
         ]
-        durable = None
-        if self._wish.durable and self._wish.enforced_in_replace:
-            durable = _Durable(len(members), write_quorum, ack_quorum, self._wish.durable)
-        for region in regions:
-            if durable is not None and not durable.allows(left, at, region):
-                continue
-            inside = [one for one in self._members.values() if self._region(one) == region]
-            others = [self._members[one] for one in members if one in self._members and one != victim]
-            policy = RackAware([*inside, *others], self._order, self._racks)
-            try:
-                worker, group = policy.replace(
-                    victim, members, write_quorum, exclude, place=place if region == home else ""
-                )
-            except NotEnoughError:
-                continue
-            return worker, Group(group.members, self.adherence(group.members, write_quorum, ack_quorum))
-        raise NotEnoughError(f"no worker can replace worker {victim}")
+        left = [None if one is None else one.place for one in known]
+        sizes = write_quorum, ack_quorum
+        for step in self._wish.steps(self._racks, left, at, sizes, place, len(available)):
+            for found in self._order.arrange([one for one in usable if step.fits(one.place)]):
+                new = [*members[:at], found.worker, *members[at + 1 :]]
+                self._order.took(found.worker)
+                return found.worker, Group(tuple(new), self.adherence(new, write_quorum, ack_quorum))
+        raise NotEnoughError(f"nobody can take the place of worker {victim}")
 
     # verdicts
 
     def adherence(self, members: Sequence[int], write_quorum: int, ack_quorum: int) -> Adherence:
         """STRICT if racks and regions are as wished, SOFT if the regions are, FAIL otherwise."""
         found = [self._members.get(one) for one in members]
-        regions = [None if one is None else self._region(one) for one in found]
-        racks = [None if one is None else one.place for one in found]
-        if self._wish.durable:
-            durable = _Durable(len(members), write_quorum, ack_quorum, self._wish.durable)
-            well = None not in regions and all(
-                durable.allows(regions, position, str(region)) for position, region in enumerate(regions)
-            )
-        else:
-            well = adheres(regions, write_quorum, min(self._racks.least, len(self._available())))
-        if not well:
-            return Adherence.FAIL
-        return Adherence.STRICT if adheres(racks, write_quorum, self._racks.least) else Adherence.SOFT
+        places = [None if one is None else one.place for one in found]
+        return self._wish.kept_by(self._racks, places, (write_quorum, ack_quorum), len(self._available()))

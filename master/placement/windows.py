@@ -22,6 +22,11 @@ class Adherence(Enum):
     SOFT = "soft"
     FAIL = "fail"
 
+    @property
+    def rank(self) -> int:
+        """The better, the smaller."""
+        return ("strict", "soft", "fail").index(self.value)
+
 
 class Windows:
     """The windows of a group of `size` whose members are being chosen."""

@@ -187,6 +187,39 @@ def test_a_writer_waits_for_what_is_enforced_and_then_hears_of_it(tmp_path: Path
                     writer.close()
 
 
+def test_what_no_longer_stands_as_wished_is_repaired(tmp_path: Path, table: Path) -> None:
+    """All hosts were on one rack; when one of them turns out to be on another, open partitions go on with a copy there,
+    and what they had is read; a host that is refused gets none of it."""
+    table.write_text("h1 /dc/r1\nh2 /dc/r1\nh3 /dc/r1\nh4 /dc/r1\n")
+    settings: Sections = {
+        "placement": {
+            "resolver": "table",
+            "resolver_path": str(table),
+            "refresh": "200ms",
+            "repair": True,
+            "refused": ["h4"],
+        }
+    }
+    with (
+        local_cluster(1, 4, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="repaired") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(8, 1, copies=2)
+        with shuffle.writer(0) as writer:
+            writer.write(0, b"kept")
+            status = writer.close()
+        table.write_text("h1 /dc/r1\nh2 /dc/r1\nh3 /dc/r2\nh4 /dc/r3\n")
+        assert CliRunner().invoke(holdfast, ["reload", "--masters", cluster.endpoints]).exit_code == 0
+        wait_until(lambda: all("w3" in pair for pair in names(explained(cluster, session))), "the repair")
+        found = explained(cluster, session)
+        assert not found["not_adhering"]
+        assert {each["adherence"] for each in found["partitions"]} == {"strict"}
+        assert all("w4" not in pair for pair in names(found))
+        assert {"registered", "repaired"} <= {each["what"] for each in found["decisions"]}
+        shuffle.commit([status])
+        assert [bytes(each.payload) for each in shuffle.reader([0, 1])] == [b"kept"]
+
+
 def test_hosts_that_nobody_knows_are_counted(tmp_path: Path, table: Path) -> None:
     """A host that is not in the table, and says nothing of itself, is at the default place, and both are told."""
     table.write_text("elsewhere /dc/r1\n")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.master.core.state.records import Worker
-from holdfast.master.fleet.fleet import place_of, places_of, unreachable_racks
+from holdfast.master.fleet.fleet import place_of, places_of, refused_by, unreachable_racks
 from holdfast.master.placement.topology import DEFAULT_PLACE
 
 PLAIN = Worker(
@@ -46,6 +46,30 @@ PLAIN = Worker(
 def test_a_resolver_comes_before_what_a_worker_says_of_itself(place: str, rack: str, wanted: str) -> None:
     """A rack of its own may be a whole place or a name in the default region; what is neither is not known."""
     assert place_of(replace(PLAIN, place=place, rack=rack), DEFAULT_PLACE) == wanted
+
+
+@pytest.mark.parametrize(
+    ("rack", "wanted"), [("/dc/hall/r1", "/dc/hall/r1"), ("r3", "/dc/hall/r3"), ("/dc/r1", "/dc/hall/rack")]
+)
+def test_places_have_as_many_parts_as_the_default_one(rack: str, wanted: str) -> None:
+    """Three of them where the default place has three; what has another depth is not known."""
+    assert place_of(replace(PLAIN, rack=rack), "/dc/hall/rack") == wanted
+
+
+@pytest.mark.parametrize(
+    ("refused", "wanted"),
+    [
+        ((), False),
+        (("w1",), True),
+        (("h1",), True),
+        (("/dc/r1",), True),
+        (("/dc",), True),
+        (("/d", "/dc/r", "w", "h2", "dc"), False),
+    ],
+)
+def test_workers_hosts_racks_and_regions_are_refused_by_name(refused: tuple[str, ...], wanted: bool) -> None:
+    """Whole names and whole parts of places."""
+    assert refused_by(refused, PLAIN, "/dc/r1") is wanted
 
 
 def test_all_workers_of_a_host_are_at_one_place() -> None:

@@ -164,6 +164,16 @@ def test_places_in_host_names(host: str, place: str | None) -> None:
     assert list(resolver.resolve([host])) == [place]
 
 
+def test_an_override_may_name_a_host_by_its_label() -> None:
+    """Operators write short names; the whole name, where it is named too, comes before."""
+    resolver = HostnameResolver("eu-r1-a-b:west;us-r2-a-b.example.org:east;us-r2-a-b:south")
+    assert list(resolver.resolve(["eu-r1-a-b.example.org", "us-r2-a-b.example.org", "us-r2-a-b.other"])) == [
+        "/west/r1",
+        "/east/r2",
+        "/south/r2",
+    ]
+
+
 def test_overrides_that_cannot_be_read_are_refused() -> None:
     """host:region;host:region and nothing else."""
     for wrong in ("a", "a:", ":b", "a:b/c"):

@@ -68,6 +68,26 @@ def test_neighbours_are_on_different_racks_where_nobody_is_left_out_for_it(names
         assert members[number].place != next_one.place or not ring.adheres or len({one.place for one in members}) == 1
 
 
+@given(st.lists(st.sampled_from("abcdefg"), min_size=3, max_size=24), st.integers(3, 5), seeds)
+def test_as_many_neighbours_as_copies_share_no_host(names: list[str], copies: int, seed: bytes):
+    """Three copies and more: each file's copies are on different hosts, wherever it starts in the ring; where there are
+    fewer hosts there are fewer copies, and that is told."""
+    ring = ring_of(candidates(names), copies, seed)
+    hosts = len(set(names))
+    assert (ring.copies, ring.adheres) == (min(copies, hosts), hosts >= copies)
+    length = len(ring.workers)
+    assert length >= ring.copies
+    for place in range(length):
+        some = [names[ring.workers[(place + step) % length]] for step in range(ring.copies)]
+        assert len(set(some)) == ring.copies
+
+
+def test_three_copies_with_one_host_that_is_not_spared():
+    """It has a copy of everything, and two of the spared hosts have the others."""
+    ring = map_ring(HOSTS, Candidates(candidates("abcde")).sparing({1, 2, 3, 4}), 3, b"seed")
+    assert (ring.copies, len(ring.workers), 0 in ring.workers) == (3, 3, True)
+
+
 def test_shuffles_start_at_different_workers():
     """Over many seeds every worker stands first about equally often: few maps do not all meet on one."""
     first = Counter(ring_of(candidates("abcd"), 1, seed.to_bytes(8, "big")).workers[0] for seed in range(400))

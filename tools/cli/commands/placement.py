@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 _RELOAD_SECONDS_MAX = 60.0
 #: Partitions and workers that are drawn; --json has all.
 _ROWS_MAX = 20
-_DECISION_KEYS = ("time_ms", "what", "partitions", "policy", "order", "candidates", "spared", "not_adhering")
+_DECISION_KEYS = ("time_ms", "what", "partitions", "policy", "order", "candidates", "spared", "not_adhering", "soft")
 
 
 @click.command()
@@ -82,7 +82,7 @@ def _draw_simulated(found: dict[str, Any], screen: Console) -> None:
         f"copies on a worker: {found['least']} to {found['most']}, {found['mean']} in the mean; fullest to mean"
         f" {found['fullest_to_mean']}, farthest from its share {100 * found['farthest_from_share']:.1f} %"
     )
-    screen.print(f"not as wished: {found['not_adhering']}; both copies on one rack: {found['on_one_rack']}")
+    screen.print(f"not as wished: {_adherence(found)}; all copies on one rack: {found['on_one_rack']}")
     racks = list(found["by_rack"].items())
     screen.print(table(("rack", "#copies"), racks[:_ROWS_MAX]))
     if len(racks) > _ROWS_MAX:
@@ -111,6 +111,7 @@ def _explained(named: str, masters: str) -> dict[str, Any]:
             else:
                 whole.locations.extend(reply.locations)
                 whole.adheres.extend(reply.adheres)
+                whole.adherence.extend(reply.adherence)
                 known = {each.worker for each in whole.workers}
                 whole.workers.extend(each for each in reply.workers if each.worker not in known)
         return whole
@@ -132,7 +133,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
         "shuffle": reply.key.shuffle,
         "generation": reply.key.generation,
         "kind": pb.PartitionKind.Name(reply.kind).removeprefix("PARTITION_KIND_"),
-        **{key: getattr(reply, key) for key in ("copies_wanted", "copies", "policy", "order", "not_adhering")},
+        **{key: getattr(reply, key) for key in ("copies_wanted", "copies", "policy", "order", "not_adhering", "soft")},
         "partitions": [
             {
                 "partition": each.partition,
@@ -140,8 +141,9 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
                 "primary": described(each.primary),
                 "replica": described(each.replica),
                 "adheres": adheres,
+                "adherence": adherence,
             }
-            for each, adheres in zip(reply.locations, reply.adheres, strict=True)
+            for each, adheres, adherence in zip(reply.locations, reply.adheres, _adherences(reply), strict=True)
         ],
         "decisions": [
             {
@@ -159,18 +161,24 @@ def _draw_explained(document: dict[str, Any], screen: Console) -> None:
     what = "partitions" if document["kind"] == "REDUCE" else "places of the ring, each copied to the next one"
     screen.print(
         f"{len(rows)} {what}, {document['copies']} of {_copies(document['copies_wanted'])}; policy"
-        f" {document['policy']}, order {document['order']}; not as wished now: {document['not_adhering']}"
+        f" {document['policy']}, order {document['order']}; not as wished now: {_adherence(document)}"
     )
     held = Counter(_named(one) for each in rows for one in (each["primary"], each["replica"]) if one)
     screen.print(table(("worker", "#copies"), [(escape(name), count) for name, count in held.most_common(_ROWS_MAX)]))
     bad = [each for each in rows if not each["adheres"]]
     shown = [
-        (each["partition"], each["epoch"], escape(_named(each["primary"])), escape(_named(each["replica"])))
+        (
+            each["partition"],
+            each["epoch"],
+            escape(_named(each["primary"])),
+            escape(_named(each["replica"])),
+            each["adherence"],
+        )
         for each in (bad or rows)[:_ROWS_MAX]
     ]
     if bad:
         screen.print("not as wished:")
-    screen.print(table(("#partition", "#epoch", "primary", "replica"), shown))
+    screen.print(table(("#partition", "#epoch", "primary", "replica", "adherence"), shown))
     if len(bad or rows) > _ROWS_MAX:
         screen.print(f"and {len(bad or rows) - _ROWS_MAX} more; --json has all")
     for each in document["decisions"]:
@@ -183,12 +191,24 @@ def _draw_decision(each: dict[str, Any], screen: Console) -> None:
     screen.print(
         f"{each['what']}: {counted(each['partitions'], 'partition')} among {counted(each['candidates'], 'candidate')}"
         f" ({each['spared']} of them spared), policy {each['policy']}, order {each['order']};"
-        f" {each['not_adhering']} not as wished"
+        f" {_adherence(each)} not as wished"
     )
     for one in each["left_out"]:
         screen.print(f"  {escape(one['name'])}: {escape(one['why'])}")
     if each["left_out_total"] > len(each["left_out"]):
         screen.print(f"  and {counted(each['left_out_total'] - len(each['left_out']), 'more worker')}")
+
+
+def _adherences(reply: pb.ExplainPlacementReply) -> list[str]:
+    """strict, soft or failed for each; a master that is older knows no soft ones."""
+    if len(reply.adherence) == len(reply.adheres):
+        return [pb.Adherence.Name(each).removeprefix("ADHERENCE_").lower() for each in reply.adherence]
+    return ["strict" if each else "failed" for each in reply.adheres]
+
+
+def _adherence(found: dict[str, Any]) -> str:
+    soft, count = found["soft"], found["not_adhering"]
+    return f"{count} ({soft} soft, {count - soft} failed)" if soft else str(count)
 
 
 def _copies(count: int) -> str:

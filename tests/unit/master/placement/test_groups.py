@@ -229,6 +229,24 @@ def test_a_rack_far_away_in_the_ring_may_be_used_again() -> None:
     assert (worker, group.adherence, exclude) == (5, STRICT, set())
 
 
+@pytest.mark.parametrize("seed", range(10))
+def test_a_replacement_with_one_copy_of_each_entry_prefers_racks_that_the_group_lacks(seed: int) -> None:
+    """Every member adheres there; a rack of its own comes first all the same, after that of the victim."""
+    known = racks("1", "2", "2", "1", "3")
+    policy = RackAware(known, by_lot(seed), Racks())
+    assert policy.replace(9, (9, 1, 2), 1, place="/region/9")[0] == 5
+    assert policy.replace(9, (9, 1, 2), 1, place="/region/3")[0] == 5
+    assert policy.replace(9, (9, 1, 2), 1, exclude={5})[0] in (3, 4)
+
+
+def test_the_victims_rack_is_not_gone_back_to_where_that_would_break_what_is_enforced() -> None:
+    """Both copies were on one rack before racks were enforced: the new one is on another."""
+    known = racks("1", "1", "1", "2")
+    assert RackAware(known, by_lot(), ENFORCED).replace(1, (1, 2), 2, place="/region/1")[0] == 4
+    with pytest.raises(NotEnoughError):
+        RackAware(known[:3], by_lot(), ENFORCED).replace(1, (1, 2), 2, place="/region/1")
+
+
 # 2.5 regions
 
 
@@ -276,6 +294,33 @@ def test_fewer_regions_than_durability_wants_are_refused_at_start() -> None:
     """The settings contradict each other."""
     with pytest.raises(ConfigError, match="2 regions for durability need as many to write to, not 1"):
         Regions(write_to=("a",), durable=2)
+
+
+@pytest.mark.parametrize("size", [3, 4])
+def test_regions_that_are_only_wished_refuse_nothing(size: int) -> None:
+    """Three workers of one region and one of another, two copies of each entry: no group adheres, and there is one."""
+    known = members("/a/1", "/a/2", "/a/3", "/b/1")
+    for seed in range(10):
+        group = RegionAware(known, by_lot(seed), Racks(), Regions()).new_group(size, 2, 2)
+        assert len(set(group.members)) == size
+        assert group.adherence is FAIL
+    with pytest.raises(NotEnoughError):
+        RegionAware(known, by_lot(), Racks(), Regions(durable=2)).new_group(size, 2, 2)
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_the_second_round_of_a_region_knows_the_racks_of_the_first(seed: int) -> None:
+    """Region b is full with one member, so region a is asked again: for racks that the group has not."""
+    known = members("/a/1", "/a/1", "/a/2", "/a/3", "/b/1")
+    group = RegionAware(known, by_lot(seed), Racks(), Regions()).new_group(4, 4, 4)
+    assert len(set(places_of(group.members, known))) == 4
+
+
+def test_what_is_not_durable_already_is_mended_as_far_as_can_be() -> None:
+    """Two of three copies, an acknowledgement, are of one region: the third one is replaced all the same."""
+    known = members("/a/1", "/a/2", "/b/1", "/b/2")
+    policy = RegionAware(known, by_lot(), Racks(), Regions(durable=2))
+    assert policy.replace(9, (1, 2, 9), 3, 2, place="/b/1")[0] == 3
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common.ids import NO_WORKER
-from holdfast.master.placement.assign import assign
+from holdfast.master.placement.groups import place
 from holdfast.master.placement.members import Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Constraint, DirectoryLoad, Policy, gradient_shares, shares
 from holdfast.master.placement.racks import Racks
@@ -43,61 +42,132 @@ def test_copies_are_as_far_apart_as_can_be(
     partition is told of as not adhering exactly if it could not be apart as wished."""
     members = members_of(cluster)
     known = {one.worker: one for one in members}
-    found = assign(Policy(constraint), Candidates(members), count, 2, draw)
+    found = place(Policy(constraint), Candidates(members), count, 2, draw)
     hosts, racks = {one.host for one in members}, {one.place for one in members}
     regions = {place.split("/")[1] for place in racks}
-    assert len(found.places) == count
+    assert len(found.groups) == count
     if len(hosts) < 2:
         assert found.copies == 1
-        assert {replica for _, replica in found.places} == {NO_WORKER}
+        assert {len(group) for group in found.groups} == {1}
         return
-    for one, two in ((known[each.primary], known[each.replica]) for each in found.places):
+    for one, two in ([known[each] for each in group] for group in found.groups):
         assert one.host != two.host
         if constraint != "random" and len(racks) > 1:
             assert one.place != two.place
         if constraint == "regionaware" and len(regions) > 1:
             assert one.place.split("/")[1] != two.place.split("/")[1]
-    assert found.not_adhering == 0  # one rack is as wished where there is no other
+    assert found.adhering.not_strict == 0  # one rack is as wished where there is no other
+
+
+@given(
+    clusters, constraints, st.integers(1, 20), st.integers(2, 5), st.integers(1, 4), st.randoms(use_true_random=False)
+)
+def test_groups_of_any_size_are_as_far_apart_as_can_be(
+    cluster: list[list[list[int]]], constraint: Constraint, count: int, copies: int, least: int, draw: Random
+) -> None:
+    """As many copies as there are hosts, never two on one; over as many racks, or regions, as can be; and what is told
+    of them is what is true: strict with enough racks and regions, soft with the regions alone."""
+    members = members_of(cluster)
+    known = {one.worker: one for one in members}
+    hosts, racks = {one.host for one in members}, {one.place for one in members}
+    regions = {one.region_of() for one in members}
+    found = place(Policy(constraint, racks=Racks(least)), Candidates(members), count, copies, draw)
+    assert found.copies == min(copies, len(hosts))
+    told: Counter[str] = Counter()
+    for group in ([known[each] for each in group] for group in found.groups):
+        assert len({one.host for one in group}) == len(group) == found.copies
+        has_racks, has_regions = {one.place for one in group}, {one.region_of() for one in group}
+        if constraint == "rackaware" and least > 1:
+            assert len(has_racks) == min(len(racks), found.copies)
+        if constraint == "regionaware" and least > 1:
+            assert len(has_regions) == min(len(regions), found.copies)
+        wish = min(copies, least) if len(racks) > 1 else 1
+        well = constraint == "random" or len(has_racks) >= wish
+        spread = constraint != "regionaware" or len(has_regions) >= min(wish, len(regions))
+        told["failed" if found.copies < copies or not spread else "strict" if well else "soft"] += 1
+    if constraint == "rackaware":
+        told["failed"] += told.pop("soft", 0)
+    assert found.adhering._asdict() == {"strict": 0, "soft": 0, "failed": 0, **told}
+
+
+def test_as_many_racks_as_are_wished() -> None:
+    """Three racks of three copies are had where they can be, over two regions, too, of which one has one rack; with
+    enforcement two racks are not enough."""
+    members = [Member(n, f"h{n}", place) for n, place in enumerate(["/a/1"] * 4 + ["/b/1", "/b/2", "/b/2"])]
+    policy = Policy("regionaware", racks=Racks(3))
+    found = place(policy, Candidates(members), 40, 3, Random(1))
+    assert found.adhering == (40, 0, 0)
+    assert all(len({members[one].place for one in group}) == 3 for group in found.groups)
+    enforced = Policy(racks=Racks(3, enforced=True))
+    with pytest.raises(NotEnoughError, match="3 racks are enforced for 3 copies"):
+        place(enforced, Candidates(members[:5]), 1, 3, Random(1))
+    assert place(enforced, Candidates(members), 9, 3, Random(1)).adhering.strict == 9
+
+
+def test_durability_over_three_regions() -> None:
+    """Three copies in three regions, or no place at all."""
+    members = [Member(n, f"h{n}", f"/{'abc'[n % 3]}/r{n}") for n in range(9)]
+    policy = Policy("regionaware", regions=Regions(durable=3))
+    found = place(policy, Candidates(members), 30, 3, Random(1))
+    assert all(sorted(one % 3 for one in group) == [0, 1, 2] for group in found.groups)
+    with pytest.raises(NotEnoughError, match="3 regions are wanted for durability, and 2 copies"):
+        place(policy, Candidates(members), 1, 2, Random(1))
+    with pytest.raises(NotEnoughError, match="3 regions are wanted"):
+        place(policy, Candidates([one for one in members if one.worker % 3]), 1, 3, Random(1))
+
+
+def test_the_local_region_has_the_first_copy_of_everything() -> None:
+    """Of three regions the local one has a copy of each partition, the first; the others share the second ones."""
+    members = [Member(n, f"h{n}", f"/{'abc'[n % 3]}/r{n}") for n in range(9)]
+    for copies in (1, 2, 3):
+        found = place(Policy("regionaware", regions=Regions(local="b")), Candidates(members), 30, copies, Random(1))
+        assert all(group[0] % 3 == 1 for group in found.groups)
+        assert all(sum(one % 3 == 1 for one in group) == 1 for group in found.groups)
+
+
+def test_spared_workers_have_as_few_copies_as_can_be() -> None:
+    """Three copies, two hosts that are not spared: both are in every group, and no group has two of the spared ones."""
+    members = [Member(n, f"h{n}", f"/x/r{n}") for n in range(6)]
+    found = place(Policy(), Candidates(members).sparing({2, 3, 4, 5}), 40, 3, Random(1))
+    assert all(set(group[:2]) == {0, 1} and group[2] > 1 for group in found.groups)
+    assert {group[0] for group in found.groups} == {0, 1}
+    assert {group[2] for group in found.groups} == {2, 3, 4, 5}
 
 
 def test_enforced_racks_are_not_given_up() -> None:
     """With racks enforced, one rack is not enough, unresolved workers do not count, and one copy needs none."""
     policy = Policy(racks=Racks(enforced=True))
     here = [Member(1, "a", "/x/r1"), Member(2, "b", "/x/r1"), Member(3, "c")]
-    with pytest.raises(NotEnoughError, match="two racks are enforced"):
-        assign(policy, Candidates(here), 4, 2, Random(1))
-    found = assign(policy, Candidates([*here, Member(4, "d", "/x/r2")]), 4, 2, Random(1))
-    assert all(4 in place and 3 not in place for place in found.places)
-    assert not found.not_adhering
-    assert {place.primary for place in assign(policy, Candidates(here), 3, 1, Random(1)).places} == {1, 2, 3}
+    with pytest.raises(NotEnoughError, match="2 racks are enforced for 2 copies"):
+        place(policy, Candidates(here), 4, 2, Random(1))
+    found = place(policy, Candidates([*here, Member(4, "d", "/x/r2")]), 4, 2, Random(1))
+    assert all(4 in group and 3 not in group for group in found.groups)
+    assert not found.adhering.not_strict
+    assert {group[0] for group in place(policy, Candidates(here), 3, 1, Random(1)).groups} == {1, 2, 3}
 
 
 def test_spared_workers_come_in_before_racks_are_given_up() -> None:
     """Who flaps or is in quarantine gets nothing while the others are enough, and something before a rack is shared."""
     first = [Member(1, "a", "/x/r1"), Member(2, "b", "/x/r2")]
-    found = assign(Policy(), Candidates(first, [Member(3, "c", "/x/r3")]), 10, 2, Random(1))
-    assert {one for place in found.places for one in place} == {1, 2}
+    found = place(Policy(), Candidates(first, [Member(3, "c", "/x/r3")]), 10, 2, Random(1))
+    assert {one for group in found.groups for one in group} == {1, 2}
     # Hosts are enough for two copies; with racks enforced the spared one is needed.
     one_rack = [Member(1, "a", "/x/r1"), Member(2, "b", "/x/r1")]
-    found = assign(
-        Policy(racks=Racks(enforced=True)), Candidates(one_rack, [Member(3, "c", "/x/r3")]), 10, 2, Random(1)
-    )
-    assert all(3 in place for place in found.places)
-    alone = assign(Policy(), Candidates([Member(1, "a")], [Member(2, "b")]), 3, 2, Random(1))
+    found = place(Policy(racks=Racks(enforced=True)), Candidates(one_rack, [Member(3, "c", "/x/r3")]), 10, 2, Random(1))
+    assert all(3 in group for group in found.groups)
+    alone = place(Policy(), Candidates([Member(1, "a")], [Member(2, "b")]), 3, 2, Random(1))
     assert alone.copies == 2
 
 
 def test_workers_that_readers_cannot_use_are_spared() -> None:
     """They get nothing while others are enough, and their share where nobody else could have the second copy."""
     members = [Member(1, "a"), Member(2, "b"), Member(3, "c")]
-    found = assign(Policy(), Candidates(members).sparing({1, 9}), 10, 2, Random(1))
-    assert {one for place in found.places for one in place} == {2, 3}
-    assert {
-        place.primary for place in assign(Policy(), Candidates(members).sparing({1, 2}), 10, 1, Random(1)).places
-    } == {3}
-    found = assign(Policy(), Candidates(members[:2]).sparing({1}), 10, 2, Random(1))
-    assert (found.copies, {one for place in found.places for one in place}) == (2, {1, 2})
-    assert len(assign(Policy(), Candidates(members[:1]).sparing({1}), 4, 1, Random(1)).places) == 4
+    found = place(Policy(), Candidates(members).sparing({1, 9}), 10, 2, Random(1))
+    assert {one for group in found.groups for one in group} == {2, 3}
+    assert {group[0] for group in place(Policy(), Candidates(members).sparing({1, 2}), 10, 1, Random(1)).groups} == {3}
+    found = place(Policy(), Candidates(members[:2]).sparing({1}), 10, 2, Random(1))
+    assert (found.copies, {one for group in found.groups for one in group}) == (2, {1, 2})
+    assert len(place(Policy(), Candidates(members[:1]).sparing({1}), 4, 1, Random(1)).groups) == 4
 
 
 def test_a09_no_pair_is_of_workers_alone_that_readers_cannot_use() -> None:
@@ -106,10 +176,10 @@ def test_a09_no_pair_is_of_workers_alone_that_readers_cannot_use() -> None:
     candidates = Candidates([Member(n, f"h{n}", f"/x/r{n % 2}") for n in range(1, 6)]).sparing({2, 3, 4, 5})
     for constraint, beside in (("random", {2, 3, 4, 5}), ("rackaware", {2, 4})):
         policy = Policy(constraint)  # type: ignore[arg-type]
-        found = assign(policy, candidates, 40, 2, Random(1))
-        assert {place.primary for place in found.places} == {1}
-        assert {place.replica for place in found.places} == beside
-        assert (found.copies, found.not_adhering) == (2, 0)
+        found = place(policy, candidates, 40, 2, Random(1))
+        assert {group[0] for group in found.groups} == {1}
+        assert {group[1] for group in found.groups} == beside
+        assert (found.copies, found.adhering.not_strict) == (2, 0)
         ring = map_ring(policy, candidates, 2, b"seed")
         assert (ring.copies, len(ring.workers), 1 in ring.workers) == (2, 2, True)
 
@@ -118,30 +188,30 @@ def test_regions_that_take_nothing_are_left_out() -> None:
     """A refused region gets nothing, nor one that is not among those to write to; durability over regions is kept."""
     members = [Member(n, f"h{n}", f"/{region}/r") for n, region in enumerate("aabbcc", 1)]
     refused = Policy("regionaware", regions=Regions(refused=frozenset("b")))
-    assert {one for place in assign(refused, Candidates(members), 20, 2, Random(1)).places for one in place} == {
+    assert {one for group in place(refused, Candidates(members), 20, 2, Random(1)).groups for one in group} == {
         1,
         2,
         5,
         6,
     }
     listed = Policy("regionaware", regions=Regions(write_to=("a", "b"), durable=2))
-    assert {one for place in assign(listed, Candidates(members), 20, 2, Random(1)).places for one in place} == {
+    assert {one for group in place(listed, Candidates(members), 20, 2, Random(1)).groups for one in group} == {
         1,
         2,
         3,
         4,
     }
     with pytest.raises(NotEnoughError, match="2 regions are wanted"):
-        assign(listed, Candidates(members[:2]), 1, 2, Random(1))
+        place(listed, Candidates(members[:2]), 1, 2, Random(1))
     with pytest.raises(NotEnoughError, match="regions that take nothing new"):
-        assign(refused, Candidates(members[2:4]), 1, 1, Random(1))
+        place(refused, Candidates(members[2:4]), 1, 1, Random(1))
 
 
 def test_primaries_are_in_the_local_region_if_wished() -> None:
     """With a local region its workers are the primaries, wherever it is one of the two."""
     members = [Member(n, f"h{n}", f"/{region}/r") for n, region in enumerate("aabb", 1)]
-    found = assign(Policy("regionaware", regions=Regions(local="b")), Candidates(members), 20, 2, Random(1))
-    assert {place.primary for place in found.places} == {3, 4}
+    found = place(Policy("regionaware", regions=Regions(local="b")), Candidates(members), 20, 2, Random(1))
+    assert {group[0] for group in found.groups} == {3, 4}
 
 
 def test_weights_are_free_bytes_with_a_cap() -> None:
@@ -173,7 +243,7 @@ def test_load_decides_how_much_each_gets() -> None:
     members = [Member(n, f"h{n}", f"/x/r{n % 3}") for n in range(9)]
     disks = {n: [DirectoryLoad(1, 0, 100 * (n // 3))] for n in range(9)}
     policy = Policy(order="loadaware", groups=3, gradient=0.5)
-    found = assign(policy, Candidates(members, disks=disks), 1_000, 2, Random(3))
-    held = Counter(one for place in found.places for one in place)
+    found = place(policy, Candidates(members, disks=disks), 1_000, 2, Random(3))
+    held = Counter(one for group in found.groups for one in group)
     assert [held[n] / held[n + 3] for n in range(6)] == pytest.approx([1.5] * 6, rel=0.02)
-    assert all(a % 3 != b % 3 for a, b in found.places)
+    assert all(a % 3 != b % 3 for a, b in found.groups)
