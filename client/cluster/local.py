@@ -343,6 +343,9 @@ def _configuration(*layers: Sections) -> str:
             if not isinstance(keys, Mapping):
                 raise ConfigError(f'settings["{section}"] must be a dict of keys, not {keys!r}')
             merged.setdefault(section, {}).update(keys)
+    # Here a host is what its worker says, though all of them are on one machine.
+    if host := merged.get("worker", {}).get("host"):
+        merged["worker"].setdefault("machine_id", host)
     return config.render(config.from_tables(merged, "settings"))
 
 

@@ -219,7 +219,7 @@ class SimWorker:
         server.tick()
         self.monitor = store.monitor(PROBE_SECONDS)
         self.monitor.start()
-        place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
+        place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1", self.name)
         registration = Registration(store, standing, keeper, counters, server, place, departure, int)
         self._loop.create_task(registration.run(""))
         self._loop.create_task(self._tick(keeper))

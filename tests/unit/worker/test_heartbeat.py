@@ -32,7 +32,7 @@ def registration_of(world: DataWorld) -> Registration:
     """What sends the heartbeats of this worker."""
     store, standing = world.store, world.standing
     departure = Departure(world.server, standing, 0, asyncio.Event())
-    place = WorkerAddresses("h", "r", world.address, "h:1", "0")
+    place = WorkerAddresses("h", "r", world.address, "h:1", "0", "m")
     keeper = IdentityKeeper(store, standing)
     return Registration(store, standing, keeper, Counters(), world.server, place, departure, resident_bytes)
 

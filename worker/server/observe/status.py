@@ -136,6 +136,7 @@ class WorkerStatus:
             "cluster_id": standing.cluster_id,
             "host": self.addresses.host,
             "rack": self.addresses.rack,
+            "machine_id": self.addresses.machine_id,
             "data": self.addresses.data_address,
             "http": self.addresses.http_address,
             "version": self.addresses.version,
