@@ -16,6 +16,7 @@ from holdfast.common.errors import error_for
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.sizes import counted
 from holdfast.common.statuses import Status
+from holdfast.common.worker_states import GONE
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state.commands import WorkerRef
 from holdfast.master.core.state.records import Worker
@@ -103,19 +104,25 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
 
 
 def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
-    """Return the workers meant by names, or by numbers where no worker has that name; each once.
+    """Return the workers meant by names, by numbers where no worker has that name, or by hosts where neither is; each
+    once. A host means its workers without those that are gone.
 
     Raises HoldfastError (UNKNOWN_WORKER) with those that there are.
     """
     by_name = {each.name: each for each in workers}
     by_number = {str(each.id): each for each in workers}
+    by_host: dict[str, list[Worker]] = {}
+    for each in workers:
+        if each.state != GONE:
+            by_host.setdefault(each.host, []).append(each)
     found: dict[int, Worker] = {}
     for text in texts:
         worker = by_name.get(text) or by_number.get(text)
-        if worker is None:
+        meant = [worker] if worker is not None else by_host.get(text, [])
+        if not meant:
             names = sorted(by_name)
             more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
             there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "none is known"
-            raise error_for(Status.UNKNOWN_WORKER, f'there is no worker "{text[:255]}"; {there}')
-        found[worker.id] = worker
+            raise error_for(Status.UNKNOWN_WORKER, f'there is no worker or host "{text[:255]}"; {there}')
+        found |= {each.id: each for each in meant}
     return list(found.values())

@@ -360,7 +360,7 @@ class Fleet(WhileLeading):
         living = list(self._beats())
         heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
-            return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
+            return "no worker takes data: all that are alive drain; start one, or end a drain with `holdfast undrain`"
         return no_room(heard) if heard else ""
 
     def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
