@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 _RATES = ("push_rate", "fetch_rate")
-_ROOM = ("used_bytes", "free_bytes")
+_SIZES = ("used_bytes", "free_bytes")
 
 
 def hosts_of(workers: Iterable[pb.WorkerInfo]) -> list[dict[str, Any]]:
@@ -40,7 +40,7 @@ def hosts_table(hosts: Sequence[dict[str, Any]]) -> Table:
     """A line for each."""
     columns = ("host", "place", "workers", "#used", "#free", "#pushed/s", "#fetched/s")
     rows = [
-        (each["host"], each["place"], _states(each), *(in_bytes(each[key]) for key in (*_ROOM, *_RATES)))
+        (each["host"], each["place"], _states(each), *(in_bytes(each[key]) for key in (*_SIZES, *_RATES)))
         for each in hosts
     ]
     return table(columns, rows)
@@ -56,7 +56,7 @@ def _host(name: str, workers: Sequence[pb.WorkerInfo]) -> dict[str, Any]:
         "workers": len(workers),
         "alive": len(living),
         **{state: states.count(state) for state in (DRAINING, LOST)},
-        **{key: sum(getattr(disk, key) for disk in disks) for key in _ROOM},
+        **{key: sum(getattr(disk, key) for disk in disks) for key in _SIZES},
         **{key: sum(getattr(each, key) for each in living) for key in _RATES},
         "names": sorted(each.name for each in workers),
     }

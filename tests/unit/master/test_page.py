@@ -295,7 +295,7 @@ def test_hosts_are_lines_that_can_be_opened() -> None:
     assert lines == [{"class": "host"}, {"class": "host", "open": None}]
     rest = read(picture(known, reports, View(workers=2)))
     assert "29 of 30 alive" in rest.text
-    assert sum(attrs.get("class", "").startswith("worker ") for _, attrs in rest.tags) == 11
+    assert sum(str(attrs.get("class")).startswith("worker ") for _, attrs in rest.tags) == 11
 
 
 def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
