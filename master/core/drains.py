@@ -104,8 +104,9 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
 
 
 def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
-    """Return the workers meant by names, by numbers where no worker has that name, or by hosts where neither is; each
-    once. A host means its workers without those that are gone.
+    """Return the workers meant by names of hosts, by names of workers where no host has that name, or by numbers where
+    neither has; each once. A host means its workers without those that are gone, and comes first because its first
+    worker often has its name: who is about to stop a machine must not have drained one worker of several.
 
     Raises HoldfastError (UNKNOWN_WORKER) with those that there are.
     """
@@ -118,7 +119,7 @@ def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
     found: dict[int, Worker] = {}
     for text in texts:
         worker = by_name.get(text) or by_number.get(text)
-        meant = [worker] if worker is not None else by_host.get(text, [])
+        meant = by_host.get(text) or ([worker] if worker is not None else [])
         if not meant:
             names = sorted(by_name)
             more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

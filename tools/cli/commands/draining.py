@@ -57,9 +57,10 @@ def drain(workers: tuple[str, ...], purpose: str, no_wait: bool, masters: str, a
     """Have workers (names or numbers), or all workers of hosts, take nothing new, and wait until they may be restarted,
     or removed.
 
-    What is open there moves to others; what they have they serve on. A name that a worker and a host have is the
-    worker's. Ctrl-C ends the waiting, not the drain. Exit 0 when all may go, or with --no-wait when that was said; 1
-    where a worker is lost, was started again or its drain cancelled meanwhile.
+    What is open there moves to others; what they have they serve on. A name that a host and a worker have means the
+    host, with all its workers; the worker alone has a number. Ctrl-C ends the waiting, not the drain. Exit 0 when all
+    may go, or with --no-wait when that was said; 1 where a worker is lost, was started again or its drain cancelled
+    meanwhile.
     """
     with _screen() as step:
         found = with_masters(masters, lambda client: _drain(client, workers, no_wait, Purpose(purpose), step))
