@@ -177,10 +177,10 @@ class Patient:
         from holdfast.tools.doctor import host as gather
         from holdfast.tools.doctor.core import host as judge
 
+        host: Host = gather.gather_host()
         if self.config is None:
             self._skip(("ports", "names", "directories"), "give --config FILE, a server's file")
             self._look("this host")
-            host: Host = gather.gather_host()
             yield from judge.check_host(host, None)
             return host
         ports: list[PortFact] = []
