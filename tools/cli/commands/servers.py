@@ -40,7 +40,7 @@ _config_option = click.option(
 )
 @state_option
 @click.option(
-    "--secure", is_flag=True, help="With TLS and tokens, whose files are made in DIR/security; needs the extra ca."
+    "--secure", is_flag=True, help="With TLS and tokens; their files are made in DIR/security; needs the extra ca."
 )
 @json_option
 def local(
@@ -104,7 +104,7 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
     scheme = "https" if "ca" in document else "http"
     screen.print(f"in a browser     {scheme}://{document['endpoints'].partition(',')[0]}/", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
-    screen.print("Ctrl-C ends the cluster.")
+    screen.print("Press Ctrl-C to stop the cluster.")
 
 
 def _data_plane(server: dict[str, Any]) -> str:
