@@ -5,8 +5,9 @@
         cluster.leader().kill()
 
 Every server has a directory, ports and a log file that stay its own over restarts; every worker has a host of its own,
-so that two copies can be placed. The processes die with the one that started them. Nothing is imported from master
-or worker: they are started as `python -m holdfast.master` and `python -m holdfast.worker`.
+or one that it shares with as many as were asked for, so that two copies can be placed. The processes die with the one
+that started them. Nothing is imported from master or worker: they are started as `python -m holdfast.master` and
+`python -m holdfast.worker`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -44,6 +46,7 @@ SECURITY, CA_CERTIFICATE, ADMIN_TOKEN = "security", "ca.pem", "admin.token"
 _TOKEN_LIFE_S = 30 * 86_400
 _MASTER_PORTS = 3  # HTTP, gRPC, Raft
 _WORKER_PORTS = 2  # data plane, HTTP
+_WORKERS = 2  # where nobody says how many
 _LOCK = "lock"  # of the whole cluster, and of every server in its own directory
 
 Sections = Mapping[str, Mapping[str, object]]
@@ -136,10 +139,12 @@ class LocalCluster:
 @contextmanager
 def local_cluster(
     masters: int = 3,
-    workers: int = 2,
+    workers: int | None = None,
     dir: str | Path | None = None,  # noqa: A002 - the name is part of the settled public face
     settings: Sections | None = None,
     *,
+    hosts: int | None = None,
+    workers_per_host: int = 1,
     secure: bool = False,
     own: Mapping[str, Sections] | None = None,
     around: Callable[[LocalCluster], AbstractContextManager[object]] = nullcontext,
@@ -151,13 +156,15 @@ def local_cluster(
     server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}; `{name}` in the path of a storage
     directory is the name of the worker (w1, w2, …), so that each has its own. `own` holds sections for single servers,
     by name, which win: {"w1": {"worker": {"rack": "r1"}}}. `around` is entered before the first server starts and left
-    when all have ended. `workers` may be 0: masters alone.
+    when all have ended. `workers` is 2 unless said otherwise, each on a host of its own, and may be 0: masters alone.
+    `hosts` and `workers_per_host` instead make hosts with several workers: w1, w1-2, w1-3 of host h1, w2, w2-2, …
     `secure`: with TLS and tokens, whose files are made in `dir`/security (needs the extra `ca`); `credentials` of the
     cluster are then an admin's, and `Session(…, credentials=cluster.credentials)` shows them.
     Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a server
     does not start.
     """
-    _check_numbers(masters, workers)
+    _check_masters(masters)
+    machines = _Hosts.of(workers, hosts, workers_per_host)
     if not isinstance(settings or {}, Mapping):
         raise ConfigError(f'settings are sections, {{"worker": {{"rack": "r1"}}}}, not {settings!r}')
     root = Path(tempfile.mkdtemp(prefix="holdfast-")) if dir is None else Path(dir).absolute()
@@ -166,7 +173,7 @@ def local_cluster(
     try:
         with _held(root):
             try:
-                cluster = _lay_out(root, masters, workers, (settings or {}, own or {}), launcher, secure)
+                cluster = _lay_out(root, masters, machines, (settings or {}, own or {}), launcher, secure)
             except OSError as error:
                 raise ConfigError(f"no cluster can be kept in {root}: {error}") from error
             servers = cluster.servers
@@ -186,14 +193,46 @@ def local_cluster(
             shutil.rmtree(root, ignore_errors=True)
 
 
-def _check_numbers(masters: object, workers: object) -> None:
-    for what, number in (("masters", masters), ("workers", workers)):
-        if not isinstance(number, int) or isinstance(number, bool):
-            raise ConfigError(f"{what} is a number, not {number!r}: write {what}=3")
+def _check_number(what: str, number: object) -> None:
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise ConfigError(f"{what} is a number, not {number!r}: write {what}=3")
+
+
+def _check_masters(masters: object) -> None:
+    _check_number("masters", masters)
     if masters not in (1, 3):
         raise ConfigError(f"a cluster has 1 or 3 masters, not {masters}")
-    if isinstance(workers, int) and workers < 0:
-        raise ConfigError(f"a cluster cannot have {workers} workers: give 0 or more")
+
+
+@dataclass(frozen=True, slots=True)
+class _Hosts:
+    """How many hosts have workers, and how many each."""
+
+    number: int
+    workers_each: int
+
+    @classmethod
+    def of(cls, workers: int | None, hosts: int | None, workers_per_host: int) -> _Hosts:
+        """`workers` are as many hosts with one each. Raises ConfigError for what cannot be."""
+        if workers is not None and hosts is not None:
+            raise ConfigError("workers is the number of hosts with one worker each: give workers or hosts, not both")
+        what, number = ("workers", workers) if hosts is None else ("hosts", hosts)
+        made = cls(_WORKERS if number is None else number, workers_per_host)
+        _check_number(what, made.number)
+        _check_number("workers_per_host", workers_per_host)
+        if made.number < 0:
+            raise ConfigError(f"a cluster cannot have {number} {what}: give 0 or more")
+        if workers_per_host < 1:
+            raise ConfigError(f"a host cannot have {workers_per_host} workers: give 1 or more")
+        return made
+
+    def workers(self) -> list[tuple[str, str]]:
+        """Name and host of each worker: w1 is the first one of host h1, w1-2 the second."""
+        return [
+            (f"w{host}" if number == 1 else f"w{host}-{number}", f"h{host}")
+            for host in range(1, self.number + 1)
+            for number in range(1, self.workers_each + 1)
+        ]
 
 
 @contextmanager
@@ -229,7 +268,7 @@ def _end(servers: list[Server]) -> None:
 def _lay_out(
     root: Path,
     masters: int,
-    workers: int,
+    hosts: _Hosts,
     asked: tuple[Sections, Mapping[str, Sections]],
     launcher: ThreadPoolExecutor,
     secure: bool,
@@ -242,7 +281,8 @@ def _lay_out(
     credentials = None
     if secure:
         credentials, shared["security"] = _secure(root, _identity(root), _secret(root))
-    ports = iter(free_ports(masters * _MASTER_PORTS + workers * _WORKER_PORTS, _LOOPBACK))
+    workers = hosts.workers()
+    ports = iter(free_ports(masters * _MASTER_PORTS + len(workers) * _WORKER_PORTS, _LOOPBACK))
     master_ports = [[next(ports) for _ in range(_MASTER_PORTS)] for _ in range(masters)]
     peers = [
         {"name": f"m{number}", "raft": f"{_LOOPBACK}:{raft}", "http": f"{_LOOPBACK}:{http}"}
@@ -254,7 +294,8 @@ def _lay_out(
         name = str(section["name"])
         file = root / f"{name}.toml"
         layers = (shared, {role: section}, _named(settings, name), own.get(name, {}))
-        file.write_text(_configuration(*layers), encoding="utf-8")
+        made = _configuration(*layers)
+        file.write_text(config.render(made), encoding="utf-8")
         handles[role].append(
             Server(
                 role=role,
@@ -265,6 +306,7 @@ def _lay_out(
                 log=root / "logs" / f"{name}.log",
                 launcher=launcher,
                 ports=ports,
+                host=str(made.worker.host) if role == "worker" else "",
             )
         )
 
@@ -276,15 +318,15 @@ def _lay_out(
             http,
             {"http": http, "grpc": grpc, "raft": raft},
         )
-    if workers > 1:
+    if len(workers) > 1:
         _check_directories(settings)
-    if strange := own.keys() - {peer["name"] for peer in peers} - {f"w{number}" for number in range(1, workers + 1)}:
+    if strange := own.keys() - {peer["name"] for peer in peers} - {name for name, _ in workers}:
         raise ConfigError(f"own settings are for {', '.join(sorted(strange))}, and no server has that name")
-    for number in range(1, workers + 1):
+    for name, host in workers:
         data, http = next(ports), next(ports)
-        directory = root / f"w{number}"
+        directory = root / name
         directory.mkdir(exist_ok=True)
-        section = {"name": f"w{number}", "host": f"h{number}", "data_port": data, "http_port": http}
+        section = {"name": name, "host": host, "data_port": data, "http_port": http}
         section |= {"masters": [peer["http"] for peer in peers], "directories": [{"path": str(directory)}]}
         add("worker", section, data, {"data": data, "http": http})
     return LocalCluster(root, handles["master"], handles["worker"], credentials)
@@ -335,15 +377,18 @@ def _named(settings: Sections, name: str) -> Sections:
     return {**settings, "worker": {**settings["worker"], "directories": each}}
 
 
-def _configuration(*layers: Sections) -> str:
-    """TOML of the layers' sections, later ones winning key by key. Raises ConfigError for what no server would take."""
+def _configuration(*layers: Sections) -> config.Config:
+    """The layers' sections, later ones winning key by key. Raises ConfigError for what no server would take."""
     merged: dict[str, dict[str, Any]] = {}
     for layer in layers:
         for section, keys in layer.items():
             if not isinstance(keys, Mapping):
                 raise ConfigError(f'settings["{section}"] must be a dict of keys, not {keys!r}')
             merged.setdefault(section, {}).update(keys)
-    return config.render(config.from_tables(merged, "settings"))
+    # Here a host is what its worker says, though all of them are on one machine.
+    if host := merged.get("worker", {}).get("host"):
+        merged["worker"].setdefault("machine_id", host)
+    return config.from_tables(merged, "settings")
 
 
 def _identity(root: Path) -> str:

@@ -54,6 +54,8 @@ class Server:
     launcher: ThreadPoolExecutor
     #: all on which it listens, by name: http, grpc and raft of a master, data and http of a worker
     ports: Mapping[str, int] = field(default_factory=dict)
+    #: of a worker, as it tells the masters
+    host: str = ""
     #: of an admin, if the cluster is secured; set by the owner of all handles
     credentials: Credentials | None = field(default=None, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)

@@ -176,6 +176,11 @@ class WorkerSection:
 
     name: Name = setting(Name(""), "Its name in the cluster, the same after every restart. Needed.")
     host: Name = setting(Name(""), "The machine, for placement: two copies never share it. Empty: this machine's name.")
+    machine_id: Name = setting(
+        Name(""),
+        "What the masters know its machine by: a host has one machine, and a machine one host. Empty: /etc/machine-id, "
+        "hashed. Give it where one machine is to pass for several hosts, or several machines are one.",
+    )
     rack: Name = setting(Name(""), "The rack, for placement: two copies avoid sharing it. Empty: not known.")
     bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
     address: Host = setting(

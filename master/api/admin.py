@@ -242,6 +242,7 @@ class Admin:
             place=place_of(worker, self._fleet.policy.racks.default),
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
+            machine_id=worker.machine_id,
             drain=self._draining.progress(worker),
         )
         if report is not None:

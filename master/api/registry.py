@@ -18,6 +18,7 @@ from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import DIRECTORIES_MAX
 from holdfast.master.core.state.records import Worker
 from holdfast.master.core.state.state import State
+from holdfast.master.core.state.workers import machine_conflict
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.state_machine.codec import from_message
@@ -68,14 +69,17 @@ class Registry:
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
         """Record a heartbeat; a worker that is unknown to the masters is asked to register, and so is one whose
-        number is of another state, or belongs to another worker."""
+        number is of another state, or belongs to another worker, and one that was lost while its host or its machine
+        went to another."""
         if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
             raise bad_request(f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters")
         _check_applications(request.applications)
 
         def read(state: State) -> Worker | None:
             worker = _who(state, request)
-            return worker if worker is not None and worker.incarnation == request.incarnation else None
+            if worker is None or worker.incarnation != request.incarnation:
+                return None
+            return worker if worker.alive or machine_conflict(state, worker) is None else None
 
         await self._leader.state_id()
         worker = await self._leader.find(read)

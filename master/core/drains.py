@@ -16,6 +16,7 @@ from holdfast.common.errors import error_for
 from holdfast.common.ids import NO_WORKER
 from holdfast.common.sizes import counted
 from holdfast.common.statuses import Status
+from holdfast.common.worker_states import GONE
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state.commands import WorkerRef
 from holdfast.master.core.state.records import Worker
@@ -103,19 +104,26 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
 
 
 def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
-    """Return the workers meant by names, or by numbers where no worker has that name; each once.
+    """Return the workers meant by names of hosts, by names of workers where no host has that name, or by numbers where
+    neither has; each once. A host means its workers without those that are gone, and comes first because its first
+    worker often has its name: who is about to stop a machine must not have drained one worker of several.
 
     Raises HoldfastError (UNKNOWN_WORKER) with those that there are.
     """
     by_name = {each.name: each for each in workers}
     by_number = {str(each.id): each for each in workers}
+    by_host: dict[str, list[Worker]] = {}
+    for each in workers:
+        if each.state != GONE:
+            by_host.setdefault(each.host, []).append(each)
     found: dict[int, Worker] = {}
     for text in texts:
         worker = by_name.get(text) or by_number.get(text)
-        if worker is None:
+        meant = by_host.get(text) or ([worker] if worker is not None else [])
+        if not meant:
             names = sorted(by_name)
             more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""
             there = f"there are {', '.join(names[:_NAMED_MAX])}{more}" if names else "none is known"
-            raise error_for(Status.UNKNOWN_WORKER, f'there is no worker "{text[:255]}"; {there}')
-        found[worker.id] = worker
+            raise error_for(Status.UNKNOWN_WORKER, f'there is no worker or host "{text[:255]}"; {there}')
+        found |= {each.id: each for each in meant}
     return list(found.values())

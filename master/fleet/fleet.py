@@ -386,7 +386,7 @@ class Fleet(WhileLeading):
         living = list(self._beats())
         heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
-            return "no worker takes data: all that are alive drain; start one, or cancel with `holdfast drain --cancel`"
+            return "no worker takes data: all that are alive drain; start one, or end a drain with `holdfast undrain`"
         if living and self.section.refused and not self.taking(KIND_MAP, Ack.WRITTEN):
             places = self.places_now()
             if all(refused_by(self.section.refused, worker, places[worker.id]) for worker, _ in living):

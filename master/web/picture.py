@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import groupby
 
@@ -64,6 +64,12 @@ class TierUsage:
         return self.used + self.free
 
 
+def stored(tiers: Mapping[str, TierUsage]) -> TierUsage:
+    """All tiers that have an end together."""
+    usages = [usage for tier, usage in tiers.items() if usage.total and tier != "DFS"]
+    return TierUsage(sum(usage.used for usage in usages), sum(usage.free for usage in usages))
+
+
 @dataclass(frozen=True, slots=True)
 class DiskRow:
     """A directory, or with `url` as its path the DFS, of a worker."""
@@ -93,8 +99,8 @@ class WorkerRow:
 
 
 @dataclass(slots=True)
-class RackRow:
-    """One rack."""
+class GroupRow:
+    """One rack or one host: its workers in sums."""
 
     name: str
     workers: int = 0
@@ -104,6 +110,16 @@ class RackRow:
     ill: int = 0
     rates: Rates = Rates()
     tiers: dict[str, TierUsage] = field(default_factory=lambda: defaultdict(TierUsage))
+
+    @property
+    def stored(self) -> TierUsage:
+        """All tiers that have an end together."""
+        return stored(self.tiers)
+
+    @property
+    def well(self) -> bool:
+        """Whether nobody has to look at its workers."""
+        return not (self.draining or self.lost or self.ill)
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +184,9 @@ class Problem:
 class FleetPicture:
     """The workers, all in sums and some one by one."""
 
-    racks: tuple[RackRow, ...]
+    racks: tuple[GroupRow, ...]
+    #: of the hosts of `rows`, by name, those that have several workers
+    hosts: Mapping[str, GroupRow]
     rows: tuple[WorkerRow, ...]
     cut: Cut
     tiers: dict[str, TierUsage]
@@ -197,8 +215,7 @@ class FleetPicture:
     @property
     def stored(self) -> TierUsage:
         """All of those together."""
-        usages = self.disks.values()
-        return TierUsage(sum(usage.used for usage in usages), sum(usage.free for usage in usages))
+        return stored(self.tiers)
 
     @property
     def overview(self) -> bool:
@@ -206,11 +223,12 @@ class FleetPicture:
         return self.cut.pages > 1 and len(self.racks) > 1
 
     @property
-    def groups(self) -> Iterator[tuple[RackRow, list[WorkerRow]]]:
-        """The workers of this page by rack."""
+    def groups(self) -> Iterator[tuple[GroupRow, list[tuple[GroupRow | None, list[WorkerRow]]]]]:
+        """The workers of this page by rack, and there by host; None for a host with a single worker."""
         racks = {rack.name: rack for rack in self.racks}
         for name, rows in groupby(self.rows, lambda row: row.rack):
-            yield racks[name], list(rows)
+            hosts = groupby(rows, lambda row: row.worker.host if row.worker.host in self.hosts else "")
+            yield racks[name], [(self.hosts.get(host), list(each)) for host, each in hosts]
 
 
 @dataclass(frozen=True, slots=True)

@@ -17,9 +17,9 @@ from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.web.picture import (
     DiskRow,
     FleetPicture,
+    GroupRow,
     Picture,
     Problem,
-    RackRow,
     ShuffleCounts,
     TierUsage,
     WorkerRow,
@@ -45,7 +45,7 @@ def fleet_of(
 ) -> FleetPicture:
     """Sum up the workers, and make rows of those that are asked for. `reports`: the last heartbeats of their latest
     starts, as far as they reported; `drains`: what drains wait for."""
-    racks: dict[str, RackRow] = {}
+    racks: dict[str, GroupRow] = {}
     tiers: dict[str, TierUsage] = defaultdict(TierUsage)
     problems = _Problems()
     shown = []
@@ -54,12 +54,12 @@ def fleet_of(
             rest()
         rack = racks.get(places[worker.id])
         if rack is None:
-            rack = racks[places[worker.id]] = RackRow(places[worker.id])
+            rack = racks[places[worker.id]] = GroupRow(places[worker.id])
         _count(worker, reports.get(worker.id), rack, tiers, problems)
         if not view.rack or view.rack == rack.name:
             shown.append(worker)
     rest()
-    shown.sort(key=lambda worker: (places[worker.id], worker.name))
+    shown.sort(key=lambda worker: (places[worker.id], worker.host, worker.name))
     cut = Cut.of(len(shown), view.workers)
     rows = [
         _row(worker, reports.get(worker.id), places[worker.id], drains.get(worker.id, ""), now_ns)
@@ -68,6 +68,7 @@ def fleet_of(
     ordered = tuple(racks[name] for name in sorted(racks))
     return FleetPicture(
         racks=ordered,
+        hosts=_hosts(workers, reports, {worker.host for worker in shown[cut.first : cut.end]}),
         rows=tuple(rows),
         cut=cut,
         tiers=dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0]))),
@@ -77,6 +78,16 @@ def fleet_of(
         lost=sum(each.lost for each in ordered),
         problems=tuple(problems.listed()),
     )
+
+
+def _hosts(workers: Sequence[Worker], reports: Mapping[int, WorkerReport], names: set[str]) -> dict[str, GroupRow]:
+    """Sum up those of these hosts that have several workers."""
+    hosts: dict[str, GroupRow] = {}
+    for worker in workers:
+        if worker.host in names:
+            row = hosts.setdefault(worker.host, GroupRow(worker.host))
+            _count(worker, reports.get(worker.id), row, defaultdict(TierUsage), _Problems())
+    return {name: row for name, row in hosts.items() if row.workers > 1}
 
 
 def problems_of(picture: Picture) -> list[Problem]:
@@ -132,7 +143,7 @@ def _row(worker: Worker, report: WorkerReport | None, rack: str, drain: str, now
 
 
 def _count(
-    worker: Worker, report: WorkerReport | None, rack: RackRow, tiers: dict[str, TierUsage], problems: _Problems
+    worker: Worker, report: WorkerReport | None, rack: GroupRow, tiers: dict[str, TierUsage], problems: _Problems
 ) -> None:
     """Add one worker to all sums."""
     state = worker.state

@@ -45,9 +45,14 @@ class Fleet:
         self.secrets = directory / "secrets"
 
     def declare(
-        self, masters: Sequence[str], workers: Mapping[str, str], spark: Sequence[str], secured: bool = False
+        self,
+        masters: Sequence[str],
+        workers: Mapping[str, str],
+        spark: Sequence[str],
+        secured: bool = False,
+        workers_per_host: int = 1,
     ) -> None:
-        """Write the inventory: names of masters, workers with their racks, and hosts with Spark."""
+        """Write the inventory: names of masters, hosts of workers with their racks, and hosts with Spark."""
         self._secured = secured
         places = {name: {"ansible_host": host.address} for name, host in self.world.hosts.items()}
         groups: dict[str, Any] = {
@@ -68,9 +73,10 @@ class Fleet:
             "holdfast_wheelhouse": str(self._wheelhouse),
             "holdfast_secrets": str(self.secrets),
             "holdfast_journal_max_use": "50M",
+            "holdfast_workers_per_host": workers_per_host,
             "holdfast_worker_directories": [
-                {"path": "/data1/holdfast", "tier": "SSD", "capacity": "2GiB"},
-                {"path": "/data2/holdfast", "tier": "HDD", "capacity": "2GiB"},
+                {"path": f"/data{number}/holdfast", "tier": "SSD" if number % 2 else "HDD", "capacity": "2GiB"}
+                for number in range(1, 3 if workers_per_host == 1 else 5)
             ],
             "holdfast_spark_home": f"{SPARK_PYTHON}/pyspark",
             "holdfast_spark_conf_directory": "/etc/spark",

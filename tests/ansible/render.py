@@ -7,6 +7,8 @@ is seen.
 
 from __future__ import annotations
 
+import base64
+import importlib.util
 import json
 import re
 from collections.abc import Iterator, Mapping
@@ -64,8 +66,27 @@ def _combine(first: Mapping[str, Any], *others: Mapping[str, Any], recursive: bo
     return found
 
 
+def role_filters(role: str) -> dict[str, Any]:
+    """The filters that a role brings, from its own file, as Ansible loads them."""
+    found: dict[str, Any] = {}
+    for path in sorted((ROLES / role / "filter_plugins").glob("*.py")):
+        spec = importlib.util.spec_from_file_location(path.stem, path)
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        found |= module.FilterModule().filters()
+    return found
+
+
+def _flatten(values: list[Any]) -> list[Any]:
+    return [each for value in values for each in (_flatten(value) if isinstance(value, list) else [value])]
+
+
 def _prepared(environment: Environment) -> Environment:
     environment.filters |= {"to_json": json.dumps, "combine": _combine, "bool": lambda value: value in (True, "true")}
+    environment.filters |= {"from_json": json.loads, "b64decode": lambda text: base64.b64decode(text).decode()}
+    environment.filters |= {"flatten": _flatten, **role_filters("holdfast_worker")}
     environment.tests["match"] = lambda value, pattern: re.match(pattern, value) is not None
     environment.tests["file"] = lambda value: Path(value).is_file()
     return environment

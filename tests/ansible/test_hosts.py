@@ -112,8 +112,8 @@ def changes_the_secret(fleet: Fleet, job: Job) -> None:
 
 
 def pids(fleet: Fleet) -> dict[str, str]:
-    """The process of each host's server."""
-    units = {name: f"holdfast-{'master' if name in MASTERS else 'worker'}" for name in fleet.world.hosts}
+    """The process of each host's server, of a host with workers the first one."""
+    units = {name: f"holdfast-{'master' if name in MASTERS else 'worker@1'}" for name in fleet.world.hosts}
     return {
         name: fleet.world.hosts[name].inside("systemctl", "show", "-P", "MainPID", unit).strip()
         for name, unit in units.items()
@@ -130,6 +130,53 @@ def leader(fleet: Fleet) -> str:
 def well(fleet: Fleet) -> None:
     """Wait until the cluster calls itself healthy."""
     wait_until(lambda: fleet.ask(fleet.world.hosts["w1"], "status")["healthy"], "a healthy cluster", 90)
+
+
+HOSTS = ("w1", "w2", "w3")
+
+
+def test_three_workers_on_each_host(world: World, tmp_path: Path, kept: Path) -> None:
+    """One master and three hosts with three workers each, under a job with two copies: a host is killed, drained,
+    upgraded, gets another number of workers and is removed, all of it at once, and every answer is right."""
+    world.add("m1")
+    for name in HOSTS:
+        world.add(name, spark_binds() if name == "w3" else [])
+    fleet = Fleet(world, tmp_path, wheels(kept))
+    racks = {"w1": "r1", "w2": "r2", "w3": "r3"}
+    fleet.declare(["m1"], racks, ["w3"], workers_per_host=3)
+    fleet.play("install")
+    again = fleet.play("install")
+    assert set(again.changed.values()) == {0}, again.text
+    assert hosts(fleet) == dict.fromkeys(HOSTS, (3, 3))
+    job = Job(world.hosts["w3"], tmp_path)
+    job.goes_on(2)
+
+    world.hosts["w1"].kill()
+    job.goes_on(1)
+    world.hosts["w1"].boot()
+    well(fleet)
+    drained = fleet.ask(world.hosts["w3"], "drain", "w1")
+    assert sorted(each["name"] for each in drained["workers"]) == ["w1", "w1-2", "w1-3"]
+    fleet.ask(world.hosts["w3"], "undrain", "w1")
+    fleet.play("upgrade", "-e", "holdfast_restart=true")
+    job.goes_on(1)
+    fleet.declare(["m1"], racks, ["w3"], workers_per_host=2)
+    fleet.play("install", good=False)
+    job.stop()
+    for number in (2, 4):
+        fleet.declare(["m1"], racks, ["w3"], workers_per_host=number)
+        fleet.play("change_workers", "--limit", "w1")
+        assert hosts(fleet) == {"w1": (number, number), "w2": (3, 3), "w3": (3, 3)}
+    fleet.play("remove_worker", "--limit", "w1")
+    units = world.hosts["w1"].inside("systemctl", "list-units", "--plain", "--no-legend", "holdfast-worker@*")
+    assert units.strip() == ""
+    assert set(hosts(fleet)) == {"w2", "w3"}
+
+
+def hosts(fleet: Fleet) -> dict[str, tuple[int, int]]:
+    """How many workers each host has that is not gone, and how many of them are alive."""
+    listed = fleet.ask(fleet.world.hosts["w3"], "workers")["hosts"]
+    return {each["host"]: (each["workers"], each["alive"]) for each in listed}
 
 
 def test_five_hosts(world: World, tmp_path: Path, kept: Path) -> None:
@@ -199,7 +246,7 @@ def installs(fleet: Fleet) -> None:
     modes = host.inside("stat", "-c", "%n %a %U", "/etc/holdfast/secret", "/data1/holdfast", "/var/lib/holdfast")
     wanted = ["/etc/holdfast/secret 600 holdfast", "/data1/holdfast 700 holdfast", "/var/lib/holdfast 700 holdfast"]
     assert modes.split("\n")[:3] == wanted
-    assert "serves, incarnation 1" in host.inside("systemctl", "status", "holdfast-worker")
+    assert "serves, incarnation 1" in host.inside("systemctl", "status", "holdfast-worker@1")
 
 
 def upgrades(fleet: Fleet, job: Job) -> None:
@@ -251,7 +298,7 @@ def is_new(fleet: Fleet, name: str, before: str) -> bool:
 def restarts_what_hangs(fleet: Fleet) -> None:
     """A worker and a master that stand still are ended and started again by the watchdog, with their stacks in the
     log."""
-    for name, unit in (("w1", "holdfast-worker"), ("m1", "holdfast-master")):
+    for name, unit in (("w1", "holdfast-worker@1"), ("m1", "holdfast-master")):
         host, before = fleet.world.hosts[name], pids(fleet)[name]
         host.inside("kill", "-STOP", before)
         wait_until(partial(is_new, fleet, name, before), f"{unit} to be new", 120)
@@ -301,7 +348,7 @@ def workers_come_and_go(fleet: Fleet) -> None:
     fleet.play("remove_worker", good=False)
     fleet.play("remove_worker", "--limit", "w1", *release)
     host = fleet.world.hosts["w1"]
-    assert "inactive" in host.inside("systemctl", "is-active", "holdfast-worker", check=False)
+    assert "inactive" in host.inside("systemctl", "is-active", "holdfast-worker@1", check=False)
     assert host.inside("ls", "/etc/holdfast").split() == []
     assert "identity" in host.inside("ls", "/data1/holdfast")
     fleet.play("add_worker", "--limit", "w1", *release)

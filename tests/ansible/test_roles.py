@@ -15,7 +15,7 @@ import pytest
 
 from holdfast.common.config import config
 from holdfast.common.config.config import Config
-from tests.ansible.render import ANSIBLE, ROLES, Inventory, inventory, load
+from tests.ansible.render import ANSIBLE, ROLES, Inventory, inventory, load, role_filters
 from tests.support.tree import ROOT
 
 PLAYBOOKS = sorted((ANSIBLE / "playbooks").glob("*.yml"))
@@ -29,14 +29,23 @@ def example() -> Inventory:
     return inventory()
 
 
-def written(example: Inventory, host: str, role: str, **extra: Any) -> tuple[Config, str]:
-    """The configuration and the unit that a host gets."""
+def servers(example: Inventory, host: str, role: str, **extra: Any) -> tuple[list[Config], str]:
+    """The configurations of the servers of a host, each under its own file's name, and their unit."""
     (task,) = (each for each in load(ROLES / f"holdfast_{role}" / "tasks" / "main.yml") if "vars" in each)
-    variables = example.host(host, "holdfast", f"holdfast_{role}", **task["vars"], holdfast_toml_role=role, **extra)
-    text = variables.filled(ROLES / "holdfast" / "templates" / "config.toml.j2")
-    return config.parse(text, source=f"{host}: {role}.toml"), variables.filled(
-        ROLES / "holdfast" / "templates" / "server.service.j2"
-    )
+    known = {"holdfast_worker_cores": {"stdout": "2"}, "holdfast_worker_divided": {}, **task["vars"], **extra}
+    variables = example.host(host, "holdfast", f"holdfast_{role}", **known)
+    made = []
+    for server in variables["holdfast_unit_servers"]:
+        said = example.host(host, "holdfast", holdfast_toml_role=role, holdfast_toml_sections=server["sections"])
+        text = said.filled(ROLES / "holdfast" / "templates" / "config.toml.j2")
+        made.append(config.parse(text, source=f"{host}: {server['config']}.toml"))
+    return made, variables.filled(ROLES / "holdfast" / "templates" / "server.service.j2")
+
+
+def written(example: Inventory, host: str, role: str, **extra: Any) -> tuple[Config, str]:
+    """The configuration and the unit of a host with one server."""
+    (made,), unit = servers(example, host, role, **extra)
+    return made, unit
 
 
 def every_task(found: Any) -> Iterator[dict[str, Any]]:
@@ -72,7 +81,7 @@ def test_workers_take_their_configuration(example: Inventory) -> None:
         made, unit = written(example, host, "worker")
         config.require_worker(made)
         number = int(host[1])
-        assert (made.worker.name, made.worker.rack, made.worker.host) == (f"w{number}", f"r{(number + 1) // 2}", host)
+        assert (made.worker.name, made.worker.rack, made.worker.host) == (f"w{number}", f"r{(number + 1) // 2}", "")
         assert len(made.worker.directories) == (3 if number == 6 else 2)
         assert [str(each) for each in made.worker.masters] == [f"m{each}.example.org:7070" for each in (1, 2, 3)]
         assert made.worker.memory == 1 << 30
@@ -80,6 +89,31 @@ def test_workers_take_their_configuration(example: Inventory) -> None:
             assert f"ReadWritePaths=-{directory.path}\n" in unit
         (stop,) = re.findall(r"^TimeoutStopSec=(\d+)$", unit, re.MULTILINE)
         assert int(stop) > made.worker.drain_timeout.seconds
+
+
+def test_a_host_has_several_workers(example: Inventory) -> None:
+    """Each has a name, ports, directories and a share of the memory of its own; the host is the machine's, unless the
+    inventory says otherwise; all of them run by one unit, which may write to what they have."""
+    memory = {"holdfast_worker_memory_max": "6G", "holdfast_worker_settings": {"worker": {"memory": "3GiB"}}}
+    made, unit = servers(example, "w6.example.org", "worker", holdfast_workers_per_host=3, **memory)
+    assert [each.worker.name for each in made] == ["w6", "w6-2", "w6-3"]
+    assert [(each.worker.data_port, each.worker.http_port) for each in made] == [
+        (7080, 7081),
+        (7082, 7083),
+        (7084, 7085),
+    ]
+    assert [[str(one.path) for one in each.worker.directories] for each in made] == [
+        [f"/data{number}/holdfast"] for number in (1, 2, 3)
+    ]
+    assert {each.worker.memory for each in made} == {1 << 30}
+    assert {str(each.worker.host) for each in made} == {""}
+    assert f"MemoryMax={2 << 30}\n" in unit
+    assert "/worker-%i.toml\n" in unit
+    assert all(f"ReadWritePaths=-/data{number}/holdfast\n" in unit for number in (1, 2, 3))
+    for each in made:
+        config.require_worker(each)
+    named, _ = servers(example, "w1.example.org", "worker", holdfast_workers_per_host=2, holdfast_worker_host="r1-h7")
+    assert [str(each.worker.host) for each in named] == ["r1-h7", "r1-h7"]
 
 
 def test_settings_win_over_what_roles_say(example: Inventory) -> None:
@@ -131,7 +165,7 @@ def test_systemd_takes_the_units(example: Inventory, host: str, role: str, tmp_p
     program.write_text("#!/bin/sh\n")
     program.chmod(0o755)
     _, text = written(example, host, role, holdfast_home=str(tmp_path))
-    unit = tmp_path / f"holdfast-{role}.service"
+    unit = tmp_path / f"holdfast-{role}{'@1' if role == 'worker' else ''}.service"
     unit.write_text(text)
     command = ["systemd-analyze", "verify", "--man=no", "--recursive-errors=no", str(unit)]
     done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=60)
@@ -180,7 +214,8 @@ def test_variables_are_known() -> None:
         for name in re.findall(r"\bholdfast_\w+", code):
             used.setdefault(name, path)
     roles = {path.name for path in ROLES.iterdir()}
-    unknown = {name: str(path) for name, path in used.items() if name not in known | roles}
+    filters = role_filters("holdfast_worker").keys()
+    unknown = {name: str(path) for name, path in used.items() if name not in known | roles | filters}
     assert not unknown
 
 
@@ -290,7 +325,9 @@ def test_a_removed_worker_keeps_no_secret() -> None:
         if "holdfast_config_directory" in copied:
             brought |= {each["dest"] for each in task.get("loop", ())} or {copied.rpartition("/")[2]}
     assert brought == set(gone["loop"])
-    assert any("worker.toml" in str(task.get("loop")) for task in tasks)
+    assert any(task.get("ansible.builtin.include_tasks") == "stop.yml" for task in tasks)
+    stops = load(ROLES / "holdfast_worker" / "tasks" / "stop.yml")
+    assert any("worker-{{ item }}.toml" in str(task.get("ansible.builtin.file")) for task in stops)
 
 
 def test_new_secrets_restart_every_server_of_a_host() -> None:

@@ -100,6 +100,7 @@ def test_every_command_explains_itself(command: str):
         (["placement", "--masters", "127.0.0.1:1", "--explain", "xyz"], "APPLICATION/SHUFFLE"),
         (["local", "--masters", "2"], "1 or 3 masters"),
         (["local", "--workers", "many"], "many"),
+        (["local", "--workers", "2", "--hosts", "2"], "not both"),
         (["local", "--dir", "/dev/null"], "/dev/null"),
         (["forget", "--shuffle", "x/99999999999", "--masters", "127.0.0.1:1"], "99999999999"),
         (["forget", "--shuffle", "x/7/1", "--masters", "127.0.0.1:1"], "write x/7"),

@@ -17,6 +17,7 @@ import pytest
 
 from holdfast.common.config import config
 from holdfast.common.config.config import Config
+from holdfast.common.config.settings import Name, Port
 from holdfast.common.security.tokens import Keeper, TokenKind
 from holdfast.common.system.ports import free_ports, outgoing_range
 from holdfast.tools.cli.commands.doctor import Patient
@@ -64,6 +65,25 @@ def master(tmp_path: Path, section: str = "", own: str = "127.0.0.1", others: st
 def reported(found: Config) -> list[Symptom]:
     """What the doctor says of a host with this file, without asking any master."""
     return list(Patient(found, [], False, None).examine())
+
+
+def test_the_workers_of_a_host_are_looked_at_together(tmp_path: Path) -> None:
+    """With the files of two workers both are looked at, each finding says which it is of, and what they share is
+    told."""
+    first, other = worker(tmp_path / "1"), worker(tmp_path / "2")
+    port = int(first.worker.data_port)
+    other = replace(other, worker=replace(other.worker, name=Name("w1-2"), data_port=Port(port)))
+    files = (tmp_path / "worker-1.toml", tmp_path / "worker-2.toml")
+    for file, found in zip(files, (first, other), strict=True):
+        file.write_text(config.render(found))
+    said = list(Patient(first, [], False, None, files[0], ((files[1], other),)).examine())
+    assert only(said, "port-twice").where == f"{files[1]}: worker.data_port"
+    assert "of worker w1" in only(said, "one-device").what
+    words = [word for file in files for word in ("--config", str(file))]
+    done = subprocess.run(
+        [*COMMAND, *words, "--json"], capture_output=True, text=True, timeout=SECONDS_MAX, check=False
+    )
+    assert "port-twice" in {each["code"] for each in json.loads(done.stdout)["findings"]}
 
 
 def only(findings: list[Symptom], code: str) -> Symptom:

@@ -1,8 +1,10 @@
 """`holdfast drain` as people and scripts meet it."""
 
 import json
+import re
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -31,7 +33,7 @@ def cluster(trio: LocalCluster) -> Iterator[LocalCluster]:
         if not worker.running:
             worker.start()
     trio.wait_ready()
-    document(run("drain", *[worker.name for worker in trio.workers], "--cancel", "--json", masters=trio.endpoints))
+    document(run("undrain", *[worker.name for worker in trio.workers], "--json", masters=trio.endpoints))
 
 
 def keeping(session: Session) -> list[pb.WorkerInfo]:
@@ -45,7 +47,7 @@ def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
     with Session(cluster.endpoints, app="cli") as session:
         fill(session)
         reported = document(run("drain", "w1", "--json", masters=cluster.endpoints))
-        assert (reported["safe"], reported["for"], reported["cancelled"]) == (True, "restart", False)
+        assert (reported["safe"], reported["for"]) == (True, "restart")
         (worker,) = reported["workers"]
         assert (worker["name"], worker["state"]) == ("w1", "draining")
         assert (worker["drain"]["epochs"], worker["drain"]["writing"]) == (0, 0)
@@ -56,7 +58,7 @@ def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
         people = run("drain", "w1", masters=cluster.endpoints)
         assert people.returncode == 0, people.stderr
         assert "safe: stop it with SIGTERM" in people.stdout
-        cancelled = document(run("drain", "w1", "--cancel", "--json", masters=cluster.endpoints))
+        cancelled = document(run("undrain", "w1", "--json", masters=cluster.endpoints))
         assert [(each["state"], each["drain"]) for each in cancelled["workers"]] == [("alive", None)]
 
 
@@ -105,6 +107,33 @@ def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
     assert [(each["name"], each["state"]) for each in reported["workers"]] == [("w2", "draining"), ("w3", "draining")]
 
 
+def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
+    """Both workers of a host drain by its name, others take data, and `undrain` ends it; `workers`, `status` and `top`
+    have a line for each host."""
+    with local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster:
+        drained = document(run("drain", "h1", "--json", masters=cluster.endpoints))
+        assert (drained["safe"], sorted(each["name"] for each in drained["workers"])) == (True, ["w1", "w1-2"])
+        listed = document(run("workers", "--json", masters=cluster.endpoints))
+        assert {each["name"]: each["state"] for each in listed["workers"]} == {
+            "w1": "draining",
+            "w1-2": "draining",
+            "w2": "alive",
+            "w2-2": "alive",
+        }
+        assert [(each["host"], each["workers"], each["draining"]) for each in listed["hosts"]] == [
+            ("h1", 2, 2),
+            ("h2", 2, 0),
+        ]
+        refused = run("drain", "h2", masters=cluster.endpoints)
+        assert (refused.returncode, "no other worker would be left" in refused.stderr) == (1, True)
+        shown = run("workers", masters=cluster.endpoints).stdout
+        assert re.search(r"h1 .* 2 alive, 2 draining", shown)
+        assert re.search(r"h2 .* 2 alive", run("top", "--once", masters=cluster.endpoints).stdout)
+        assert "4 of 4 workers alive on 2 hosts" in run("status", masters=cluster.endpoints).stdout
+        ended = document(run("undrain", "h1", "--json", masters=cluster.endpoints))
+        assert [each["state"] for each in ended["workers"]] == ["alive", "alive"]
+
+
 @pytest.mark.parametrize(
     ("words", "status", "sentence"),
     [
@@ -112,7 +141,6 @@ def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
         (["w1", "w2", "w3"], 1, "no other worker would take data"),
         ([], 2, "WORKER"),
         (["w1", "--for", "fun"], 2, "fun"),
-        (["w1", "--cancel", "--no-wait"], 2, "--no-wait"),
     ],
 )
 def test_what_cannot_be_drained_is_reported(
@@ -136,7 +164,7 @@ def test_waiting_ends_when_the_worker_is_gone_or_cancelled(cluster: LocalCluster
                 assert running.stderr is not None
                 assert running.stderr.readline()
                 if trouble == "cancel":
-                    document(run("drain", name, "--cancel", "--json", masters=cluster.endpoints))
+                    document(run("undrain", name, "--json", masters=cluster.endpoints))
                 else:
                     next(worker for worker in cluster.workers if worker.name == name).kill()
                 _, reported = running.communicate(timeout=SECONDS_MAX)

@@ -73,7 +73,7 @@ def staged(root: Path, secure: bool) -> Iterator[Staging]:
     with local_cluster(3, 4, root / "cluster", settings, own=rack.GROUND.own, secure=secure) as cluster:
         done: list[str] = []
         handler = type("Own", (Supervisor,), {"servers": {each.name: each for each in cluster.servers}, "done": done})
-        supervisor = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        supervisor = ThreadingHTTPServer(("", 0), handler)
         thread = Thread(target=supervisor.serve_forever)
         thread.start()
         file = root / "staging.toml"
@@ -95,8 +95,9 @@ def inventory(cluster: LocalCluster, port: int) -> str:
         f"start = {json.dumps(ask + '/start/{name}')}",
         f"log = {json.dumps(ask + '/log/{name}')}",
     ]
-    for server in cluster.servers:
-        lines += [f"[[{server.role}s]]", f'name = "{server.name}"', 'host = "127.0.0.1"', f'http = "{server.http}"']
+    for number, server in enumerate(cluster.servers, 1):
+        host = f"127.0.0.{number}"  # each has one of its own, since workers are restarted by host
+        lines += [f"[[{server.role}s]]", f'name = "{server.name}"', f'host = "{host}"', f'http = "{server.http}"']
         if server.role == "worker":
             lines.append(f'data = "{server.address}"')
     return "\n".join(lines)

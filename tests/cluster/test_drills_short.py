@@ -58,6 +58,15 @@ def test_g1_every_worker_is_restarted_in_order_under_load(tmp_path, copies: int)
     assert wanted <= report.checks.keys()
 
 
+def test_workers_are_restarted_by_host(tmp_path):
+    """Both workers of a host are drained, ended and started together, and nothing is lost and nothing runs again."""
+    ground = Ground(workers=2, workers_per_host=2)
+    report = run_drill("rolling", partial(rolling.drill, copies=1), 1, 1, tmp_path, ground)
+    assert report.failures == []
+    assert report.good
+    assert report.counts["restarts"] == 4
+
+
 def test_what_was_only_in_memory_is_lost_by_name(tmp_path):
     """Of data acknowledged in memory, with one copy, every partition reads back exact or as lost by name; some are."""
     drill = partial(push.drill, copies=1, ack=Ack.MEMORY)

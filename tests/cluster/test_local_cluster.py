@@ -45,6 +45,36 @@ def test_each_worker_has_directories_of_its_own(tmp_path: Path):
     ]
 
 
+def test_hosts_have_several_workers(tmp_path: Path):
+    """Workers of one host share its name and its machine, as the masters record them; each has a directory and ports of
+    its own, and the first of a host is called as a single one is."""
+    with local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=3) as cluster:
+        assert [(each.name, each.host) for each in cluster.workers] == [
+            *(("w1", "h1"), ("w1-2", "h1"), ("w1-3", "h1")),
+            *(("w2", "h2"), ("w2-2", "h2"), ("w2-3", "h2")),
+        ]
+        reply = ask(cluster.leader().address, "Admin/ListWorkers", pb.ListWorkersRequest(), pb.ListWorkersReply)
+    assert {(each.name, each.host, each.machine_id) for each in reply.workers} == {
+        (name, host, host) for name, host in ((each.name, each.host) for each in cluster.workers)
+    }
+    assert len({disk.path for each in reply.workers for disk in each.directories}) == 6
+    assert len({each.http_address for each in reply.workers}) == 6
+
+
+def test_one_machine_with_two_hosts_is_refused_unless_it_is_said(tmp_path: Path):
+    """A worker that gives this machine a second host ends with the sentence that says what to change."""
+    with local_cluster(1, 1, tmp_path / "cluster", {"worker": {"machine_id": "m"}}) as cluster:
+        text = cluster.workers[0].config.read_text("utf-8").replace('"h1"', '"h2"').replace('"w1"', '"w2"')
+        text = text.replace(str(tmp_path / "cluster" / "w1"), str(tmp_path / "other"))
+        for port in cluster.workers[0].ports.values():
+            text = text.replace(f"port = {port}", "port = 0")
+        (tmp_path / "other.toml").write_text(text)
+        command = [sys.executable, "-P", "-m", "holdfast.worker", "--config", str(tmp_path / "other.toml")]
+        ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    assert ended.returncode == 2
+    assert 'the machine of host "h2" is host "h1", by worker "w1"' in ended.stderr
+
+
 def test_killed_leader_is_replaced_and_comes_back(cluster: LocalCluster):
     """After kill -9 of the leader another one leads; the killed one starts again at the same address and follows."""
     old = cluster.leader()
@@ -110,6 +140,21 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 def test_impossible_clusters_are_refused(masters: int, workers: int, sentence: str):
     """Numbers of servers that make no cluster, and what is no whole number, are a ConfigError."""
     with pytest.raises(ConfigError, match=sentence), local_cluster(masters, workers):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("numbers", "sentence"),
+    [
+        ({"workers": 2, "hosts": 2}, "not both"),
+        ({"hosts": -1}, "cannot have -1 hosts"),
+        ({"hosts": 2, "workers_per_host": 0}, "1 or more"),
+        ({"hosts": "2"}, "hosts is a number"),
+    ],
+)
+def test_impossible_hosts_are_refused(numbers: dict[str, Any], sentence: str):
+    """Numbers of hosts and of their workers that make no cluster are a ConfigError."""
+    with pytest.raises(ConfigError, match=sentence), local_cluster(1, **numbers):
         pass
 
 

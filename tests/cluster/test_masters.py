@@ -12,7 +12,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
-from holdfast.common.errors import ApplicationGoneError, GiveUpError, HoldfastError, IncarnationTooLowError, RetryError
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    ConflictError,
+    GiveUpError,
+    HoldfastError,
+    IncarnationTooLowError,
+    RetryError,
+)
 from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -203,6 +210,25 @@ def test_all_masters_killed_forget_nothing(own: LocalCluster):
                 await client.call("Registry/RegisterWorker", worker("w", incarnation=2))
             assert low.value.lowest == 4
             await agree(client)
+
+    run(story())
+
+
+def test_one_machine_is_one_host(short: LocalCluster):
+    """A second host of one machine is refused while the first one lives, with the sentence that says what to change;
+    one that was lost meanwhile is asked to register by its heartbeat, and hears the same."""
+
+    async def story():
+        async with ControlClient(short.endpoints) as client:
+            first = await client.call("Registry/RegisterWorker", worker("p", host="p", machine_id="m"))
+            with pytest.raises(ConflictError, match='the machine of host "q" is host "p", by worker "p"'):
+                await client.call("Registry/RegisterWorker", worker("q", host="q", machine_id="m"))
+            while (await client.call("Admin/ListWorkers", pb.ListWorkersRequest())).workers[0].state != "lost":
+                await silent(0.05, "the first one to be lost")
+            await client.call("Registry/RegisterWorker", worker("q", host="q", machine_id="m"))
+            assert (await client.call("Registry/Heartbeat", heartbeat("p", first))).reregister
+            listed = await client.call("Admin/ListWorkers", pb.ListWorkersRequest())
+            assert {each.machine_id for each in listed.workers if each.name in "pq"} == {"m"}
 
     run(story())
 

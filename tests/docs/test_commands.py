@@ -174,6 +174,7 @@ class World:
             "APP/SHUFFLE[/GENERATION]": f"{session.instance.hex()[:8]}/0",
             "WORKER": "w2",
             "WORKER…": "w2",
+            "HOST": "h1",
             "APP": session.app,
             "APP/SHUFFLE": f"{session.app}/0",
             "FILE": str(cluster.workers[1].config),

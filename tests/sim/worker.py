@@ -163,7 +163,7 @@ class SimWorker:
         keeper = IdentityKeeper(store, self.env.files, standing)
         self.server = server = ObservedServer(partial(self._oracle.deleted, self), context)
         self.seals, self.pushes = server.seals, server.pushes
-        standing.addresses = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
+        standing.addresses = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1", self.name)
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0
         store.run_on(self._deliver)

@@ -41,6 +41,7 @@ COMMANDS = {
     "shuffles": ("status", "List the shuffles and what keeps them."),
     "doctor": ("doctor", "Find problems on this host, and show what to do."),
     "drain": ("draining", "Have workers take nothing new, and wait until they may go."),
+    "undrain": ("draining", "Have draining workers take new data again."),
     "handover": ("masters", "Have another master lead, without an election's pause."),
     "backup": ("masters", "Copy a master's state to a file, while it runs or not."),
     "restore": ("masters", "Make an empty master's directory from a backup."),

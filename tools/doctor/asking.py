@@ -274,6 +274,8 @@ async def _worker(
         state=listed.state,
         version=listed.version,
         dfs_url=listed.dfs.url if listed.HasField("dfs") else "",
+        machine_id=listed.machine_id,
+        disks=tuple(each.path for each in listed.directories if each.tier != "MEMORY"),
         versions=versions if isinstance(versions, dict) else {},
         clock=clock,
         faults=tuple(map(str, faults if isinstance(faults, list) else [faults] if faults else [])),

@@ -149,6 +149,14 @@ def shared_paths(config: Config) -> str:
     return ""
 
 
+def device_of(path: str) -> int:
+    """The device that a directory is on, or will be; 0 if it cannot be found out."""
+    try:
+        return os.stat(_nearest(path)).st_dev
+    except OSError:
+        return 0
+
+
 def gather_secret(config: Config) -> SecretFact | None:
     """The masters' secret, if one is set; of its bytes only what may be shown is kept."""
     path = config.cluster.secret_file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import re
 import resource
 import socket
@@ -13,13 +14,18 @@ from pathlib import Path
 import psutil
 
 from holdfast.common.config.config import Config, advertised
+from holdfast.common.limits import GIB
 from holdfast.common.system.ports import outgoing_range
 from holdfast.common.system.versions import versions
 from holdfast.tools.doctor.asking import whose_http
-from holdfast.tools.doctor.core.facts import Host, NameFact, PortFact, PortState
+from holdfast.tools.doctor.core.facts import Host, MountFact, NameFact, PortFact, PortState
 from holdfast.tools.doctor.core.host import host_of
 
 _CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
+#: A smaller file system is for something else.
+_DISK_BYTES_LEAST = 64 * GIB
+_DISK_FILE_SYSTEMS = frozenset({"ext4", "xfs", "btrfs", "zfs", "f2fs"})
+_OF_THE_SYSTEM = ("/", "/boot", "/boot/efi", "/home", "/opt", "/root", "/tmp", "/usr", "/var", "/var/log", "/var/tmp")
 _REFUSALS: dict[int, PortState] = {
     errno.EADDRINUSE: "held",
     errno.EACCES: "forbidden",
@@ -48,11 +54,28 @@ def gather_host(server_pid: int | None = None) -> Host:
         nofile=nofile,
         nofile_of=nofile_of,
         nofile_first=_nofile_first(),
+        cores=len(os.sched_getaffinity(0)),
+        mounts=tuple(_mounts()),
         memory_bytes=memory,
         memory_of=whose,
         outgoing=outgoing_range(),
         versions=versions(),
     )
+
+
+def _mounts() -> Iterable[MountFact]:
+    """Disks that could be meant for shuffles: large, writable, and not the system's."""
+    seen = {os.stat(path).st_dev for path in _OF_THE_SYSTEM if os.path.isdir(path)}
+    for each in psutil.disk_partitions(all=False):
+        if each.fstype not in _DISK_FILE_SYSTEMS or "ro" in each.opts.split(","):
+            continue
+        try:
+            device, size = os.stat(each.mountpoint).st_dev, psutil.disk_usage(each.mountpoint).total
+        except OSError:  # not for this user, or gone
+            continue
+        if device not in seen and size >= _DISK_BYTES_LEAST:
+            seen.add(device)
+            yield MountFact(each.mountpoint, device, size)
 
 
 def _nofile(server_pid: int | None) -> tuple[int, str]:

@@ -1,11 +1,11 @@
-"""Every worker restarted in turn, in order, while maps push, the masters commit and readers read: nothing runs again.
+"""Every host restarted in turn, in order, while maps push, the masters commit and readers read: nothing runs again.
 
-A round restarts all workers, one after the other: SIGTERM, by which a worker hands on what is open there; half the
-time its drain was asked for and waited for before, as `holdfast drain` does. It is started again, and the next one
-follows when the masters have it back and something was read that was written meanwhile. All the time drivers register
-shuffles of both kinds, push, commit and read them. Every worker must end by itself with exit status 0 and because
-nothing was open there; no partition may be lost, no attempt fail, each map's first attempt must win, and what is read
-must be exactly what was pushed.
+A round restarts all workers, one host after the other: SIGTERM, by which a worker hands on what is open there; half the
+time their drain was asked for and waited for before, as `holdfast drain HOST` does. They are started again, and the
+next host follows when the masters have them back and something was read that was written meanwhile. All the time
+drivers register shuffles of both kinds, push, commit and read them. Every worker must end by itself with exit status 0
+and because nothing was open there; no partition may be lost, no attempt fail, each map's first attempt must win, and
+what is read must be exactly what was pushed.
 """
 
 from __future__ import annotations
@@ -144,34 +144,54 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
             async with _Load(session, report, rng.getrandbits(32), copies) as load:
                 await load.read_since(0.0)
                 for _ in range(report.rounds):
-                    for worker in rng.sample(cluster.workers, len(cluster.workers)):
+                    hosts = by_host(cluster.workers)
+                    for together in rng.sample(hosts, len(hosts)):
                         began = time.monotonic()
                         if rng.random() < 0.5:
-                            await drain(control, worker, report)
-                        await restart(worker, report)
+                            await drain(control, together, report)
+                        await restart(together, report)
                         await load.read_since(began)
                     report.done += 1
                     step(f"{report.counts['shuffles']} shuffles, {report.failed} broken promises")
 
 
-async def drain(control: ControlClient, worker: Server, report: Report) -> None:
-    """Ask the masters to drain a worker and wait until it may be restarted. Raises DrillError."""
+def by_host(workers: Sequence[Server]) -> list[list[Server]]:
+    """The workers of each host."""
+    found: dict[str, list[Server]] = {}
+    for worker in workers:
+        found.setdefault(worker.host, []).append(worker)
+    return list(found.values())
+
+
+async def drain(control: ControlClient, workers: Sequence[Server], report: Report) -> None:
+    """Ask the masters to drain workers and wait until they may be restarted. Raises DrillError."""
     began = time.monotonic()
-    await control.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=[worker.name]))
-    waits = ""
+    names = [worker.name for worker in workers]
+    await control.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=names))
+    waits: list[str] = []
     while time.monotonic() - began < _END_SECONDS_MAX:
         listed: pb.ListWorkersReply = await control.call("Admin/ListWorkers", pb.ListWorkersRequest())
-        drain = next(each.drain for each in listed.workers if each.name == worker.name)
-        if drain.restart:
+        drains = [each.drain for each in listed.workers if each.name in names]
+        if all(each.restart for each in drains):
             report.time("drain, until a restart is safe", time.monotonic() - began)
             return
-        waits = drain.waits
+        waits = [each.waits for each in drains if not each.restart]
         await asyncio.sleep(_LOOK_SECONDS)
-    raise DrillError(f"{worker.name} is not drained after {_END_SECONDS_MAX:.0f} s: {waits}")
+    raise DrillError(f"{', '.join(names)} are not drained after {_END_SECONDS_MAX:.0f} s: {'; '.join(waits)}")
 
 
-async def restart(worker: Server, report: Report) -> None:
-    """End a worker in order and start it again; return when the masters have it back. Raises DrillError."""
+async def restart(workers: Sequence[Server], report: Report) -> None:
+    """End workers in order and start them again; return when the masters have them back. Raises DrillError."""
+    await asyncio.gather(*(_end(worker, report) for worker in workers))
+    began = time.monotonic()
+    await servers.start(workers)
+    with report.until("the masters do not accept the workers"):
+        await servers.registered(workers)
+    report.time("start, until the masters have them back", time.monotonic() - began)
+    report.counts["restarts"] += len(workers)
+
+
+async def _end(worker: Server, report: Report) -> None:
     began = time.monotonic()
     status = await asyncio.to_thread(worker.stop, _END_SECONDS_MAX)
     report.time("SIGTERM, until the process has ended", time.monotonic() - began)
@@ -182,9 +202,3 @@ async def restart(worker: Server, report: Report) -> None:
         stopping = (line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)
         reason = next(stopping, "it does not say why")
         report.check("workers end when that is safe", _SAFE in reason, f"{worker.name} ended otherwise: {reason}")
-    began = time.monotonic()
-    await servers.start([worker])
-    with report.until("the masters do not accept the worker"):
-        await servers.registered([worker])
-    report.time("start, until the masters have it back", time.monotonic() - began)
-    report.counts["restarts"] += 1

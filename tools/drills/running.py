@@ -30,7 +30,9 @@ class Ground:
 
     #: one is enough where none is touched
     masters: int = 3
+    #: how many hosts with workers, and how many on each
     workers: int = 1
+    workers_per_host: int = 1
     settings: Sections = field(default_factory=dict)
     #: settings of single servers, by name
     own: Mapping[str, Sections] = field(default_factory=dict)
@@ -53,7 +55,14 @@ def run_drill(
         os.environ.pop(variable, None)
     settings = Ground(settings=_STEADY).with_settings(ground.settings).settings
     with local_cluster(
-        ground.masters, ground.workers, directory, settings, own=ground.own, around=ground.around
+        ground.masters,
+        None,
+        directory,
+        settings,
+        hosts=ground.workers,
+        workers_per_host=ground.workers_per_host,
+        own=ground.own,
+        around=ground.around,
     ) as cluster:
         return run_on(cluster, name, drill, count, seed)
 

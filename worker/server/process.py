@@ -33,6 +33,7 @@ from holdfast.common.system.descriptors import WorkerDescriptors
 from holdfast.common.system.idle import Idle, calm_collector, resident_bytes, tame_allocator
 from holdfast.common.system.log import log_event, set_up_logging
 from holdfast.common.system.loop_turns import LoopTurns
+from holdfast.common.system.machine import this_machine
 from holdfast.common.system.modes import close_to_others
 from holdfast.common.system.notify import Notifier
 from holdfast.common.system.tasks import awaited, background
@@ -220,6 +221,7 @@ def _addresses(config: Config, data_port: int, http_port: int) -> WorkerAddresse
         data_address=f"{name}:{data_port}",
         http_address=f"{name}:{http_port}",
         version=VERSION,
+        machine_id=config.worker.machine_id or this_machine(),
     )
 
 

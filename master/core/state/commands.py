@@ -27,6 +27,8 @@ class RegisterWorker:
     directories: tuple[Directory, ...]
     boot_id: str
     version: str
+    #: of the machine it runs on; empty: not known
+    machine_id: str = ""
     #: /region/rack, as the leader resolved it
     place: str = ""
 

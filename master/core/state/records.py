@@ -57,7 +57,8 @@ class Worker:
     Places in the log: `started_index` of this incarnation; `kept_index` of the first of the latest starts that all kept
     every directory but those of tier MEMORY, which are new after each boot; `boot_index` of the first of those that
     kept these, too, and were in this boot of the machine. `place` is where the
-    leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does.
+    leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does; `machine_id` what
+    the machine is called that it runs on, empty if it has not said.
     """
 
     id: int
@@ -78,6 +79,7 @@ class Worker:
     kept_index: int
     place: str = ""
     draining_ms: int = 0
+    machine_id: str = ""
 
     @property
     def state(self) -> str:

@@ -95,6 +95,11 @@ class State:
         self.worker_by_directory = {
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
+        #: Numbers of the workers of a host, and of those on a machine that is known.
+        self.workers_of_host: dict[str, set[int]] = {}
+        self.workers_of_machine: dict[str, set[int]] = {}
+        for worker in self.workers.values():
+            self._put_on_machine(worker)
         self.run_count = sum(below.runs for below in self.below.values())
         #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; a user that has
         #: so much that others would lack room is refused in control/quotas.py.
@@ -139,11 +144,25 @@ class State:
             del self.worker_by_name[before.name]
             for directory in before.directories:
                 self.worker_by_directory.pop(directory.id, None)
+            self._take_off_machine(before)
         self.workers[worker.id] = worker
         self.worker_by_uid[worker.uid] = worker.id
         self.worker_by_name[worker.name] = worker.id
         for directory in worker.directories:
             self.worker_by_directory[directory.id] = worker.id
+        self._put_on_machine(worker)
+
+    def _put_on_machine(self, worker: Worker) -> None:
+        self.workers_of_host.setdefault(worker.host, set()).add(worker.id)
+        if worker.machine_id:
+            self.workers_of_machine.setdefault(worker.machine_id, set()).add(worker.id)
+
+    def _take_off_machine(self, worker: Worker) -> None:
+        for index, name in ((self.workers_of_host, worker.host), (self.workers_of_machine, worker.machine_id)):
+            there = index.get(name, set())
+            there.discard(worker.id)
+            if not there:
+                index.pop(name, None)
 
     def put_application(self, application: Application) -> None:
         """Add or replace an application."""
@@ -303,7 +322,15 @@ class State:
     def _check_indexes(self) -> Iterator[str]:
         tables = self.capture()
         again = State(tables)
-        for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed"):
+        for name in (
+            "worker_by_uid",
+            "worker_by_name",
+            "worker_by_directory",
+            "workers_of_host",
+            "workers_of_machine",
+            "newest",
+            "unsealed",
+        ):
             if getattr(again, name) != getattr(self, name):
                 yield f"the index {name} differs from the tables"
         for name in ("applications_of", "shuffles_of", "bytes_of", "upload_bytes", "run_count", "under_replicated"):

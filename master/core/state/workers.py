@@ -46,11 +46,14 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
 
 
 def set_workers_alive(state: State, body: cmd.SetWorkersAlive) -> Answer:
-    """Take note that workers are lost or back. Answer: value = how many changed."""
+    """Take note that workers are lost or back. Answer: value = how many changed. One whose host went to another machine
+    meanwhile is not back: it is asked to register, and hears why."""
     changed = 0
     for ref in body.workers:
         worker = state.workers.get(ref.worker)
-        if worker is not None and worker.incarnation == ref.incarnation and worker.alive != body.alive:
+        if worker is None or worker.incarnation != ref.incarnation or worker.alive == body.alive:
+            continue
+        if not body.alive or machine_conflict(state, worker) is None:
             state.put_worker(replace(worker, alive=body.alive, changed_ms=state.time_ms))
             changed += 1
     return Answer(value=changed)
@@ -115,7 +118,37 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         kept_index=kept,
         place=place,
         draining_ms=draining_ms,
+        machine_id=body.machine_id,
     )
+
+
+def machine_conflict(state: State, worker: Worker | cmd.RegisterWorker) -> str | None:
+    """Why this worker cannot be alive beside those that are: its host is another machine, or its machine another host.
+
+    Those that are lost or gone are in nobody's way, since a machine may be set up anew under the name of its host; and
+    neither is its own start of before.
+    """
+    if not worker.machine_id:
+        return None
+    for other in _alive(state, worker, state.workers_of_host.get(worker.host, set())):
+        if other.machine_id not in ("", worker.machine_id):
+            return (
+                f'host "{worker.host}" is another machine, that of worker "{other.name}": two machines share a '
+                "worker.host only if both are given the same worker.machine_id"
+            )
+    for other in _alive(state, worker, state.workers_of_machine.get(worker.machine_id, set())):
+        if other.host != worker.host:
+            return (
+                f'the machine of host "{worker.host}" is host "{other.host}", by worker "{other.name}": workers of '
+                "one machine share a worker.host, unless each host is given a worker.machine_id of its own"
+            )
+    return None
+
+
+def _alive(state: State, worker: Worker | cmd.RegisterWorker, numbers: set[int]) -> list[Worker]:
+    """Those of these workers that are alive, but for the one itself, in the order of their numbers."""
+    others = (state.workers[number] for number in sorted(numbers))
+    return [each for each in others if each.alive and each.uid != worker.uid]
 
 
 def _same_start(known: Worker, body: cmd.RegisterWorker) -> bool:
@@ -141,12 +174,13 @@ def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
                 f"directory {directory.path} belongs to worker {owner}; "
                 "a directory stays with the worker that made it: take it out of worker.directories",
             )
-    return None
+    reason = machine_conflict(state, body)
+    return None if reason is None else Answer(Status.WORKER_CONFLICT, reason)
 
 
 def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
     ids = [directory.id for directory in body.directories]
-    names = (body.name, body.host, body.rack, body.place, body.boot_id, body.version)
+    names = (body.name, body.host, body.rack, body.place, body.boot_id, body.version, body.machine_id)
     problem = ""
     if len(body.uid) != INSTANCE_BYTES or any(len(each) != INSTANCE_BYTES for each in ids):
         problem = f"a worker's uid and the ids of its directories have {INSTANCE_BYTES} bytes"

@@ -9,12 +9,24 @@ import pytest
 
 from holdfast.common.agreement import secret_digest, settings_digests
 from holdfast.common.config.config import Config, from_tables
+from holdfast.common.limits import GIB
 from holdfast.tools.doctor.core.cluster import check_masters, check_versions, check_workers
 from holdfast.tools.doctor.core.directories import check_directories
-from holdfast.tools.doctor.core.facts import Clock, Cluster, DirectoryFact, Host, MasterFact, NameFact, WorkerFact
+from holdfast.tools.doctor.core.facts import (
+    Clock,
+    Cluster,
+    DirectoryFact,
+    Host,
+    MasterFact,
+    MountFact,
+    NameFact,
+    WorkerFact,
+    WorkerHere,
+)
 from holdfast.tools.doctor.core.findings import CODES
 from holdfast.tools.doctor.core.host import check_host, check_names
 from holdfast.tools.doctor.core.spark import KEYS, parse_settings
+from holdfast.tools.doctor.core.workers import check_workers_here
 
 ROOT = Path(__file__).parents[3]
 OWN = {"holdfast": "0.4.0", "protocol": "1", "python": "3.11.9", "pyarrow": "20.0.0", "disk": "1"}
@@ -151,6 +163,51 @@ def test_a_limit_of_files_is_raised_where_it_is_set(first: int, words: str):
     (found,) = check_host(host, from_tables({}, "test"))
     assert (found.code, found.level) == ("nofile", "advice")
     assert words in found.remedy
+
+
+def here(*devices: int, name: str = "w1", memory: int = 0) -> WorkerHere:
+    """A worker of this host with a directory on each of these devices."""
+    return WorkerHere(name=name, memory_bytes=memory, disks=tuple((f"/data{each}", each) for each in devices))
+
+
+@pytest.mark.parametrize(
+    ("cores", "workers", "fit"),
+    [
+        (16, [here(1, 2, 3, 4)], 4),
+        (15, [here(1, 2, 3, 4)], 3),
+        (64, [here(1, 2), here(3, name="w1-2")], 3),
+        (64, [here(1)], None),
+        (7, [here(1, 2, 3)], None),
+        (8, [here(1), here(2, name="w1-2")], None),
+        (64, [], None),
+    ],
+)
+def test_cores_that_are_left_over_are_told(cores: int, workers: list[WorkerHere], fit: int | None):
+    """One worker for each four cores and no more than disks, as the playbooks reckon; where there are fewer, advice."""
+    found = list(check_workers_here(Host(name="box", cores=cores), workers))
+    assert [each.code for each in found] == ["cores-left"] * (fit is not None)
+    assert all(f": {fit} would use them" in each.what and "holdfast_workers_per_host" in each.remedy for each in found)
+
+
+def test_disks_that_are_left_over_or_shared_are_told():
+    """A disk on which no worker of this host has a directory, and one on which two workers have some."""
+    host = Host(name="box", mounts=(MountFact("/data1", 1, 1 << 40), MountFact("/data9", 9, 1 << 40)))
+    found = list(check_workers_here(host, [here(1, 2), here(2, name="w1-2")]))
+    assert [(each.code, each.where, each.level) for each in found] == [
+        ("one-device", "worker w1-2 /data2", "advice"),
+        ("disk-left", "/data9", "advice"),
+    ]
+    assert "of worker w1" in found[0].what
+
+
+def test_memory_of_all_workers_of_a_host_is_added_up():
+    """Each fits by itself, both together do not; what is not known of a worker counts nothing."""
+    workers = [here(1, memory=5 * GIB), here(2, name="w1-2", memory=5 * GIB), here(3, name="w1-3")]
+    (found,) = check_workers_here(Host(name="box", memory_bytes=8 * GIB), workers)
+    assert (found.code, found.level, found.where) == ("memory", "problem", "worker w1, w1-2")
+    (found,) = check_workers_here(Host(name="box", memory_bytes=12 * GIB), workers)
+    assert found.level == "advice"
+    assert not list(check_workers_here(Host(name="box", memory_bytes=13 * GIB), workers))
 
 
 def test_a_dfs_without_its_library_is_named():

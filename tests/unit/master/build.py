@@ -39,13 +39,15 @@ def worker(
     address: str = "",
     boot_id: str = "boot",
     memory: str = "",
+    host: str = "",
+    machine: str = "",
 ):
     ids = directories or (f"d{number}",)
     return cmd.RegisterWorker(
         uid=sixteen(f"w{number}"),
         name=name or f"w{number}",
         incarnation=incarnation,
-        host=f"host{number}",
+        host=host or f"host{number}",
         rack="",
         data_address=address or f"127.0.0.1:{7000 + number}",
         http_address="",
@@ -54,6 +56,7 @@ def worker(
         ),
         boot_id=boot_id,
         version="1",
+        machine_id=machine,
     )
 
 

@@ -49,6 +49,51 @@ def test_names_and_directories_belong_to_one_worker():
     )
 
 
+def test_a_host_is_one_machine_and_a_machine_one_host():
+    """A worker is refused that brings its host a second machine, or its machine a second host; one that does not know
+    its machine is compared with nobody."""
+    play(
+        (worker(1, host="a", machine="m1"), S.OK),
+        (worker(2, host="a", machine="m1"), S.OK),
+        (worker(3, host="a", machine="m2"), S.WORKER_CONFLICT),
+        (worker(3, host="b", machine="m1"), S.WORKER_CONFLICT),
+        (worker(3, host="b", machine="m2"), S.OK),
+        (worker(4, host="a"), S.OK),
+        (worker(5, host="c"), S.OK),
+        (worker(6, host="c", machine="m3"), S.OK),
+    )
+
+
+def test_a_worker_does_not_stand_in_its_own_way():
+    """It starts again on another machine or with another host, while no other worker holds it to what was; those that
+    are lost hold nobody, so a machine that is set up anew gets its workers back one by one."""
+    log = play(
+        (worker(1, host="a", machine="m1"), S.OK),
+        (worker(1, incarnation=2, host="a", machine="m2"), S.OK),
+        (worker(1, incarnation=3, host="b", machine="m2"), S.OK),
+        (worker(2, host="b", machine="m2"), S.OK),
+        (worker(1, incarnation=4, host="b", machine="m3"), S.WORKER_CONFLICT),
+        (cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1),)), (S.OK, 1)),
+        (worker(1, incarnation=4, host="b", machine="m3"), S.OK),
+        (worker(2, incarnation=2, host="b", machine="m3"), S.OK),
+    )
+    assert {each.machine_id for each in log.state.workers.values()} == {"m3"}
+
+
+def test_a_lost_worker_whose_machine_became_another_host_is_not_back():
+    """A heartbeat does not bring it back beside the worker that has the machine under another name by now."""
+    log = play(
+        (worker(1, host="a", machine="m1"), S.OK),
+        (cmd.SetWorkersAlive(False, (cmd.WorkerRef(1, 1),)), (S.OK, 1)),
+        (worker(2, host="b", machine="m1"), S.OK),
+        (cmd.SetWorkersAlive(True, (cmd.WorkerRef(1, 1),)), (S.OK, 0)),
+        (worker(1, host="a", machine="m1"), S.WORKER_CONFLICT),
+        (cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1),)), (S.OK, 1)),
+        (cmd.SetWorkersAlive(True, (cmd.WorkerRef(1, 1),)), (S.OK, 1)),
+    )
+    assert log.state.workers[1].alive
+
+
 @pytest.mark.parametrize(
     "changed",
     [

@@ -68,11 +68,27 @@ def test_people_name_workers_by_name_or_by_number() -> None:
     there = list(workers.values())
     assert [each.id for each in named(there, ["12", "w1", "1"])] == [3, 1]
     assert [each.id for each in named(there, ["3", "2"])] == [2], "a worker called 3, and number 2, which is the same"
-    with pytest.raises(HoldfastError, match='no worker "w9"; there are 12, 3, w1') as unknown:
+    with pytest.raises(HoldfastError, match='no worker or host "w9"; there are 12, 3, w1') as unknown:
         named(there, ["w1", "w9"])
     assert unknown.value.status is Status.UNKNOWN_WORKER
     with pytest.raises(HoldfastError, match="none is known"):
         named([], ["w1"])
+
+
+def test_people_name_hosts() -> None:
+    """A host is all its workers but those that are gone, also where one of them has its name; that one alone is named
+    by its number."""
+    log = Log()
+    for number, name, host in ((1, "a", "h"), (2, "b", "h"), (3, "c", "h"), (4, "h2", "h2"), (5, "e", "h2")):
+        log.do(worker(number, name=name, host=host))
+    log.do(cmd.SetWorkersDraining(True, (cmd.WorkerRef(3, 1),)))
+    log.do(cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1), cmd.WorkerRef(3, 1))))
+    there = list(log.state.workers.values())
+    assert [each.name for each in named(there, ["h"])] == ["a", "b"], "b is lost, c is gone"
+    assert [each.name for each in named(there, ["h2"])] == ["h2", "e"]
+    assert [each.name for each in named(there, ["4"])] == ["h2"]
+    assert [each.name for each in named(there, ["c"])] == ["c"], "which is gone, and its host is called otherwise"
+    assert [each.name for each in named(there, ["b", "h"])] == ["b", "a"]
 
 
 def test_what_was_seen_is_of_one_start_that_drains() -> None:

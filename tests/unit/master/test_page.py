@@ -277,6 +277,27 @@ def test_what_is_long_has_pages() -> None:
     assert "Only rack" in one_rack.text
 
 
+def test_hosts_are_lines_that_can_be_opened() -> None:
+    """Workers of one host stand below its line, which has their sums and is open where one of them is not well; a
+    single worker needs no line. A host that is on two pages has the sums of all its workers on both."""
+    known = workers(61)
+    for number, each in enumerate(known):
+        known[number] = replace(each, place="/dc/r1", host=("h1", "h2")[number % 2] if number < 60 else "h3")
+    reports = {each.id: beat(each.id) for each in known}
+    found = read(picture(known, reports))
+    lines = [attrs for name, attrs in found.tags if name == "details" and attrs.get("class") == "host"]
+    assert lines == [{"class": "host"}, {"class": "host"}]
+    assert "30 of 30 alive" in found.text
+    assert "90.0 GiB of 240.0 GiB" in found.text
+    assert "60.0 MiB/s pushed, 150.0 MiB/s fetched" in found.text
+    known[1] = replace(known[1], alive=False)
+    lines = [attrs for name, attrs in read(picture(known, reports)).tags if name == "details" and "class" in attrs]
+    assert lines == [{"class": "host"}, {"class": "host", "open": None}]
+    rest = read(picture(known, reports, View(workers=2)))
+    assert "29 of 30 alive" in rest.text
+    assert sum(str(attrs.get("class")).startswith("worker ") for _, attrs in rest.tags) == 11
+
+
 def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     """No workers and shuffles, which it cannot know, but its state, its events and a link."""
     found = read(Picture(View(), own(role="follower", serving=False, leader="m2", leader_http="b:1"), ()))

@@ -40,6 +40,13 @@ rows = st.lists(
 revives = st.builds(cmd.Revive, keys, rows.map(pack_moves))
 bodies = st.one_of(
     st.builds(worker, st.integers(1, 3), st.integers(0, 3), st.sampled_from(["", "w1"])),
+    st.builds(
+        worker,
+        st.integers(1, 3),
+        st.integers(1, 3),
+        host=st.sampled_from(["a", "b"]),
+        machine=st.sampled_from(["", "m", "n"]),
+    ),
     st.builds(cmd.SetWorkersAlive, st.booleans(), worker_refs),
     st.builds(cmd.SetWorkersDraining, st.booleans(), worker_refs),
     st.builds(

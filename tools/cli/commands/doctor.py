@@ -10,7 +10,7 @@ import os
 import pwd
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,30 +26,40 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from holdfast.common.security.credentials import Credentials
-    from holdfast.tools.doctor.core.facts import Cluster
+    from holdfast.tools.doctor.core.facts import Cluster, Host, PortFact, WorkerHere
     from holdfast.tools.doctor.core.findings import Symptom
 
 _LOOPBACK = ("localhost", "127.", "[::1]")
 
 
 @click.command()
-@click.option("--config", "file", type=PATH, help="The TOML file of the master or worker on this host.")
+@click.option(
+    "--config",
+    "files",
+    type=PATH,
+    multiple=True,
+    help="The TOML file of the master or worker on this host; again for each further one.",
+)
 @click.option(
     "--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="Masters that run. Default: HOLDFAST_MASTERS."
 )
 @click.option("--spark-conf", type=PATH, help="Settings of Spark, such as spark-defaults.conf.")
 @click.option("--user", help="The user that servers will run as; only root may name another.")
 @json_option
-def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool) -> int:
+def doctor(
+    files: tuple[Path, ...], masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool
+) -> int:
     """Find problems on this host, and show what to do. Exit 1 if there is a problem; advice alone is 0.
 
     Run it before and after installation: with --config it checks a server's ports, names, directories and limits,
     with --masters the cluster as seen from this host, with --spark-conf Spark's settings, Java and Pythons.
     """
-    config = _load(file)
+    servers = [(file, _load(file)) for file in files]
     if user:
         _become(user)
-    patient = Patient(config, _endpoints(config, masters, spark_conf), bool(masters), spark_conf, file)
+    file, config = servers[0] if servers else (None, None)
+    endpoints = _endpoints(config, masters, spark_conf)
+    patient = Patient(config, endpoints, bool(masters), spark_conf, file, tuple(servers[1:]))
     findings = list(patient.examine())
     findings.sort(key=lambda each: each.level != "problem")
     problems = sum(each.level == "problem" for each in findings)
@@ -65,9 +75,7 @@ def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user
     return 1 if problems else 0
 
 
-def _load(file: Path | None) -> Config | None:
-    if file is None:
-        return None
+def _load(file: Path) -> Config:
     from holdfast.common.system.files import read_small_text
 
     config = configuration.parse(read_small_text(file, "the configuration"), os.environ, str(file))
@@ -132,29 +140,19 @@ class Patient:
     spark_conf: Path | None
     #: path of `config`, by which a server that runs from it is recognised
     file: Path | None = None
+    #: files of further servers of this host
+    more: tuple[tuple[Path, Config], ...] = ()
     looked_at: list[str] = field(default_factory=list)
     not_looked_at: dict[str, str] = field(default_factory=dict)
+    _here: list[WorkerHere] = field(default_factory=list)
     _job_useless: bool = False
 
     def examine(self) -> Iterator[Symptom]:
         """Gather and judge, one part after the other."""
-        from holdfast.tools.doctor import host as gather
-        from holdfast.tools.doctor.core import host as judge
+        from holdfast.tools.doctor.core.workers import check_workers_here
 
-        config = self.config
-        if config is None:
-            self._skip(("ports", "names", "directories"), "give --config FILE, a server's file")
-            self._look("this host")
-            yield from judge.check_host(gather.gather_host(), None)
-        else:
-            ports, pid = gather.gather_ports(config, self.file)
-            host = gather.gather_host(pid)
-            self._look("this host", "ports", "names", "directories")
-            yield from judge.check_host(host, config)
-            yield from judge.check_ports(ports, host.outgoing)
-            yield from judge.check_names(config, host, gather.gather_names(config, host))
-            yield from self._directories(config)
-        yield from self._security(gather.gather_host().name)
+        host = yield from self._host()
+        yield from self._security(host.name)
         job = None
         if self.spark_conf is not None:
             job = yield from self._job(self.spark_conf)
@@ -163,6 +161,8 @@ class Patient:
             cluster = yield from self._cluster(job)
         else:
             self._skip(("masters", "workers", "versions"), "give --masters, or set HOLDFAST_MASTERS")
+        self._listed_here(cluster, host)
+        yield from check_workers_here(host, self._here)
         if self.spark_conf is None:
             self._skip(("Spark",), "give --spark-conf FILE, such as spark-defaults.conf")
             return
@@ -172,16 +172,65 @@ class Patient:
         self._look("Spark")
         yield from check_spark(gather_spark(self.spark_conf), cluster)
 
+    def _host(self) -> Any:
+        """Yields findings of this host and of the servers of all files; returns the Host."""
+        from holdfast.tools.doctor import host as gather
+        from holdfast.tools.doctor.core import host as judge
+
+        host: Host = gather.gather_host()
+        if self.config is None:
+            self._skip(("ports", "names", "directories"), "give --config FILE, a server's file")
+            self._look("this host")
+            yield from judge.check_host(host, None)
+            return host
+        ports: list[PortFact] = []
+        self._look("this host", "ports", "names", "directories")
+        for file, config in [(self.file, self.config), *self.more]:
+            found, pid = gather.gather_ports(config, file)
+            host = gather.gather_host(pid)
+            of = f"{file}: " if self.more else ""
+            ports += [replace(each, setting=f"{of}{each.setting}") for each in found]
+            own = [
+                *judge.check_host(host, config),
+                *judge.check_names(config, host, gather.gather_names(config, host)),
+                *self._directories(config),
+            ]
+            yield from (replace(each, where=f"{of}{each.where}") for each in own)
+        yield from judge.check_ports(ports, host.outgoing)
+        return host
+
+    def _listed_here(self, cluster: Cluster | None, host: Host) -> None:
+        """Take in the workers of this host that the masters list, and that no file is of."""
+        from holdfast.common.system.machine import this_machine
+        from holdfast.common.worker_states import AWAY
+        from holdfast.tools.doctor.core.facts import WorkerHere
+        from holdfast.tools.doctor.disks import device_of
+
+        name = (self.config.worker.host if self.config is not None else "") or host.name
+        machine, known = this_machine(), {each.name for each in self._here}
+        for each in cluster.workers if cluster is not None else ():
+            here = each.host == name or (machine and each.machine_id == machine)
+            if here and each.state not in AWAY and each.name not in known:
+                disks = tuple((path, device_of(path)) for path in each.disks)
+                self._here.append(WorkerHere(name=each.name, disks=disks))
+
     def _directories(self, config: Config) -> Iterator[Symptom]:
         from holdfast.tools.doctor import disks
         from holdfast.tools.doctor.core import cluster as judge
         from holdfast.tools.doctor.core.directories import check_directories, check_shared
+        from holdfast.tools.doctor.core.facts import WorkerHere
+        from holdfast.tools.doctor.core.host import worker_memory
 
         yield from judge.check_roles(config)
         loopback = all(str(peer.raft).startswith(_LOOPBACK) for peer in config.master.peers)
         yield from judge.check_secret(config, disks.gather_secret(config), loopback)
         yield from check_shared(disks.shared_paths(config))
-        yield from check_directories(config, disks.gather_directories(config))
+        found = disks.gather_directories(config)
+        yield from check_directories(config, found)
+        if config.worker.directories:
+            on_disks = tuple((each.path, each.device) for each in found if each.tier not in ("", "MEMORY"))
+            name, memory = config.worker.name, worker_memory(config)
+            self._here.append(WorkerHere(name=name, memory_bytes=memory, disks=on_disks))
 
     def _security(self, this_host: str) -> Iterator[Symptom]:
         from holdfast.tools.doctor import certificates

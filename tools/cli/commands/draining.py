@@ -1,4 +1,5 @@
-"""`holdfast drain`: workers that take nothing new, and what is missing until they may be restarted or removed."""
+"""`holdfast drain`, `undrain`: workers that take nothing new, and what is missing until they may be restarted or
+removed."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.worker_states import AWAY
-from holdfast.tools.cli.asking import answer, with_masters
+from holdfast.tools.cli.asking import answer, ask, with_masters
 from holdfast.tools.cli.commands.status import drain_of
 from holdfast.tools.cli.output import Document, console, json_option, masters_option, show, table
 
@@ -35,9 +36,11 @@ class Purpose(StrEnum):
     REMOVAL = "removal"
 
 
+_names = click.argument("workers", nargs=-1, required=True, metavar="WORKER|HOST…")
+
+
 @click.command()
-@click.argument("workers", nargs=-1, required=True, metavar="WORKER…")
-@click.option("--cancel", is_flag=True, help="Have them take new data again.")
+@_names
 @click.option(
     "--for",
     "purpose",
@@ -50,20 +53,19 @@ class Purpose(StrEnum):
 @click.option("--no-wait", is_flag=True, help="Start the drain, print its state, and return.")
 @masters_option
 @json_option
-def drain(workers: tuple[str, ...], cancel: bool, purpose: str, no_wait: bool, masters: str, as_json: bool) -> int:
-    """Have workers (names or numbers) take nothing new, and wait until they may be restarted, or removed.
+def drain(workers: tuple[str, ...], purpose: str, no_wait: bool, masters: str, as_json: bool) -> int:
+    """Have workers (names or numbers), or all workers of hosts, take nothing new, and wait until they may be restarted,
+    or removed.
 
-    Open data moves to other workers; they keep serving what they have. Ctrl-C ends the wait, not the drain. Exit 0
-    when all may be stopped, or with --no-wait or --cancel at once; 1 if a worker is lost, was restarted or its drain
-    was cancelled meanwhile.
+    Open data moves to other workers; they keep serving what they have. A name that a host and a worker share means the
+    host with all its workers; the worker alone is named by its number. Ctrl-C ends the wait, not the drain. Exit 0
+    when all may be stopped, or with --no-wait at once; 1 if a worker is lost, was restarted or its drain was cancelled
+    meanwhile.
     """
-    if cancel and no_wait:
-        raise ConfigError("--cancel never waits: leave --no-wait out")
     with _screen() as step:
-        found = with_masters(masters, lambda client: _drain(client, workers, cancel, no_wait, Purpose(purpose), step))
+        found = with_masters(masters, lambda client: _drain(client, workers, no_wait, Purpose(purpose), step))
     document = {
         "workers": [_worker(each) for each in found],
-        "cancelled": cancel,
         "for": purpose,
         "safe": all(_is_safe(each, Purpose(purpose)) for each in found),
     }
@@ -71,12 +73,23 @@ def drain(workers: tuple[str, ...], cancel: bool, purpose: str, no_wait: bool, m
     return 0
 
 
+@click.command()
+@_names
+@masters_option
+@json_option
+def undrain(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
+    """Have draining workers (names or numbers), or all workers of hosts, take new data again."""
+    request = pb.DrainWorkersRequest(workers=workers, cancel=True)
+    reply: pb.DrainWorkersReply = ask(masters, "Admin/DrainWorkers", request)
+    document = {"workers": [_worker(each) for each in reply.workers], "safe": False}
+    show(document, as_json, lambda screen: _draw(document, screen))
+
+
 async def _drain(
-    client: ControlClient, workers: Sequence[str], cancel: bool, no_wait: bool, purpose: Purpose, step: Step
+    client: ControlClient, workers: Sequence[str], no_wait: bool, purpose: Purpose, step: Step
 ) -> list[pb.WorkerInfo]:
-    request = pb.DrainWorkersRequest(workers=workers, cancel=cancel)
-    found = list((await answer(client, "Admin/DrainWorkers", request)).workers)
-    while not cancel and not no_wait and not all(_is_safe(each, purpose) for each in found):
+    found = list((await answer(client, "Admin/DrainWorkers", pb.DrainWorkersRequest(workers=workers))).workers)
+    while not no_wait and not all(_is_safe(each, purpose) for each in found):
         step(found)
         await asyncio.sleep(_LOOK_SECONDS)
         listed: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())

@@ -28,27 +28,45 @@ _config_option = click.option(
 @click.option(
     "--workers",
     type=click.IntRange(min=1),
-    default=2,
+    help="How many workers, each on a host of its own: 2 unless --hosts is given.",
+)
+@click.option("--hosts", type=click.IntRange(min=1), help="How many hosts, each with --workers-per-host workers.")
+@click.option(
+    "--workers-per-host",
+    type=click.IntRange(min=1),
+    default=1,
     show_default=True,
-    help="How many workers, each on a host of its own.",
+    help="How many workers each.",
 )
 @state_option
 @click.option(
     "--secure", is_flag=True, help="With TLS and tokens; their files are made in DIR/security; needs the extra ca."
 )
 @json_option
-def local(masters: int, workers: int, directory: Path | None, secure: bool, as_json: bool) -> None:
+def local(
+    masters: int,
+    workers: int | None,
+    hosts: int | None,
+    workers_per_host: int,
+    directory: Path | None,
+    secure: bool,
+    as_json: bool,
+) -> None:
     """Run a whole cluster on this machine until Ctrl-C or SIGTERM.
 
     With --json one line is printed as soon as the cluster is ready: endpoints, directory, and where every server is.
     """
     from holdfast.client.cluster.local import ADMIN_TOKEN, CA_CERTIFICATE, SECURITY, local_cluster
 
+    if workers is not None and hosts is not None:
+        raise ConfigError("--workers is the number of hosts with one worker each: give --workers or --hosts, not both")
     leave = threading.Event()
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda *_: leave.set())
-    with local_cluster(masters, workers, directory, secure=secure) as cluster:
-        keys = ("name", "role", "pid", "address", "http")
+    with local_cluster(
+        masters, workers, directory, hosts=hosts, workers_per_host=workers_per_host, secure=secure
+    ) as cluster:
+        keys = ("name", "role", "host", "pid", "address", "http")
         servers = [{key: getattr(server, key) for key in keys} for server in cluster.servers]
         document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
         if secure:
@@ -74,10 +92,10 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
         return
     screen = console()
     rows = [
-        (one["name"], one["role"], one["http"], one["address"] if one["role"] == "worker" else "", one["pid"])
+        (*(one[key] for key in ("name", "role", "host", "http")), _data_plane(one), one["pid"])
         for one in document["servers"]
     ]
-    screen.print(table(("name", "role", "http", "data plane", "#pid"), rows))
+    screen.print(table(("name", "role", "host", "http", "data plane", "#pid"), rows))
     screen.print(f"state and logs   {document['directory']}")
     screen.print(f"in another shell export HOLDFAST_MASTERS={document['endpoints']}", soft_wrap=True)
     if "ca" in document:
@@ -87,6 +105,10 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
     screen.print(f"in a browser     {scheme}://{document['endpoints'].partition(',')[0]}/", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
     screen.print("Press Ctrl-C to stop the cluster.")
+
+
+def _data_plane(server: dict[str, Any]) -> str:
+    return str(server["address"]) if server["role"] == "worker" else ""
 
 
 @click.command()

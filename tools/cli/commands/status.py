@@ -13,6 +13,7 @@ from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
+from holdfast.tools.cli.hosts import hosts_of, hosts_table, lost_hosts, several
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         for address, reply in answers.items()
         if isinstance(reply, HoldfastError)
     ]
-    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": []}
+    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": [], "hosts": []}
     if leading:
         # A deposed leader that does not know it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
@@ -56,7 +57,14 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         document |= {name: getattr(first, name) for name in _SUMS}
         if first.under_replicated:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
-        problems += await _worker_problems(client, masters)
+        try:
+            request = pb.ListWorkersRequest()
+            reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
+        except HoldfastError as error:
+            problems.append(f"the masters do not list the workers: {error}")
+        else:
+            document["hosts"] = hosts_of(reply.workers)
+            problems += _worker_problems(list(reply.workers), document["hosts"], masters)
     elif not any(map(_refused, answers.values())):
         problems.append("there is no leader")
     problems += _differences(masters)
@@ -68,20 +76,19 @@ def _refused(answer: object) -> bool:
     return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
 
 
-async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]]) -> list[str]:
-    """Sentences for lost workers, for directories and for each DFS that living workers cannot use, and for masters that
-    would clean another one, or none."""
-    try:
-        request = pb.ListWorkersRequest()
-        reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
-    except HoldfastError as error:
-        return [f"the masters do not list the workers: {error}"]
-    living = [worker for worker in reply.workers if worker.state not in AWAY]
-    lost = [worker.name for worker in reply.workers if worker.state == LOST]
+def _worker_problems(
+    workers: list[pb.WorkerInfo], hosts: list[dict[str, Any]], masters: list[dict[str, Any]]
+) -> list[str]:
+    """Sentences for lost hosts and workers, for directories and for each DFS that living workers cannot use, and for
+    masters that would clean another one, or none."""
+    living = [worker for worker in workers if worker.state not in AWAY]
+    whole = lost_hosts(hosts)
+    lost = [worker.name for worker in workers if worker.state == LOST and worker.host not in whole]
     found = []
+    if whole:
+        found.append(f"{counted(len(whole), 'host')} lost with all workers: {_first(whole)}")
     if lost:
-        more = f" and {len(lost) - _PROBLEMS_MAX} more" if len(lost) > _PROBLEMS_MAX else ""
-        found.append(f"{counted(len(lost), 'worker')} lost: {', '.join(lost[:_PROBLEMS_MAX])}{more}")
+        found.append(f"{counted(len(lost), 'worker')} lost: {_first(lost)}")
     failing_disks = [
         f"{worker.name} {disk.path}: {disk.problem}" for worker in living for disk in worker.directories if disk.problem
     ]
@@ -95,6 +102,11 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
     found += [_dfs_failing(url, those, len(living)) for url, those in failing.items()]
     used = {worker.dfs.url for worker in living if worker.HasField("dfs")}
     return found + _uncleaned(used, [one for one in masters if one["reachable"]])
+
+
+def _first(names: list[str]) -> str:
+    more = f" and {len(names) - _PROBLEMS_MAX} more" if len(names) > _PROBLEMS_MAX else ""
+    return f"{', '.join(names[:_PROBLEMS_MAX])}{more}"
 
 
 def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
@@ -151,8 +163,9 @@ def _master(address: str, answer: pb.StatusReply | HoldfastError) -> dict[str, A
 def _draw_status(document: Document, screen: Console) -> None:
     if document["leader"]:
         screen.print(f"cluster {document['cluster_id']}, led by {document['leader']}")
+        on = f" on {counted(len(document['hosts']), 'host')}" if several(document["hosts"]) else ""
         screen.print(
-            f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive, "
+            f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive{on}, "
             f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
@@ -175,8 +188,8 @@ def _draw_status(document: Document, screen: Console) -> None:
 def workers(masters: str, as_json: bool) -> int:
     """List the workers. Exit 1 if one is lost, or has a directory or a DFS that is not healthy."""
     reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
-    found = [_worker(worker) for worker in reply.workers]
-    show({"workers": found}, as_json, lambda screen: _draw_workers(found, screen))
+    found, hosts = [_worker(worker) for worker in reply.workers], hosts_of(reply.workers)
+    show({"workers": found, "hosts": hosts}, as_json, lambda screen: _draw_workers(found, hosts, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
 
@@ -195,7 +208,7 @@ _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us"
 
 
 def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
-    texts = ("name", "host", "rack", "place", "data_address", "http_address", "state", "version")
+    texts = ("name", "host", "rack", "place", "data_address", "http_address", "state", "version", "machine_id")
     numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
@@ -214,7 +227,11 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
     return found | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
 
 
-def _draw_workers(found: list[dict[str, Any]], screen: Console) -> None:
+def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], screen: Console) -> None:
+    if several(hosts):
+        screen.print(hosts_table(hosts))
+        order = {each["host"]: number for number, each in enumerate(hosts)}
+        found = sorted(found, key=lambda one: (order.get(one["host"], len(order)), one["name"]))
     columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
     rows = [
         (

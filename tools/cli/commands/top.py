@@ -16,6 +16,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import answer, with_masters
+from holdfast.tools.cli.hosts import hosts_of, hosts_table, several
 from holdfast.tools.cli.output import FiniteRange, console, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -93,12 +94,16 @@ def document_of(
     found.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], each["state"] != LOST, each["name"]))
     newest = sorted(shuffles, key=lambda each: (each.state != "open", -each.created_ms))
     states = [each["state"] for each in found]
+    hosts = hosts_of(workers)
+    hosts.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], not each["lost"], each["host"]))
     return {
         "workers_total": len(found),
         **{state: states.count(state) for state in ("alive", "draining", "lost")},
         **{key: sum(each[key] for each in found) for key in ("push_rate", "fetch_rate", "used_bytes", "free_bytes")},
         "shuffles_total": total,
+        "hosts_total": len(hosts),
         "healthy": not any(each["state"] == LOST or each["problems"] for each in found),
+        "hosts": hosts[:rows],
         "workers": found[:rows],
         "shuffles": [_shuffle(each) for each in newest[:rows]],
     }
@@ -135,16 +140,18 @@ def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
 
 def drawn(document: dict[str, Any]) -> list[RenderableType]:
     """What the screen shows: a line of sums, the workers, the shuffles."""
+    on = f" on {counted(document['hosts_total'], 'host')}" if several(document["hosts"]) else ""
     lost = f", [bold red]{document['lost']} lost[/]" if document["lost"] else ""
     drain = f", [yellow]{document['draining']} draining[/]" if document["draining"] else ""
     head = (
-        f"[bold]{counted(document['workers_total'], 'worker')}[/]{lost}{drain}   "
+        f"[bold]{counted(document['workers_total'], 'worker')}[/]{on}{lost}{drain}   "
         f"pushed [bold]{in_bytes(document['push_rate'])}/s[/]   "
         f"fetched [bold]{in_bytes(document['fetch_rate'])}/s[/]   "
         f"stored [bold]{in_bytes(document['used_bytes'])}[/], {in_bytes(document['free_bytes'])} free   "
         f"[bold]{counted(document['shuffles_total'], 'shuffle')}[/]"
     )
-    return [head, _workers_table(document["workers"]), _shuffles_table(document["shuffles"])]
+    hosts = [hosts_table(document["hosts"])] if several(document["hosts"]) else []
+    return [head, *hosts, _workers_table(document["workers"]), _shuffles_table(document["shuffles"])]
 
 
 def _workers_table(found: list[dict[str, Any]]) -> Table:

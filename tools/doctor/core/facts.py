@@ -13,6 +13,14 @@ from typing import Literal, NamedTuple
 PortState = Literal["free", "ours", "held", "forbidden", "elsewhere", "unusable"]
 
 
+class MountFact(NamedTuple):
+    """A file system on a disk of this machine that is not the system's own."""
+
+    path: str
+    device: int
+    size_bytes: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
     """This machine and this process."""
@@ -26,6 +34,9 @@ class Host:
     nofile_of: str = "this shell"
     #: the hard limit of the host's first process, from which all others have theirs
     nofile_first: int = 1 << 20
+    #: that processes here may use
+    cores: int = 1
+    mounts: tuple[MountFact, ...] = ()
     memory_bytes: int = 1 << 40
     #: what set that bound: the machine or a control group
     memory_of: str = "this machine has"
@@ -220,6 +231,9 @@ class WorkerFact:
     state: str
     version: str = ""
     dfs_url: str = ""
+    machine_id: str = ""
+    #: paths of its directories that are not in memory
+    disks: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict)
     clock: Clock | None = None
     faults: tuple[str, ...] = ()
@@ -227,6 +241,22 @@ class WorkerFact:
     silent: tuple[SilentPort, ...] = ()
     #: why its certificate is not believed
     certificate_refused: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WorkerHere:
+    """A worker of this host, of a file that was given or as the masters list it."""
+
+    name: str
+    #: what it may hold at all its bounds; 0 if it is not known
+    memory_bytes: int = 0
+    #: its directories that are not in memory, each with its device
+    disks: tuple[tuple[str, int], ...] = ()
+
+    @property
+    def devices(self) -> frozenset[int]:
+        """Of its disks, as far as they are known."""
+        return frozenset(device for _, device in self.disks if device)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,8 @@ CODES: dict[str, dict[str, str]] = {
     "this host": {
         "python-optimised": "Python runs with -O, which takes the checks out that servers are made of",
         "nofile": "the limit of open files is low",
-        "memory": "what a worker may hold in memory is more than this machine has, or nearly",
+        "memory": "what a worker may hold in memory, or all workers here, is more than this machine has, or nearly",
+        "cores-left": "this host has cores and disks for more workers",
         "library": "a library that the configuration needs is not installed",
     },
     "ports": {
@@ -48,7 +49,8 @@ CODES: dict[str, dict[str, str]] = {
         "not-mounted": "/etc/fstab has a file system for it that is not mounted",
         "file-system": "a file system that forgets, or on which locks and syncs cannot be trusted",
         "tier": "the tier is not what the directory is on",
-        "one-device": "two directories are on one device",
+        "one-device": "two directories, of one worker or of two, are on one device",
+        "disk-left": "a disk of this host has no directory of a worker",
         "sync-dishonest": "a sync is quicker than any device can be",
         "sync-slow": "a sync takes so long that masters or seals wait for it",
         "room": "less is free than what the worker keeps back, or the capacity is more than there is",

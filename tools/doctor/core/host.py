@@ -15,7 +15,7 @@ from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 #: Below the first a busy worker runs out; the second leaves room for thousands of connections beside files and peers.
 NOFILE_LEAST, NOFILE_GOOD = 4_096, 65_536
 #: Of the memory there is: the rest is for Python, the index's pages and the page cache.
-_MEMORY_SHARE = 0.8
+MEMORY_SHARE = 0.8
 #: What a worker may hold beside the bodies of frames, at all its bounds at once: TLS of its connections, what its
 #: streams read, epochs, what it remembers of attempts (docs/failure_model.md, "What a server may use").
 _WORKER_FIXED = 768 * MIB
@@ -55,9 +55,8 @@ def _more_files(host: Host) -> str:
 def _memory(host: Host, config: Config) -> Iterator[Symptom]:
     if not config.worker.directories:
         return
-    tiers = sum(each.capacity for each in config.worker.directories if each.tier == "MEMORY")
-    wanted = config.worker.memory + _WORKER_FIXED + tiers
-    if wanted <= host.memory_bytes * _MEMORY_SHARE:
+    tiers, wanted = _memory_tiers(config), worker_memory(config)
+    if wanted <= host.memory_bytes * MEMORY_SHARE:
         return
     level = problem if wanted > host.memory_bytes else advice
     parts = f"worker.memory {in_bytes(config.worker.memory)}, {in_bytes(_WORKER_FIXED)} beside it"
@@ -67,6 +66,15 @@ def _memory(host: Host, config: Config) -> Iterator[Symptom]:
         "lower worker.memory or the capacity of the MEMORY directories: together at most four fifths of what there is"
     )
     yield level("memory", "worker.memory", what, remedy)
+
+
+def worker_memory(config: Config) -> int:
+    """What the worker of this file may hold at all its bounds."""
+    return config.worker.memory + _WORKER_FIXED + _memory_tiers(config)
+
+
+def _memory_tiers(config: Config) -> int:
+    return sum(each.capacity for each in config.worker.directories if each.tier == "MEMORY")
 
 
 def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterator[Symptom]:

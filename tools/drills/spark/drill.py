@@ -255,10 +255,11 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
 
 
 async def _restart_worker(run: _Run, _: random.Random) -> None:
-    """Restart the next one in order."""
-    worker = run.cluster.workers[len(run.kills) % len(run.cluster.workers)]
+    """Restart those of the next host in order."""
+    hosts = rolling.by_host(run.cluster.workers)
+    together = hosts[len(run.kills) % len(hosts)]
     run.kills.append(time.time())
-    await rolling.restart(worker, run.report)
+    await rolling.restart(together, run.report)
 
 
 async def _kill_executor(run: _Run, rng: random.Random) -> None:

@@ -51,6 +51,7 @@ class RemoteServer(Server):
             config=file,
             log=file,
             launcher=_NOBODY,
+            host=fields["host"] if role == "worker" else "",
         )
         self._fields = dict(fields)
         self._commands = dict(commands)

@@ -142,6 +142,7 @@ class Registration:
             incarnation=standing.incarnation,
             host=addresses.host,
             rack=addresses.rack,
+            machine_id=addresses.machine_id,
             data_address=addresses.data_address,
             http_address=addresses.http_address,
             directories=self._directories(),

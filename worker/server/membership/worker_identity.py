@@ -49,6 +49,7 @@ class WorkerAddresses:
     data_address: str = ""
     http_address: str = ""
     version: str = ""
+    machine_id: str = ""
 
 
 @dataclass(slots=True)

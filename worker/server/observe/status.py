@@ -131,6 +131,7 @@ class WorkerStatus:
             "cluster_id": standing.cluster_id,
             "host": addresses.host,
             "rack": addresses.rack,
+            "machine_id": addresses.machine_id,
             "data": addresses.data_address,
             "http": addresses.http_address,
             "version": addresses.version,

@@ -1,0 +1,67 @@
+"""Workers by host, as `workers`, `status` and `top` tell them: sums of what the workers of each told. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import TYPE_CHECKING, Any
+
+from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import in_bytes
+from holdfast.common.worker_states import ALIVE, AWAY, DRAINING, GONE, LOST
+from holdfast.tools.cli.output import table
+
+if TYPE_CHECKING:
+    from rich.table import Table
+
+_RATES = ("push_rate", "fetch_rate")
+_SIZES = ("used_bytes", "free_bytes")
+
+
+def hosts_of(workers: Iterable[pb.WorkerInfo]) -> list[dict[str, Any]]:
+    """The hosts by name, without workers that are gone."""
+    found: dict[str, list[pb.WorkerInfo]] = {}
+    for worker in workers:
+        if worker.state != GONE:
+            found.setdefault(worker.host, []).append(worker)
+    return [_host(name, each) for name, each in sorted(found.items())]
+
+
+def several(hosts: Sequence[dict[str, Any]]) -> bool:
+    """Whether some host has more than one worker; else its line would say what that of its worker says."""
+    return any(each["workers"] > 1 for each in hosts)
+
+
+def lost_hosts(hosts: Sequence[dict[str, Any]]) -> list[str]:
+    """Those with several workers of which none is left."""
+    return [each["host"] for each in hosts if each["workers"] == each["lost"] > 1]
+
+
+def hosts_table(hosts: Sequence[dict[str, Any]]) -> Table:
+    """A line for each."""
+    columns = ("host", "place", "workers", "#used", "#free", "#pushed/s", "#fetched/s")
+    rows = [
+        (each["host"], each["place"], _states(each), *(in_bytes(each[key]) for key in (*_SIZES, *_RATES)))
+        for each in hosts
+    ]
+    return table(columns, rows)
+
+
+def _host(name: str, workers: Sequence[pb.WorkerInfo]) -> dict[str, Any]:
+    living = [each for each in workers if each.state not in AWAY]
+    states = [each.state for each in workers]
+    disks = [disk for each in living for disk in each.directories]
+    return {
+        "host": name,
+        "place": workers[0].place,
+        "workers": len(workers),
+        "alive": len(living),
+        **{state: states.count(state) for state in (DRAINING, LOST)},
+        **{key: sum(getattr(disk, key) for disk in disks) for key in _SIZES},
+        **{key: sum(getattr(each, key) for each in living) for key in _RATES},
+        "names": sorted(each.name for each in workers),
+    }
+
+
+def _states(host: dict[str, Any]) -> str:
+    counts = [f"{host[key]} {key}" for key in (ALIVE, DRAINING, LOST) if host[key] or key == ALIVE]
+    return ", ".join(counts)
