@@ -235,7 +235,7 @@ class _Replacing:
             problem = str(error)
         staying = next((one.worker for row in rows for one in self._stays(row) if one is not None), None)
         if staying is not None and self._copies > 1:
-            problem = f"nobody can stand beside worker {staying} without breaking what placement enforces"
+            problem = f"no worker may hold another copy of what worker {staying} has: placement is enforced"
         raise NotEnoughError(problem)
 
 

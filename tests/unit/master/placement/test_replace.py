@@ -63,7 +63,7 @@ def test_racks_are_given_up_last_and_reported() -> None:
     found = replaced([moving_from(4, 0, 4)] * 3, members=same)
     assert {place[0] for place in found.groups} <= {1, 2}
     assert found.adhering.not_strict == 3
-    with pytest.raises(NotEnoughError, match="beside worker 0"):
+    with pytest.raises(NotEnoughError, match="of what worker 0 has"):
         replaced([moving_from(4, 0, 4)], members=same, policy=Policy(racks=Racks(enforced=True)))
     assert not replaced([moving_from(4, 0, 4)] * 3, members=same, policy=Policy("random")).adhering.not_strict
 
@@ -97,7 +97,7 @@ def test_who_is_to_be_avoided_comes_after_everybody_on_the_rack_of_the_copy_that
     assert (found.groups, found.adhering.failed) == ([(1, 2)] * 4, 4)
     assert replaced([moving_from(1, 3, 3)], members, Policy(racks=Racks(enforced=True))).groups == [(1, 3)]
     holds = Policy(racks=Racks(enforced=True), avoid_holds=True)
-    with pytest.raises(NotEnoughError, match="beside worker 1"):
+    with pytest.raises(NotEnoughError, match="of what worker 1 has"):
         replaced([moving_from(1, 3, 3)], members, holds)
 
 
