@@ -14,6 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.config.config import DfsSection, from_tables
+from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Hello, MapSeal, MapSealed
@@ -40,12 +42,14 @@ from holdfast.worker.server.services.push_service import PushBounds, PushService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 from holdfast.worker.storage import names
+from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.identity import Identity
 from holdfast.worker.storage.layout import parse_folder
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store
 from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
+from tests.sim.env.dfs import DFS_TIMES, Bucket
 from tests.sim.env.disks import Device, Disks, Folder
 from tests.sim.env.machine import sim_env
 from tests.sim.env.process import KilledError, Process
@@ -62,9 +66,16 @@ BODY_BYTES = 1024
 CHECK_SECONDS = 1.5
 #: How often disks are probed, and after how long a probe hangs.
 PROBE_SECONDS = 1.0
+#: How often the DFS is looked at.
+LOOK_SECONDS = 3.0
 _HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
 #: A worker that cannot start is started again.
 AGAIN_SECONDS = 1.0
+
+
+def dfs_section(url: str) -> DfsSection:
+    """How workers and masters reach the DFS."""
+    return from_tables({"dfs": {"url": url, **DFS_TIMES}}).dfs
 
 
 class Kept(KeptIdentity):
@@ -117,9 +128,18 @@ class SimWorker:
     """One worker, over all its starts."""
 
     def __init__(
-        self, number: int, loop: VirtualLoop, network: Network, rng: random.Random, oracle: Oracle, shape: Shape
+        self,
+        number: int,
+        loop: VirtualLoop,
+        network: Network,
+        rng: random.Random,
+        oracle: Oracle,
+        shape: Shape,
+        bucket: Bucket | None = None,
     ) -> None:
+        """`bucket`: the DFS, if there is one."""
         self.name = f"w{number}"
+        self.bucket = bucket
         self._loop, self._network, self._rng, self._oracle, self._shape = loop, network, rng, oracle, shape
         self.disks = Disks(rng)
         self.paths = [f"/{self.name}/d{each}" for each in range(len(shape.tiers))]
@@ -133,6 +153,8 @@ class SimWorker:
         self.number: WorkerId = NO_WORKER
         #: steps until the next start dies in the middle of one
         self.armed: int | None = None
+        #: when it dies by itself the machine loses power
+        self.loses_power = False
         #: reasons why data may be lost here
         self.sins: dict[str, None] = {}
         #: why it could not start
@@ -154,7 +176,15 @@ class SimWorker:
             segment_bytes=shape.segment_bytes,
             health=_HEALTH,
             tiers=shape.tier_rules,
+            open_away=self._open_away if self.bucket is not None else None,
         )
+
+    def _open_away(self, uid: bytes, env: Env) -> Away:
+        """As worker/main.py."""
+        assert self.bucket is not None
+        section = dfs_section(self.bucket.url)
+        store = partial(DfsStore, section, "sim", draw=self._rng.random, door=env.dfs)
+        return Away(env, store, "sim", uid, url=section.url)
 
     def _name(self) -> str:
         """What it is called: as its directories say, and otherwise as nobody was called yet, since the masters give no
@@ -178,7 +208,7 @@ class SimWorker:
         try:
             self.process = process = Process(self.disks, self._rng, lambda: self._died(life))
             process.armed, self.armed = self.armed, None
-            self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed)
+            self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed, bucket=self.bucket)
             self._network.servers[self.name] = self
             try:
                 self._serve()
@@ -219,6 +249,7 @@ class SimWorker:
         server.tick()
         self.monitor = store.monitor(PROBE_SECONDS)
         self.monitor.start()
+        store.watch_away(LOOK_SECONDS)
         place = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1")
         registration = Registration(store, standing, keeper, counters, server, place, departure, int)
         self._loop.create_task(registration.run(""))
@@ -244,7 +275,8 @@ class SimWorker:
 
     def _crashed(self, life: Life) -> None:
         if self.life is life:
-            self.crash(power=False)
+            power, self.loses_power = self.loses_power, False
+            self.crash(power)
             self.on_crash(self)
 
     def crash(self, power: bool) -> None:
@@ -265,6 +297,7 @@ class SimWorker:
             return
         if path.rpartition("/")[2] in self.disks.folder(path.rpartition("/")[0]).entries:
             self.disks.take_away(path)
+            self._oracle.replaced(self)
         self.disks.put(path, folder)
         if self.life.alive:
             self.crash(power=False)
@@ -279,6 +312,7 @@ class SimWorker:
             self.monitor.look()
             keeper.keep()
             self.check()
+            self._oracle.looked(self)
 
     def _learn_number(self) -> None:
         if self.standing.worker != NO_WORKER:
