@@ -264,6 +264,8 @@ class DfsStore:
         values = self._door, kind, self._filesystem, path, self._at(target), root, part
         try:
             self._calls.run(lambda: upload(*values), seconds)
+            if not self._call(self._is_ours):  # it may have gone to another store, which would give it back
+                raise self.not_ours()
             self._verify(target, path, size, check)
         except _FAILURES as error:
             if not isinstance(error, StoreHangsError | ClosedError):

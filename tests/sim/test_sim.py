@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.bugs import BUGS
-from tests.sim.scenario import DISK_SEEDS, MAP_SEEDS, Scenario, run_seed
+from tests.sim.scenario import DFS_SEEDS, DISK_SEEDS, MAP_SEEDS, Scenario, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
@@ -87,6 +87,17 @@ def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
     for scenario in safe(range(DISK_SEEDS, DISK_SEEDS + 15)):
         acknowledged += scenario.oracle.acked_batches
     assert acknowledged > 1000
+
+
+def test_what_is_on_the_dfs_stays_while_workers_die() -> None:
+    """No checker objects where workers bring files to a DFS, die over it, lose their indexes and find them again."""
+    moved = reads = 0
+    for scenario in safe(range(DFS_SEEDS, DFS_SEEDS + 15)):
+        assert scenario.oracle.dfs is not None
+        moved += scenario.oracle.dfs.moved
+        reads += scenario.job.reads - scenario.job.lost_reads
+    assert moved > 50
+    assert reads > 50
 
 
 @pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more

@@ -60,9 +60,6 @@ final class Fetch {
     private final Map<Integer, Integer> filesMax = new HashMap<>();
     /** Unreachable workers wait for the masters' word before they are tried again. */
     private final TreeSet<Integer> waiting = new TreeSet<>();
-    /** Questions to the masters that are not answered yet; the answer to any of them is for all who wait. */
-    private int asked;
-
     private boolean over;
 
     /** @param where names the shuffle in errors */
@@ -230,7 +227,8 @@ final class Fetch {
         } catch (HoldfastException error) {
             return stop(error);
         }
-        return tryAgain();
+        waiting.clear();
+        return goOn();
     }
 
     /** The masters cannot be reached: go on trying the workers for as long as one may be gone. */
@@ -245,7 +243,8 @@ final class Fetch {
         if (hopeless) {
             return stop(error);
         }
-        return tryAgain();
+        waiting.clear();
+        return goOn();
     }
 
     /** What was read cannot be helped by reading more: the read is over. */
@@ -430,22 +429,10 @@ final class Fetch {
                 file.cause = cause;
             }
         }
-        long pauseNs = pauseNs(times);
-        if (pauseNs > 0 && asked > 0) {
-            return goOn(); // if each asked with each answer, there would be more and more questions
-        }
-        asked++;
         List<Effect> effects = new ArrayList<>();
-        effects.add(new Effect.AskMasters(pauseNs));
+        effects.add(new Effect.AskMasters(pauseNs(times)));
         effects.addAll(goOn());
         return effects;
-    }
-
-    /** The masters answered, or did not: all who waited for that are tried again. */
-    private List<Effect> tryAgain() {
-        asked = Math.max(0, asked - 1);
-        waiting.clear();
-        return goOn();
     }
 
     /** Nothing after the first refusal, then more and more. */
