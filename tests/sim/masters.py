@@ -166,7 +166,8 @@ class SimMaster:
         admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
         if (bucket := self.cluster.bucket) is not None:
-            store = DfsStore(self._config.dfs, "sim", draw=self.cluster.rng.random, door=MasterDfsDoor(bucket))
+            door: Any = MasterDfsDoor(bucket)  # who stores nothing needs no local files
+            store = DfsStore(self._config.dfs, "sim", draw=self.cluster.rng.random, door=door)
             self._cleaner = SimCleaner(self.leader, store, bucket)
         node.catch_up()
 

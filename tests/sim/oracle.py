@@ -123,7 +123,8 @@ class Oracle:
             if each.status != Status.OK and self.dfs is not None and self.dfs.has(worker, key):
                 self.fail(f"{worker.name} says {each.status} of {key}, which it has on the DFS")
             place = (worker.name, key)
-            before = self._seals.setdefault(place, each)
+            # A directory that has vanished, and may come back empty, is noticed a moment later.
+            before = self._seals.get(place, each) if worker.gone else self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
             # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
             # copy that is given up, a later start may find it whole.

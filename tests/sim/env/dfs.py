@@ -383,7 +383,7 @@ class SimCalls:
         found, error = told[0]
         if error is not None:
             raise error
-        return found  # type: ignore[no-any-return]
+        return found
 
     def _until(self, ready: Callable[[], bool], end: float) -> None:
         look = _FIRST_LOOK
