@@ -1,4 +1,4 @@
-"""Checks what callers give to the client: what is wrong is told at the call, with what to write instead.
+"""Checks the arguments of callers: a wrong one is an error at the call, which says what is allowed.
 
 Rules: every check raises ConfigError with a sentence that names the argument, and returns what the rest works with.
 Called by session.py, the shuffles, the writers and the readers.
@@ -46,7 +46,7 @@ def grace(value: Any) -> float:
 
 
 def text(name: str, value: Any, what: str) -> str:
-    """A text that can be sent; `what` says what it stands for."""
+    """A text that can be sent; `what` names the argument."""
     if not isinstance(value, str):
         raise ConfigError(f"`{name}` is a str, {what}, not {value!r}")
     try:
@@ -67,7 +67,7 @@ def partition_list(partitions: Any, count: int) -> list[PartitionId]:
 
 
 def map_range(maps: Any, count: int | None) -> range | None:
-    """A range of maps of a shuffle that has `count`, if that is known; None stands for all of them."""
+    """A range of maps of a shuffle that has `count`, if that is known; None means all of them."""
     if maps is None:
         return None
     if not isinstance(maps, range) or maps.step != 1 or not len(maps) or maps.start < 0:

@@ -40,7 +40,7 @@ class PayloadError(CorruptError):
 
 
 def kind_of(error: Exception) -> type[CorruptError]:
-    """The error that says of a chunk or region what `error` says of something in it."""
+    """The error of a chunk or region, made from `error` of a part of it."""
     return PayloadError if isinstance(error, PayloadError) else CorruptError
 
 

@@ -64,7 +64,7 @@ class ClientShuffle(Generic[Manifest_co]):
     _MANIFESTS_MAX: ClassVar[int]
 
     def dropped_error(self) -> HoldfastError | None:
-        """Return the masters' word that the shuffle was dropped, None if it was not or they do not answer."""
+        """Return the masters' error if the shuffle was dropped, None if it was not or they do not answer."""
         request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
         try:
             self._call("Shuffles/GetManifest", request)
@@ -73,7 +73,7 @@ class ClientShuffle(Generic[Manifest_co]):
         return None
 
     def manifest(self) -> Manifest_co:
-        """Return what was committed, waiting up to COMMIT_WAIT_SECONDS for it; kept in this process."""
+        """Return the manifest; waits up to COMMIT_WAIT_SECONDS for the commit. Cached in this process."""
         found: Manifest_co | None = self._manifests.get(self.key)
         if found is None:
             found = self._manifest or self._fetch_manifest()
@@ -83,7 +83,7 @@ class ClientShuffle(Generic[Manifest_co]):
         return found
 
     async def newer_manifest(self) -> Manifest_co:
-        """Ask for the manifest as it is now, and keep it in this process. On the loop."""
+        """Fetch the current manifest, and cache it in this process. Runs on the loop."""
         found = await self._poll_manifest()
         self._manifests.pop(self.key, None)
         self._manifest = keep(self._manifests, self.key, found, self._MANIFESTS_MAX)
@@ -93,10 +93,10 @@ class ClientShuffle(Generic[Manifest_co]):
         return runtime().run(self._poll_manifest())
 
     def forget_manifest(self) -> None:
-        """Ask for the manifest anew when it is needed next: more copies may have been sealed since it was read."""
+        """Fetch the manifest again at its next use: more copies may have been sealed since it was read."""
 
     def unregister(self) -> None:
-        """Forget the shuffle: workers delete its files."""
+        """Drop the shuffle: workers delete its files."""
         request = pb.UnregisterShuffleRequest(key=self.key_message(), holder=self.ticket.holder)
         self._call("Shuffles/UnregisterShuffle", request)
 
@@ -128,7 +128,7 @@ class ClientShuffle(Generic[Manifest_co]):
         return found
 
     def _say_winners(self, winners: bytes, deadline_s: float = 30.0, waiting: str = "") -> None:
-        """Commit these winners, and tell of copies that are missing."""
+        """Commit these winners, and log missing copies."""
         request = pb.CommitRequest(key=self.key_message(), winners_array=winners, holder=self.ticket.holder)
         reply: pb.CommitReply = self._call("Shuffles/Commit", request, deadline_s, waiting)
         self.under_replicated = reply.under_replicated
@@ -142,7 +142,7 @@ class ClientShuffle(Generic[Manifest_co]):
             )
 
     def _call(self, method: str, request: Any, deadline_s: float = 30.0, waiting: str = "") -> Any:
-        """`waiting` is what the log says that a long call waits for."""
+        """`waiting` names what a long call waits for, for the log."""
         try:
             return runtime().run(runtime().call(self.ticket, method, request, deadline_s, waiting))
         except HoldfastError as error:

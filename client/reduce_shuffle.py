@@ -59,7 +59,7 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
     maps: int | None = None
     ack: Ack = Ack.WRITTEN
     raft_index: RaftIndex = NO_INDEX
-    #: what this object would commit if nobody did (REDUCE_WINNERS)
+    #: what this object commits for its readers if it is not committed yet (REDUCE_WINNERS)
     _winners: bytes = field(default=b"", repr=False)
 
     _MANIFEST = PushManifest
@@ -80,11 +80,11 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         codec: Codec | str = Codec.NONE,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> PushWriter:
-        """Begin the output of one attempt of one map.
+        """Start the output of one attempt of one map.
 
-        attempt: unique in the application, 0 to 2^64 - 2; drawn at random if it is not given.
-        buffer_bytes: what may be unacknowledged before `write` waits.
-        Raises ConfigError for numbers that cannot be, or if this process had a writer of this map and attempt.
+        attempt: unique in the application, 0 to 2^64 - 2; random by default.
+        buffer_bytes: unacknowledged bytes at which `write` waits.
+        Raises ConfigError for invalid numbers, or if this process had a writer of this map and attempt.
         """
         if not self.locations_array:
             raise ConflictError(f"shuffle {self.key} was opened to be read")
@@ -99,11 +99,11 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         return PushWriter(self, MapId(map_id), AttemptId(attempt), codec=codec, buffer_bytes=buffer_bytes)
 
     def commit(self, statuses: Iterable[PushStatus]) -> None:
-        """Say which attempt of every map counts: the masters' final word. Returns when the workers have sealed.
+        """Commit the winning attempt of every map. This is final. Returns when the workers have sealed.
 
-        Maps are 0 to m-1. The same winners again are fine. What the workers could not seal any more is logged, and
-        told by `lost`; how many epochs have fewer copies than asked for is logged, and told by `under_replicated`.
-        Raises ConflictError for others or for a gap, ConfigError for anything that is no status.
+        Maps are 0 to m-1. The same winners again are fine. Epochs that the workers could not seal are logged, and
+        returned by `lost`; `under_replicated` is the number of epochs with fewer copies than asked for, also logged.
+        Raises ConflictError for other winners or for a gap, ConfigError for values that are not statuses.
         """
         winners = self._winners_of(statuses)
         self._commit(winners)
@@ -114,7 +114,7 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
             log_event(LogEvent.SHUFFLE_DATA_LOST, shuffle=self.key, epochs=len(lost), first=named)
 
     def offer(self, statuses: Iterable[PushStatus]) -> None:
-        """Remember the winners without saying so: whoever reads through this object commits them if nobody has."""
+        """Remember the winners without a commit: the first reader through this object commits them if needed."""
         self._winners = self._winners_of(statuses)
 
     def lost(self) -> list[tuple[PartitionId, Epoch]]:
@@ -131,7 +131,7 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         """Yield every record of these partitions as (partition, map, payload), verified, each once, in any order.
 
         maps: only records of these maps, a range with step 1. return_grace: seconds that the last worker with an
-        epoch may be gone before the epoch is called lost. Raises ConfigError for partitions or maps that cannot be,
+        epoch may be lost before the epoch counts as lost. Raises ConfigError for invalid partitions or maps,
         CorruptError or DataLostError, naming shuffle, partition, epoch and chunk, where the data is not exactly what
         was pushed.
         """
@@ -147,12 +147,12 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         return Steady(iter(PartitionReader(self, manifest, wanted, maps, return_grace)))
 
     def forget_manifest(self) -> None:
-        """Ask for the manifest anew when it is needed next: more copies may have been sealed since it was read."""
+        """Fetch the manifest again at its next use: more copies may have been sealed since it was read."""
         self._manifests.pop(self.key, None)
         self._manifest = None
 
     def routes(self) -> Routes:
-        """The places of this process, made when first needed. On the loop or off it."""
+        """The routes of this process, created at first use. On any thread."""
         found = _routes.get(self.key)
         if found is None:
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
@@ -167,7 +167,7 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         return {worker: address for worker, (_, address) in self.workers.items()}
 
     def _claim(self, map_id: int, attempt: int) -> None:
-        """Two writers with one number would mix their batches, and what came of that would be nobody's output."""
+        """Two writers with one number would mix their batches, and the result would be the output of neither."""
         mine = object()
         if self.routes().attempts.setdefault((map_id, attempt), mine) is not mine:
             raise ConfigError(

@@ -52,9 +52,9 @@ from holdfast.common.system.tasks import background
 ATTACHED_SHUFFLES_FROM = 1 << 31
 #: Masters that elect a leader need about a second; those of a cluster that a session works with are waited for longer.
 CALL_SECONDS = 30.0
-#: A session that cannot be opened says so soon: mostly an address is wrong, or nothing runs there.
+#: A session that cannot be opened fails soon: mostly an address is wrong, or no master runs there.
 OPEN_SECONDS = 8.0
-#: A closing session does not wait long for masters that are gone; the lease ends by itself.
+#: A closing session does not wait long for masters that do not answer; the lease expires by itself.
 DETACH_SECONDS = 5.0
 #: Renewals per lease, so that two may be lost.
 _RENEWALS = 3
@@ -67,7 +67,7 @@ _LEASE_SECONDS_MAX = 30 * 86_400.0
 
 
 class Session:
-    """An application instance, or a part in one. Thread-safe."""
+    """A connection to one application instance. Thread-safe."""
 
     def __init__(
         self,
@@ -82,25 +82,25 @@ class Session:
         fetch: FetchOptions | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Register the application `app`, or with `attach` take part in one that exists.
+        """Register the application `app`, or with `attach` join an existing one.
 
         endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
-        instance: with `attach`, the one meant (16 bytes or 32 hex digits); by default the newest alive of name `app`.
-        lease_seconds: how long the masters keep the shuffles without hearing of us; by default the cluster's setting.
-        no_room_grace: seconds that registering and pushing wait while no worker has room; then they end with
+        instance: with `attach`, its instance id (16 bytes or 32 hex digits); by default the newest alive of name `app`.
+        lease_seconds: how long the masters keep the shuffles without a renewal; by default the cluster's setting.
+        no_room_grace: seconds that registering and pushing wait while no worker has room; then they raise
             NoRoomError, which names the limits that were met.
-        user: whose application this is, for quotas and for people; by default who runs this process.
+        user: owner of the application, for quotas and displays; by default the user of this process.
         fetch: how readers of this session's shuffles choose between copies, in its tasks as well.
-        credentials: what a secured cluster wants to see: its CA and the token of a user; by default the files that
+        credentials: for a secured cluster: its CA and the token of a user; by default the files that
             HOLDFAST_CA and HOLDFAST_TOKEN_FILE name, or nothing.
-        Raises ConfigError, RetryError if no master answers, ApplicationGoneError if there is nothing to attach to.
+        Raises ConfigError, RetryError if no master answers, ApplicationGoneError if the application does not exist.
         """
         endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
         app = text("app", app, "the application's name")
         instance = _instance(instance)
         if instance is not None and (not attach or len(instance) != INSTANCE_BYTES):
             raise ConfigError(
-                f"`instance` goes with attach=True and has {INSTANCE_BYTES} bytes, or {2 * INSTANCE_BYTES} hex digits "
+                f"`instance` needs attach=True and has {INSTANCE_BYTES} bytes, or {2 * INSTANCE_BYTES} hex digits "
                 "as `holdfast shuffles --json` shows them"
             )
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
@@ -109,7 +109,7 @@ class Session:
             lease_seconds = seconds("lease_seconds", lease_seconds, 0.001, _LEASE_SECONDS_MAX)
         self._no_room_grace = seconds("no_room_grace", no_room_grace, 0, _NO_ROOM_SECONDS_MAX)
         if user is not None and (attach or len(text("user", user, "a name").encode()) > NAME_BYTES_MAX):
-            raise ConfigError(f"`user` goes with a new application, and has at most {NAME_BYTES_MAX} bytes")
+            raise ConfigError(f"`user` is for a new application only, and has at most {NAME_BYTES_MAX} bytes")
         self._user = _user() if user is None else user
         if not isinstance(fetch, FetchOptions | None):
             raise ConfigError(f"`fetch` is FetchOptions(...), not {fetch!r}")
@@ -139,7 +139,7 @@ class Session:
 
     @property
     def ticket(self) -> Ticket:
-        """What tasks need to act for this session."""
+        """What tasks need to use this session."""
         return self._ticket
 
     def register_map_shuffle(
@@ -154,8 +154,8 @@ class Session:
     ) -> MapShuffle:
         """Register a shuffle of MAP partitions; idempotent for the same number and shape.
 
-        maps: how many, if known. copies: 1 or 2, on different hosts; fewer if the cluster has not so many hosts.
-        ack: how safe data is when a worker says so; a sealed file is synced at any level but MEMORY.
+        maps: how many, if known. copies: 1 or 2, on different hosts; fewer if the cluster has fewer hosts.
+        ack: how safe data is when a worker acknowledges it; a sealed file is synced at any level but MEMORY.
         Raises ConfigError, NoRoomError if no worker with room was there within `no_room_grace`, QuotaExceededError if
         the application or its user holds what it may, ConflictError if the number has another shape.
         """
@@ -252,7 +252,7 @@ class Session:
     ) -> ReduceShuffle:
         """Register a shuffle of REDUCE partitions, to which maps push; idempotent as register_map_shuffle.
 
-        maps: how many, if known; a commit then needs a status of each. 0 says that there are none.
+        maps: how many, if known; a commit then needs a status of each. 0: no maps.
         ack: how safe a batch is when it is acknowledged. Raises as register_map_shuffle.
         """
         key, reply = self._register_shuffle(
@@ -272,7 +272,7 @@ class Session:
         )
 
     def open_reduce_shuffle(self, shuffle_id: int, generation: int = 0) -> ReduceShuffle:
-        """Open a committed shuffle that was pushed to, to read it. Raises as open_shuffle."""
+        """Open a committed shuffle of REDUCE partitions to read it. Raises as open_shuffle."""
         key, reply = self._open_shuffle(shuffle_id, generation, pb.PARTITION_KIND_REDUCE)
         return ReduceShuffle(self.ticket, key, reply.partitions, b"", {})
 
@@ -282,11 +282,11 @@ class Session:
         return MapShuffle(self.ticket, key, reply.partitions, None, known_addresses(reply.workers))
 
     def workers(self) -> list[pb.WorkerInfo]:
-        """Return the workers as the masters know them."""
+        """Return the workers of the cluster, from the masters."""
         return list(self._call("Admin/ListWorkers", pb.ListWorkersRequest()).workers)
 
     def close(self) -> None:
-        """Give the lease back. Shuffles go when no lease is left on the application."""
+        """Release the lease. Without any lease left, the masters drop the application's shuffles."""
         if self.closed or self._pid != os.getpid():
             return
         runtime().loop.call_soon_threadsafe(self._renewal.cancel)

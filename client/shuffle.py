@@ -28,7 +28,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import AttemptId, MapId, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.steady import Steady
 
-#: How long a worker may be gone before a file of which it has the only copy is called lost; as worker.return_grace.
+#: How long a worker may be lost before a file of which it has the only copy counts as lost; as worker.return_grace.
 RETURN_GRACE_SECONDS = 30.0
 
 
@@ -48,17 +48,17 @@ class MapShuffle(ClientShuffle[Manifest]):
     def writer(
         self, map_id: int, attempt: int, *, codec: Codec = Codec.NONE, spool_bytes: int = SPOOL_BYTES
     ) -> MapWriter:
-        """Begin the output of one attempt of one map; `attempt` is unique in the application."""
+        """Start the output of one attempt of one map; `attempt` is unique in the application."""
         if self.assignment is None:
             raise ConflictError(f"shuffle {self.key} was opened to be read")
         return MapWriter(self, self.assignment, MapId(map_id), AttemptId(attempt), codec=codec, spool_bytes=spool_bytes)
 
     def commit(self, statuses: Iterable[MapStatus]) -> None:
-        """Say which attempt of every map counts: the masters' final word, readers may begin.
+        """Commit the winning attempt of every map. This is final: readers can start.
 
-        Maps are 0 to m-1. The same winners again are fine. Of how many maps there are fewer copies than asked for is
-        logged, and told by `under_replicated`. Raises ConflictError for others or for a gap, ConfigError for anything
-        that is no status.
+        Maps are 0 to m-1. The same winners again are fine. `under_replicated` is the number of maps with fewer copies
+        than asked for, which is also logged. Raises ConflictError for other winners or for a gap, ConfigError for
+        values that are not statuses.
         """
         array = winners_of(statuses, self.key, self.partitions).encode()
         self._say_winners(array)
@@ -69,7 +69,7 @@ class MapShuffle(ClientShuffle[Manifest]):
 
         Records of one map and partition come in the order they were written. Raises CorruptError or DataLostError,
         naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
-        return_grace: seconds that the last worker with a file may be gone before the file is called lost.
+        return_grace: seconds that the last worker with a file may be lost before the file counts as lost.
         """
         return Steady(read_partitions(self, self.manifest(), partitions, grace(return_grace)))
 

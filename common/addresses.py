@@ -1,7 +1,7 @@
-"""What stands for a host, and for a port of it: the one form of addresses that people write.
+"""Host names, addresses and ports in the one form that people write.
 
 Names are ASCII; one with other letters is written in its form xn--…, as name servers have it. Called by the
-configuration and by whoever takes endpoints.
+configuration and by callers that take endpoints.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
-"""What all masters of a cluster must have the same, as short digests that can be compared without being told.
+"""Digests of the configuration that all masters of a cluster must share, to compare it without showing it.
 
-Rules: a digest stands for a whole section, so that a difference is found whatever the key; nothing that is secret goes
-into one. The secret itself has a digest of 16 bits: two that differ are told apart 65,535 times of 65,536, and whoever
-reads it knows no more than that about the secret, however often he asks. Pure. Masters tell these in Admin/Status;
+Rules: a digest covers a whole section, so that a difference is found whatever the key; nothing secret is put
+into one. The secret itself has a digest of 16 bits: two that differ are detected 65,535 times of 65,536, and a reader
+gets no more than these 16 bits of the secret, however often it asks. Pure. Masters send these in Admin/Status;
 `holdfast doctor` compares them.
 """
 
@@ -14,7 +14,7 @@ import hmac
 from holdfast.common.config.config import Config
 from holdfast.common.config.settings import render_value
 
-#: Sections that whichever master leads goes by.
+#: Sections that the leader uses, whichever master it is.
 SECTIONS = ("raft", "lease", "dfs", "quota", "placement", "security")
 #: Keys of these that may differ from machine to machine.
 _OWN = frozenset(

@@ -18,7 +18,7 @@ from holdfast.common.statuses import MEANINGS, Loop, Next, Status
 
 
 class HoldfastError(Exception):
-    """Base of everything Holdfast raises. `status` is the number that stands for it on the wire."""
+    """Base of everything Holdfast raises. `status` is its number on the wire."""
 
     status: Status = Status.INTERNAL
     #: a master or worker answered with this status; False where this process came to it by itself
@@ -37,7 +37,7 @@ class HoldfastError(Exception):
 
 
 class ConfigError(HoldfastError):
-    """A setting or argument is wrong; the message says which and what to write instead. CLI exit code 2."""
+    """A setting or argument is wrong; the message names it and a correct value. CLI exit code 2."""
 
     status = Status.BAD_REQUEST
 
@@ -95,19 +95,19 @@ class UnknownStreamError(RerouteError):
 
 
 class GiveUpError(HoldfastError):
-    """No retry helps; the task or the job has to decide."""
+    """A retry does not help; the task or the job has to handle it."""
 
     status = Status.INTERNAL
 
 
 class ApplicationGoneError(GiveUpError):
-    """The application instance is unknown or its lease ended."""
+    """The application instance is unknown or its lease expired."""
 
     status = Status.APPLICATION_GONE
 
 
 class IncarnationTooLowError(GiveUpError):
-    """The masters know this worker by a later start. `lowest` is the lowest incarnation that they accept now."""
+    """The masters have a later start of this worker. `lowest` is the lowest incarnation that they accept now."""
 
     status = Status.INCARNATION_TOO_LOW
 
@@ -117,7 +117,7 @@ class IncarnationTooLowError(GiveUpError):
 
 
 class NoRoomError(GiveUpError):
-    """No worker or directory has room; the message says which limit was met."""
+    """No worker or directory has room; the message names the limit that was met."""
 
     status = Status.NO_ROOM
 
@@ -133,7 +133,7 @@ class DfsError(HoldfastError):
 
 
 class QuotaExceededError(GiveUpError):
-    """The application or its user holds as much as it may; the message says which quota, and what holds most."""
+    """The application or its user has reached a quota; the message names the quota, and the largest holder."""
 
     status = Status.QUOTA_EXCEEDED
 
@@ -151,13 +151,13 @@ class ForbiddenError(GiveUpError):
 
 
 class ConflictError(GiveUpError):
-    """The request contradicts what the masters already hold."""
+    """The request contradicts state that the masters already have."""
 
     status = Status.CONFLICT
 
 
 class AbortedError(GiveUpError):
-    """The generation is committed with another attempt of this map: this one ends without a status."""
+    """The generation was committed with another attempt of this map: this attempt has no status."""
 
     status = Status.COMMITTED
 
@@ -169,19 +169,19 @@ class DataError(GiveUpError):
 
 
 class DataLostError(DataError):
-    """Acknowledged data that no copy has any more."""
+    """No copy has the acknowledged data any more."""
 
     status = Status.DATA_LOST
 
 
 class CorruptError(DataError):
-    """Bytes that do not match their checksum or totals."""
+    """Data does not match its checksum or totals."""
 
     status = Status.CORRUPT
 
 
 class ProtocolError(HoldfastError):
-    """The other side sent something that is not our protocol, or not our version of it."""
+    """The peer sent data of another protocol, or of another version."""
 
     status = Status.BAD_FRAME
 
@@ -193,12 +193,12 @@ def _classes(of: type[HoldfastError]) -> Iterator[tuple[str, type[HoldfastError]
 
 
 _BY_NAME = dict(_classes(HoldfastError))
-#: The class that stands for each status.
+#: The class of each status.
 ERRORS = {status: _BY_NAME[meaning.error] for status, meaning in MEANINGS.items()}
 
 
 def error_for(status: int, message: str = "") -> HoldfastError:
-    """Return the exception that stands for a status received from the wire; unknown numbers become INTERNAL."""
+    """Return the exception of a status received from the wire; unknown numbers become INTERNAL."""
     try:
         known = Status(status)
     except ValueError:

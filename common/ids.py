@@ -38,11 +38,11 @@ RaftIndex = NewType("RaftIndex", int)
 INSTANCE_BYTES = 16
 #: Of a worker's uid, which its directories keep.
 UID_BYTES = 16
-#: Where nobody has said yet which state of the masters is meant: in a call, the one that answers.
+#: The state of the masters is not known yet: in a call, it means the state of the answering master.
 NO_STATE = StateId(0)
 #: The "partition" that seeds the CRC of batches in a broadcast region, which belong to every partition.
 BROADCAST_PARTITION = PartitionId(0xFFFF_FFFF)
-#: The "worker" in arrays where a second copy would stand and none is.
+#: The "worker" in arrays in place of a missing second copy.
 NO_WORKER = WorkerId(0xFFFF_FFFF)
 
 
@@ -54,7 +54,7 @@ def shuffle_name(application: str, shuffle: int, generation: int = 0) -> str:
     """What people call a shuffle, everywhere: `application/shuffle`, and `/generation` behind it after the first one.
 
     The application is its name, or its instance (how that begins, or in full) where its name is not known or several
-    have it. Where the name itself ends like a shuffle's, the generation always stands behind it.
+    have it. Where the name itself ends like a shuffle's, the generation always follows it.
     """
     name = f"{application}/{shuffle}"
     return f"{name}/{generation}" if generation or _SHUFFLE_NAME.fullmatch(application) else name
@@ -99,7 +99,7 @@ class ShuffleKey:
 
     @property
     def any_state(self) -> ShuffleKey:
-        """The key by which those ask who do not know the state."""
+        """The key for callers that do not know the state."""
         return ShuffleKey(self.instance, self.shuffle, self.generation)
 
 

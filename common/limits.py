@@ -16,7 +16,7 @@ FRAME_META_BYTES_MAX = 1 * MIB
 FRAME_BODY_BYTES_MAX = 16 * MIB
 #: What a worker sends per data frame when it serves a read.
 READ_FRAME_BYTES = 1 * MIB
-#: One batch, header included. A larger record goes as several batches flagged MORE.
+#: One batch, header included. A larger record is sent as several batches flagged MORE.
 BATCH_BYTES_MAX = FRAME_BODY_BYTES_MAX
 #: Runs (partition, length) in one data frame.
 FRAME_RUNS_MAX = 65_535
@@ -40,7 +40,7 @@ STREAM_CREDIT_BYTES_MAX = 64 * MIB
 PARTITIONS_MAX = 1_000_000
 #: Maps of one shuffle.
 MAPS_MAX = 1_000_000
-#: Workers of one shuffle that are told of it when it is registered; where more have a part of it they ask.
+#: Workers of one shuffle that get it when it is registered; with more of them, the others ask.
 ANNOUNCED_MAX = 64
 #: Copies of a partition or map file.
 COPIES_MAX = 2
@@ -66,8 +66,8 @@ LONG_POLL_MS_MAX = 30_000
 #: Token in the first frame of a connection.
 TOKEN_BYTES_MAX = 4 * KIB
 
-assert BATCH_BYTES_MAX <= FRAME_BODY_BYTES_MAX, "a batch is never cut over two frames on its way in"
-assert READ_FRAME_BYTES <= STREAM_CREDIT_BYTES_MAX, "full credit must let at least one frame through"
+assert BATCH_BYTES_MAX <= FRAME_BODY_BYTES_MAX, "a received batch is in one frame"
+assert READ_FRAME_BYTES <= STREAM_CREDIT_BYTES_MAX, "full credit must allow at least one frame"
 assert FRAME_BODY_BYTES_MAX <= REGION_BYTES_MAX, "a region holds at least one full frame"
 assert COMMAND_PART_BYTES < COMMAND_BYTES_MAX, "a part travels in a command with an envelope around it"
 assert COMMAND_PART_BYTES * COMMAND_PARTS_MAX >= CONTROL_MESSAGE_BYTES_MAX, "what a message may carry can be stored"

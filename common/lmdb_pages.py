@@ -2,7 +2,7 @@
 
 LMDB has no checksums and trusts its file: one wrong byte in a page can end the process, drop records without a word,
 or, through a free list that names a page in use, overwrite good records later. Our records carry a CRC-32C over key and
-value; this module checks what they cannot: that the two meta pages are sane and tell of successive transactions, that
+value; this module checks what they cannot: that the two meta pages are sane and of successive transactions, that
 every page of the file belongs to exactly one of tree, free-list tree and free list, that pages, separators and keys are
 in order, and that the counts are right.
 
@@ -147,7 +147,7 @@ class PageCheck:
             raise LmdbDamagedError(f"the {self._name} has only {size} bytes")
         page_bytes = _DB.unpack_from(self._data, _PAGE_BYTES + _META.size)[0]
         if page_bytes not in (4096, 8192, 16384, 32768, 65536) or size < META_PAGES * page_bytes:
-            raise LmdbDamagedError(f"the {self._name} says it has pages of {page_bytes} bytes")
+            raise LmdbDamagedError(f"the {self._name} has pages of {page_bytes} bytes")
         self._page_bytes = page_bytes
         metas = [self._meta(number) for number in range(META_PAGES)]
         # Each commit writes the older one: taken for the newest by one wrong bit, it would undo the last commit.
@@ -210,7 +210,7 @@ class PageCheck:
         base = number * self._page_bytes
         page = bytes(self._data[base : base + self._page_bytes])
         if len(page) < self._page_bytes:
-            raise LmdbDamagedError(f"page {number} of the {self._name} is behind the end of the file: it is cut")
+            raise LmdbDamagedError(f"page {number} of the {self._name} is beyond the end of the file: the file is cut")
         named, _, flags, lower, upper = _PAGE.unpack_from(page)
         if named != number or flags != (_LEAF if depth == 1 else _BRANCH):
             raise LmdbDamagedError(f"page {number} of the {self._name} calls itself {named}, with flags {flags:#x}")
@@ -311,7 +311,7 @@ class PageCheck:
         for page in range(number, number + count):
             self._own(page, "a long value")
         if base + count * self._page_bytes > len(self._data):
-            raise LmdbDamagedError(f"page {number} of the {self._name} is behind the end of the file: it is cut")
+            raise LmdbDamagedError(f"page {number} of the {self._name} is beyond the end of the file: the file is cut")
         named, _, flags, pages = _OVERFLOW.unpack_from(self._data, base)
         if named != number or flags != _IS_OVERFLOW or pages != count:
             raise LmdbDamagedError(f"the long value on page {number} of the {self._name} has a wrong head")

@@ -2,7 +2,7 @@
 
 Rules: a name is the constant in small letters, with a dot behind its noun: WORKER_LOST is `worker.lost` (in a search a
 dot stands for the underscore, too). Names never change their meaning: people search for them and alert on them.
-Sentences are fixed; what differs from line to line goes into facts, `key=value`. The events that masters keep for
+Sentences are fixed; variable parts are in facts, `key=value`. The events that masters keep for
 `holdfast events` are in here as well, so that there is one name for one thing. wire/LogEvent.java and
 docs/log_events.md are made from this file; tests/docs/test_log_events.py compares all three with the calls.
 Logged by common/system/log.py and LogEvent.java.
@@ -34,8 +34,8 @@ class Level(IntEnum):
 MEANINGS = {
     Level.DEBUG: "for developers of Holdfast",
     Level.INFO: "routine: there is nothing to do",
-    Level.WARNING: "look at it when you can: Holdfast goes on, perhaps with less",
-    Level.ERROR: "data or service is at risk: somebody has to act",
+    Level.WARNING: "look at it when you can: Holdfast continues, perhaps with less",
+    Level.ERROR: "data or service is at risk: act now",
     Level.CRITICAL: "the process ends",
 }
 
@@ -85,7 +85,7 @@ class LogEvent(Enum):
         "See `application.gone`; Spark runs the maps of earlier shuffles again.",
     )
     LEASE_RENEWAL_FAILED = _warning(
-        "A lease could not be renewed; it is tried again.", "If it goes on, look whether the masters are reachable."
+        "A lease could not be renewed; it is tried again.", "If it repeats, check whether the masters are reachable."
     )
     LEASE_INTERNAL_ERROR = _error("A lease could not be renewed because of an unexpected error; it is tried again.")
     LEASE_RELEASE_FAILED = _warning(
@@ -97,7 +97,7 @@ class LogEvent(Enum):
     )
     TOKEN_RENEWAL_FAILED = _warning(
         "A token could not be renewed; the old one is used, and it is tried again.",
-        "If it goes on, look whether the masters are reachable and have the secret that they had.",
+        "If it repeats, check whether the masters are reachable and have the secret that they had.",
     )
     TOKEN_INTERNAL_ERROR = _error("A token could not be renewed because of an unexpected error; it is tried again.")
     TOKEN_REPLACEMENT_FAILED = _warning(
@@ -132,7 +132,7 @@ class LogEvent(Enum):
     SHUFFLE_DROPPED = _info("A shuffle was dropped, and its data is deleted.")
     SHUFFLE_UNREGISTER_FAILED = _warning(
         "A shuffle could not be unregistered; its data stays until that succeeds or the application ends.",
-        "If it goes on, look whether the masters are reachable.",
+        "If it repeats, check whether the masters are reachable.",
     )
     GENERATIONS_DROPPED = _info("Generations of a shuffle that were replaced by a committed one were dropped.")
     GENERATION_WAITING = _warning(
@@ -178,7 +178,7 @@ class LogEvent(Enum):
         "Look whether the workers of that map, their disks or the network are slow.",
     )
     MAP_FILE_NOT_REMOVED = _warning(
-        "An unfinished map file cannot be removed now; it goes with its shuffle.", "Look at that worker's disk."
+        "An unfinished map file cannot be removed now; it is removed with its shuffle.", "Look at that worker's disk."
     )
     WRITER_ABANDONED = _warning(
         "A writer could not be ended in order, because its event loop is busy or closed.",
@@ -203,7 +203,7 @@ class LogEvent(Enum):
     REQUEST_INTERNAL_ERROR = _error("A request ended with an unexpected error.")
     CONNECTION_CLOSED = _info("A connection was closed because of an error.", "Nothing; the peer gets the reason, too.")
     CONNECTION_STALLED = _warning(
-        "A worker takes no bytes in the middle of a frame; the connection is closed if that goes on.",
+        "A worker takes no bytes in the middle of a frame; the connection is closed if that continues.",
         "Look at that worker and the network to it.",
     )
     CONNECTION_SEND_FAILED = _error(
@@ -249,7 +249,7 @@ class LogEvent(Enum):
     LEADER_HANDOVER_FAILED = _info("The leader shuts down without a successor; the other masters elect one.")
     LEADER_TICK_FAILED = _warning(
         "Decisions of the leader did not get into the log; they are made again.",
-        "If it goes on, look whether a majority of the masters runs.",
+        "If it repeats, check whether a majority of the masters runs.",
     )
     RAFT_ADDRESS_UNRESOLVED = _warning("The address of a peer cannot be resolved.", "Look at the name service.")
     RAFT_PEER_UNREACHABLE = _warning(
@@ -257,7 +257,7 @@ class LogEvent(Enum):
     )
     RAFT_PEER_REFUSED = _warning(
         "A connection to the Raft port was refused: it comes from none of the peers.",
-        "Look who it is: only masters have to reach the Raft port.",
+        "Find its owner: only masters have to reach the Raft port.",
     )
     RAFT_DISK_FAILED = _critical(
         "The disk of the Raft journal cannot be written; the process ends with status 74.",
@@ -305,7 +305,7 @@ class LogEvent(Enum):
     PLACE_CHANGED = _info("Workers have other places than before.")
     PLACE_RECORD_FAILED = _warning(
         "The places of workers did not get into the log; it is tried again.",
-        "If it goes on, look whether a majority of the masters runs.",
+        "If it repeats, check whether a majority of the masters runs.",
     )
 
     # Workers.
@@ -329,7 +329,7 @@ class LogEvent(Enum):
         "Another process uses the directories of this worker, or a copy of them.", "Stop one of the two."
     )
     WORKER_INCARNATION_RAISED = _warning(
-        "The masters know a later start of this worker; it goes on with a higher incarnation.",
+        "The masters have a later start of this worker; it continues with a higher incarnation.",
         "Nothing if its directories were restored; else look for a second process.",
     )
     IDENTITY_UNREADABLE = _warning(
@@ -378,7 +378,7 @@ class LogEvent(Enum):
     DFS_SLOW = _warning("A call to the DFS takes long.", "Look at the store, and at the network to it.")
     DFS_FILES_LEFT = _warning(
         "Files of a dropped shuffle stay on the DFS for now; the worker tries again, or the leader removes them later.",
-        "If it goes on, look at the store; the leader removes them after [dfs] clean_every and clean_grace.",
+        "If it repeats, look at the store; the leader removes them after [dfs] clean_every and clean_grace.",
     )
     DFS_SEARCH_FAILED = _warning("The DFS cannot be searched for files yet; it is tried again.", "Look at the store.")
     DFS_SEARCH_INTERNAL_ERROR = _error("The DFS could not be searched because of an unexpected error.")
@@ -387,11 +387,11 @@ class LogEvent(Enum):
         "Workers have a DFS and this master has none: what lost workers left there is not removed.",
         "Set the same [dfs] on all masters.",
     )
-    DFS_FOLDER_REMOVED = _info("A folder that nobody needs was removed from the DFS.")
+    DFS_FOLDER_REMOVED = _info("An unused folder was removed from the DFS.")
     DFS_CLEANING_FAILED = _warning("The DFS cannot be cleaned; it is tried again.", "Look at the store and at [dfs].")
     DFS_UNKNOWN_APPLICATIONS = _warning(
         "The DFS has data of applications that the masters never knew; it stays.",
-        "If nobody needs it, remove it with `holdfast forget INSTANCE`.",
+        "If it is not needed, remove it with `holdfast forget INSTANCE`.",
     )
 
     def __init__(self, level: Level, sentence: str, to_do: str) -> None:
@@ -421,7 +421,7 @@ def plain(fact: object) -> object:
 
 
 def facts_text(facts: Mapping[str, object]) -> str:
-    """`worker=w3 reason="it is gone"`: what has spaces, quotes or equal signs stands in quotes."""
+    """`worker=w3 reason="it is gone"`: a value with spaces, quotes or equal signs is in quotes."""
     return " ".join(f"{key}={_quoted(plain(fact))}" for key, fact in facts.items())
 
 

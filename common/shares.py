@@ -1,11 +1,11 @@
 """Divides a bound among owners, such as users and their applications, so that none takes what the others need.
 
 Rules: an owner may hold at most LEFT times what it leaves free: alone four fifths of all, beside one that holds that
-much four fifths of the rest, and so on. So there is room for whoever comes next, however many came before, and nobody
-who is alone is kept to a small part (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). What an owner may
-hold is divided by the same rule among its own: a tuple names an owner within an owner, as (user, application), so a
-user who makes many applications has one user's share. An empty tuple has no share and only counts. A part may be
-reserved for who keeps the cluster alive. Pure.
+much four fifths of the rest, and so on. So there is room for the next owner, however many came before, and none
+an owner that is alone is kept to a small part (Choudhury and Hahne, Dynamic Queue Length Thresholds, 1998). What an
+owner may hold is divided by the same rule among its own: a tuple names an owner within an owner, as (user,
+application), so a user with many applications has one user's share. An empty tuple has no share and only counts. A part
+may be reserved for owners that keep the cluster alive. Pure.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Shares:
     most: int = field(compare=False)
     #: what no owner may go beyond, however much is free; 0: nothing of the kind
     most_each: int = field(default=0, compare=False)
-    #: of the last so many only who is vital gets any, whatever its share
+    #: of the last so many only a vital owner gets any, whatever its share
     reserved: int = field(default=0, compare=False)
     #: how often `claim` found none
     refused: int = field(default=0, compare=False)
@@ -129,12 +129,12 @@ class FairQueue(Generic[T]):
         return iter(self._owners)
 
     def join(self, one: T, owner: Hashable) -> None:
-        """Stand in line, at the end unless it stands there already."""
+        """Join the queue at its end, unless it is in it already."""
         self._owners[one] = owner
         self._lines.setdefault(owner, {})[one] = None
 
     def leave(self, one: T) -> None:
-        """Stand in line no more; nothing for who does not."""
+        """Leave the queue; does nothing for one that is not in it."""
         if one in self._owners:
             owner = self._owners.pop(one)
             del self._lines[owner][one]
@@ -142,7 +142,7 @@ class FairQueue(Generic[T]):
                 del self._lines[owner]
 
     def next(self, size_of: Callable[[T], int]) -> T | None:
-        """Return who may have its size now, which leaves the line; None if nobody may. `add` it before asking again."""
+        """Take the next waiter whose size fits from the queue; None if none does. `add` it before the next call."""
         full: set[Hashable] = set()
         for owner, line in self._lines.items():
             levels = _levels(owner)

@@ -1,4 +1,4 @@
-"""Sizes and numbers, for people the same wherever somebody reads them: errors, logs, the command line."""
+"""Sizes and numbers for people, the same in errors, in logs and on the command line."""
 
 from __future__ import annotations
 

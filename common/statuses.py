@@ -20,7 +20,7 @@ class Status(IntEnum):
     STALE_INCARNATION = 11  #: the push names an earlier or later start of this worker
     SEALED = 12  #: the epoch or file accepts nothing more
     COMMITTED = 13  #: the masters have said the final word on this generation
-    FAILED_COPY = 14  #: an earlier write or sync of this copy failed; it is given up for good
+    FAILED_COPY = 14  #: an earlier write or sync of this copy failed; the copy is not used any more
     REPLICA_FAILED = 15  #: the other copy could not be written
     UNKNOWN_STREAM = 20  #: no such stream in this incarnation; open again
     UNKNOWN_FILE = 21  #: this worker has no such file or epoch
@@ -29,7 +29,7 @@ class Status(IntEnum):
     UNKNOWN_SHUFFLE = 31
     UNKNOWN_GENERATION = 32
     NOT_COMMITTED = 33  #: the long poll ran out before the commit
-    NEED_WINNERS = 34  #: nobody has said which attempts won; the asker may
+    NEED_WINNERS = 34  #: the winning attempts are not known; the caller may name them
     CONFLICT = 35  #: contradicts what was registered or committed before
     CALL_TOO_OLD = 36  #: the answer table has forgotten this client's call; it was not applied
     CALL_REUSED = 37  #: same client id and call number, another request
@@ -61,7 +61,7 @@ class Status(IntEnum):
 
 @unique
 class Next(Enum):
-    """What whoever is answered with a status does next."""
+    """What a caller does next after a status."""
 
     DONE = "it was accepted"
     AGAIN = "the same call may succeed later, unchanged"
@@ -71,30 +71,30 @@ class Next(Enum):
 
 @unique
 class Loop(Enum):
-    """What goes on for ever, whatever comes, unless a status ends it."""
+    """What continues for ever unless a status ends it."""
 
     LEASE = "the renewal of an application's lease"
     HEARTBEATS = "the heartbeats of a worker; it registers again then"
-    REGISTRATION = "the registration of a worker that no master ever knew and that holds nothing"
+    REGISTRATION = "the registration of a worker that is unknown to the masters and has no data"
 
 
 @unique
 class PushDisposition(Enum):
-    """What a push session does about a batch, or about a frame whose status stands for all of them."""
+    """What a push session does about a batch, or about all batches of a frame with that status."""
 
     KEPT = "the worker has it"
     MOVE = "another place will take it: revive"
     AGAIN = "not now: send it again to the same place, later and less at a time"
     DAMAGED = "it did not arrive as it was sent: send it again to the same place, then elsewhere"
-    UNKNOWN = "nobody knows whether the worker has it: send it again to the same place, then elsewhere"
-    STOP = "nobody will take it; the task has to decide"
+    UNKNOWN = "it is unknown whether the worker has the batch: send it again to the same place, then elsewhere"
+    STOP = "no worker takes it; the task has to decide"
 
 
 @unique
 class FetchDisposition(Enum):
     """What a reader makes of an answer to its request for files."""
 
-    NO_ANSWER = "the connection was refused or lost, or the worker restarted, is busy, or wants a newer token"
+    NO_ANSWER = "the connection was refused or lost, or the worker restarted, is busy, or needs a newer token"
     MISSING = "the data is not there or not right: another copy is asked"
     UNREADABLE = "it cannot be read now, such as from a DFS that is not mounted; it is not lost"
     STOP = "no copy will do; the task has to decide"

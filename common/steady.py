@@ -1,6 +1,6 @@
 """An iteration that failed stays failed.
 
-A generator that has raised says at the next call that it is at its end, and whoever asks again, or takes the end of a
+A generator that has raised reports its end at the next call, and a caller that asks again, or takes the end of a
 source for the end of its data, loses the rest without a word. Called wherever data comes out of a generator.
 """
 

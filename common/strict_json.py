@@ -1,7 +1,7 @@
 """JSON that others wrote, read strictly: what it holds can be sent on, compared and counted like our own.
 
 Rules: UTF-8 and nothing else; no halves of surrogate pairs, which are no text; no NaN and no infinities, which JSON
-does not have. Whatever is wrong is a ValueError with a sentence. Called by whoever reads JSON that came over a network
+does not have. Any fault is a ValueError with a sentence. Called by readers of JSON that came over a network
 or from a person.
 """
 
@@ -12,7 +12,7 @@ import math
 import re
 from typing import Any, NoReturn
 
-#: Text can have half of a pair only where one of these stands.
+#: Text can have half of a pair only with one of these.
 _ESCAPED_HALF = re.compile(rb"\\u[dD][89a-fA-F]")
 
 

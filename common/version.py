@@ -1,4 +1,4 @@
-"""The version of Holdfast, as servers and the CLI tell it, and how to get what a part of it needs.
+"""The version of Holdfast in servers and the CLI, and how to install what a part of it needs.
 
 The distribution's version (pyproject.toml) is the same.
 """

@@ -1,6 +1,6 @@
-"""What others wrote, made so that it can be read where it stands: names of applications and users are any text.
+"""Makes foreign text visible: names of applications and users are any text.
 
-Terminals obey some characters, and a newline begins a line of a log that nobody logged. Called by the formatters of
+Terminals obey some characters, and a newline would begin a forged line of a log. Called by the formatters of
 logs and by everything that the command line prints.
 """
 

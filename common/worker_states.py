@@ -4,7 +4,7 @@ from __future__ import annotations
 
 ALIVE = "alive"
 DRAINING = "draining"
-#: no heartbeats, and nobody meant it
+#: no heartbeats, and not drained
 LOST = "lost"
 #: no heartbeats since it was drained: it was stopped, or removed
 GONE = "gone"

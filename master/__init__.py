@@ -1,1 +1,1 @@
-"""The masters: what Holdfast knows, replicated through Raft."""
+"""The masters: the state of the cluster, replicated through Raft."""

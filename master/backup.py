@@ -4,8 +4,8 @@ Rules: a backup is a copy of one master's journal and snapshot that belong toget
 taken while the master runs or after its end; it has all that the master had on disk (a follower may lack what the
 leader acknowledged a moment ago). A restore only ever fills a directory that has nothing: it writes the same log
 under the name of this master, without the vote of the one that it came from. So all masters of a cluster restored
-from one file begin with one log, and whichever is elected has all of it. What the log went on to say after the backup
-is lost, and its numbers are given again: so a restore notes how far the backup goes, and the first leader behind that
+from one file begin with one log, and the elected one has all of it. What was added to the log after the backup
+is lost, and its numbers are given again: so a restore records the end of the backup, and the first leader after that
 place gives the state another id (docs/adr/0030-state-ids.md). The file is a tar archive of `about.json`,
 `journal/data.mdb` and, where there is one, `snapshot`. Run as `python -m holdfast.master.backup backup|restore FILE
 --config FILE`.
@@ -86,7 +86,7 @@ def restore(file: Path, directory: Path, cluster_id: str, name: str) -> Document
     Raises ConfigError if the directory has anything or the file is another cluster's, StorageDamaged if it is damaged.
     """
     if directory.exists() and any(path.name != "lock" for path in directory.iterdir()):
-        raise ConfigError(f"{directory} is not empty: put what is there aside, a restore replaces nothing")
+        raise ConfigError(f"{directory} is not empty: move its files away; a restore replaces nothing")
     make_folders(directory.parent)
     with _scratch(directory.parent, ".holdfast-restore-") as scratch:
         about = _unpack(file, scratch)
@@ -125,7 +125,7 @@ def restored_index(directory: Path) -> int:
 
 @contextlib.contextmanager
 def _scratch(parent: Path, prefix: str) -> Iterator[Path]:
-    """A directory that is gone at the end; those of the same kind whose process was killed go now. Each is locked as
+    """A directory that is removed at the end; those left by killed processes are removed now. Each is locked as
     long as its process lives."""
     for left in parent.glob(f"{prefix}*"):
         with contextlib.suppress(OSError), _locked(left):
@@ -178,7 +178,7 @@ def _checked(scratch: Path, cluster_id: str, name: str) -> tuple[Meta, list[Entr
         store.close()
     if not (scratch / _SNAPSHOT).exists():
         if meta.first > 1:
-            raise StorageDamaged("the journal was cut behind a snapshot, and there is no snapshot")
+            raise StorageDamaged("the journal was cut after a snapshot, and has no snapshot")
         return meta, entries, None
     (scratch / "snapshots").mkdir(exist_ok=True)
     last = FileSnapshots(scratch / "snapshots", cluster_id).verify(scratch / _SNAPSHOT)
@@ -271,7 +271,7 @@ def main(arguments: list[str] | None = None) -> int:
         return _fail(asked, str(error), 1)
     except (OSError, lmdb.Error) as error:
         place = asked.file.parent if asked.what == "backup" else "the folder of the master's directory"
-        remedy = f"nothing was left half; see that {place} has room and may be written, then repeat"
+        remedy = f"no partial file was left; check that {place} has room and is writable, then repeat"
         return _fail(asked, f"{error}: {remedy}", 1)
     where = f"{act['master']} of cluster {act['cluster_id']} up to index {act['index']}, term {act['term']}"
     document = {**act, "file": str(asked.file), "directory": str(directory)}

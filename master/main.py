@@ -1,7 +1,7 @@
 """Starts one master: reads its configuration, opens the log, serves, and stops in an orderly way on SIGTERM.
 
 Rules: ready means that the ports serve, not that there is a leader; one JSON line on standard output says so. Whatever
-breaks ends the process: a master never goes on with half of its state. Exit 0 after SIGTERM or SIGINT, 2 for a
+breaks ends the process: a master never continues with half of its state. Exit 0 after SIGTERM or SIGINT, 2 for a
 configuration that is wrong, 1 for anything else.
 """
 
@@ -69,12 +69,12 @@ from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 
-#: A stopping leader hands over before it goes, if that is quick.
+#: A stopping leader hands over before it exits, if that is quick.
 _HAND_OVER_SECONDS = 1.0
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Run a master until it is told to stop; return the exit status."""
+    """Run a master until a signal stops it; return the exit status."""
     parser = argparse.ArgumentParser(prog="holdfast master", description="Runs one master.")
     parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/configuration.md")
     options = parser.parse_args(arguments)
@@ -130,8 +130,8 @@ def _own(config: Config, path: Path) -> configuration.MasterPeer:
 
 
 def _secrets(config: Config) -> tuple[bytes, bytes]:
-    """Return the secret by which masters know each other, and one more that they take or b"". Without one they may only
-    meet on loopback."""
+    """Return the secret by which masters authenticate each other, and one more that they accept or b"". Without one
+    they may only meet on loopback."""
     if config.cluster.secret_file:
         return read_secret(config.cluster.secret_file), read_other_secret(config)
     for peer in config.master.peers:
@@ -173,7 +173,7 @@ class MasterServer:
         asker = Asker(self._leader)
         self._sealing = Sealing(self._leader, locations, asker)
         early = EarlySeals(self._leader, locations, asker, self._sealing.begun)
-        LateCopies(self._leader, locations, asker)  # this and the mover run while the leader leads
+        LateCopies(self._leader, locations, asker)  # this and the mover run on the leader
         reviver = Reviver(self._leader, fleet, locations, self._sealing, early)
         EpochMover(self._leader, fleet, locations, self._sealing, early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
@@ -212,7 +212,7 @@ class MasterServer:
         self._stopping.set()
 
     async def run(self) -> None:
-        """Serve until told to stop. Raises ConfigError if a port is taken, and what broke."""
+        """Serve until a signal stops it. Raises ConfigError if a port is taken, and the error that ended it."""
         bind = self._config.master.bind
         host = configuration.advertised(bind, self._config.master.address, socket.gethostname())
         try:
@@ -254,13 +254,13 @@ class MasterServer:
             raise self._failure
 
     def _state(self) -> str:
-        """How this master is, for whoever looks at the service: a few words."""
+        """The state of this master for the service manager: a few words."""
         status = self._node.status()
         doing = "leader" if self._leader.serving else f"follows {status.leader}" if status.leader else "no leader"
         return f"{doing}, term {status.term}"
 
     async def _raft_turns(self) -> None:
-        """Come back when Raft's thread has turned: a master whose log stands still is as good as dead."""
+        """Return after a turn of Raft's thread: a master whose log makes no progress is as good as dead."""
         await asyncio.wrap_future(self._node.turn())
 
     def _say_ready(self) -> None:

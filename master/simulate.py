@@ -1,6 +1,6 @@
 """`holdfast placement --simulate FILE`: what a policy would do on a cluster that is only described.
 
-The file is TOML: what is placed, [placement] as in the configuration, and who is there. An entry of workers may be
+The file is TOML: what is placed, [placement] as in the configuration, and the workers. An entry of workers may be
 for `count` of them: in `host` and `place` {n} is its number from 0, {rack} that number modulo `racks`.
 
     [shuffle]
@@ -18,7 +18,7 @@ for `count` of them: in `host` and `place` {n} is its number from 0, {rack} that
     free = ["4TiB", "8TiB"]      # taken in turn
     fetch = ["5ms"]
 
-One JSON document goes to standard output. Called by the CLI as a process: nothing of a cluster is needed.
+One JSON document is written to standard output. Called by the CLI as a process: it needs no cluster.
 """
 
 from __future__ import annotations

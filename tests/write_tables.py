@@ -178,7 +178,7 @@ _JAVA_METHODS = """
         return known(status) ? of(status).name() : "unknown status " + status;
     }
 
-    /** Whether this program knows the number. */
+    /** Whether this program has the number. */
     public static boolean known(int status) {
         return MEANINGS.containsKey(status);
     }

@@ -53,7 +53,7 @@ async def register_application(
 
 
 def shuffle_key(instance: bytes, shuffle: int) -> pb.ShuffleKey:
-    """The first generation of a shuffle, as masters are told it."""
+    """The first generation of a shuffle, as it is registered."""
     return pb.ShuffleKey(instance=instance, shuffle=shuffle, generation=0)
 
 
@@ -80,7 +80,7 @@ async def register_shuffle(
 
 
 def key_of(instance: bytes, shuffle: int, registered: pb.RegisterShuffleReply) -> ShuffleKey:
-    """The key that workers are told."""
+    """The key of the shuffle for workers."""
     return ShuffleKey(Instance(instance), ShuffleId(shuffle), Generation(0), StateId(registered.state))
 
 
@@ -104,7 +104,7 @@ async def write(client: FrameClient, file: MapFileKey, partitions: int, pushes: 
     for region, flags, runs, body in pushes:
         push = MapPush(handle=handle, region=region, flags=flags, runs=runs)
         answer = await client.start(FrameType.MAP_PUSH, push.encode(), body)
-        # When the connection goes, all answers fail, but one of them is enough to tell.
+        # When the connection is lost, all answers fail, but one of them is enough to report.
         answer.add_done_callback(lambda done: done.cancelled() or done.exception())
         answers.append(answer)
     await asyncio.gather(*answers)
@@ -142,7 +142,7 @@ class _Drain:
 
     def __init__(self, take: Take, step_bytes: int) -> None:
         self.ended: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        # When the connection goes while the stream is being opened, nobody waits for the end any more.
+        # If the connection is lost while the stream is being opened, the end has no waiter any more.
         self.ended.add_done_callback(lambda done: done.cancelled() or done.exception())
         self._take = take
         self._step_bytes = step_bytes

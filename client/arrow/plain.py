@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from holdfast.common.errors import ConfigError
 
-#: Forms of lists whose entries stand one behind the other, and those that say where each begins.
+#: Kinds of lists whose entries are contiguous, and those with an offset for each.
 _LISTS = ("is_list", "is_large_list")
 _LIST_VIEWS = ("is_list_view", "is_large_list_view")
 _STRINGS = ("is_large_string", "is_string_view")
@@ -49,7 +49,7 @@ def _try_on(kind: pa.DataType) -> None:
 
 
 def plain_type(kind: pa.DataType) -> pa.DataType:
-    """Return the type under which values of this one are stored. Raises pa.ArrowTypeError where there is none."""
+    """Return the type under which values of this one are stored. Raises pa.ArrowTypeError for unsupported types."""
     if isinstance(kind, pa.BaseExtensionType):
         if plain_type(kind.storage_type) != kind.storage_type:
             raise pa.ArrowTypeError(f"an extension type over {kind.storage_type}")

@@ -149,7 +149,7 @@ def rows_of(records: Iterator[Record], schema: pa.Schema) -> Iterator[pa.RecordB
         if message.address % _ALIGNMENT:
             message = pa.py_buffer(bytes(record.payload))
         batch = pa.ipc.read_record_batch(message, schema)
-        # Empty arrays in it may have come without offsets, which nobody may measure: see plain.py.
+        # Empty arrays in it may have no offsets, which must not be measured: see plain.py.
         yield stored(batch, schema) if nested else batch
 
 

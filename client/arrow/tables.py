@@ -108,7 +108,7 @@ def open_rows(session: Session, shuffle_id: int, *, generation: int = 0) -> Arro
 def shuffle_table(session: Session, shuffle_id: int, partitions: Iterable[int] | None = None) -> pa.Table:
     """Return the rows of a committed shuffle, or of some of its partitions, as one table.
 
-    shuffle_id: what holdfast.client.spark.shuffle_id told, what write_table returned, or a number that
+    shuffle_id: what holdfast.client.spark.shuffle_id or write_table returned, or a number that
     `holdfast shuffles` shows. Raises RetryError if it is not committed, ConflictError if its rows are not Arrow,
     DataLostError or CorruptError, with names, where a row is not there or not as it was written.
     """
@@ -116,10 +116,10 @@ def shuffle_table(session: Session, shuffle_id: int, partitions: Iterable[int] |
 
 
 def shuffle_stream(session: Session, shuffle_id: int, partitions: Iterable[int] | None = None) -> pa.RecordBatchReader:
-    """Return a reader of the same rows that holds a few batches at a time, whatever the size of the shuffle.
+    """Return a reader of the same rows that has a few batches in memory, whatever the size of the shuffle.
 
     It gives batches when iterated, and has the Arrow C stream interface, which DuckDB, pandas, Polars and others take.
-    What shuffle_table raises at once is raised here where the reader comes to it. Iterate it once.
+    Errors that shuffle_table raises at once are raised here when the reader reaches them. Iterate it once.
     """
     return open_rows(session, shuffle_id).stream(partitions)
 
@@ -137,7 +137,7 @@ def write_table(
     """Write rows as a shuffle, commit it, and return its number, by which Spark, pandas and others read it.
 
     data: a table, or anything with the Arrow C stream interface: a reader, a DataFrame of pandas or Polars.
-    by: an integer column that says the partition of each row; without it rows are dealt out in turn.
+    by: an integer column with the partition of each row; without it rows are distributed in turn.
     copies, ack and compression as in holdfast.client.spark.shuffle. Raises ConfigError for wrong arguments, for columns
     and rows that cannot be kept; then nothing is committed.
     """
@@ -188,7 +188,7 @@ def _numbered(rows: pa.RecordBatch, schema: pa.Schema, index: int, by: str, part
     least, most = pc.min_max(numbers).as_py().values()
     if numbers.null_count or (least is not None and not 0 <= least <= most < partitions):
         wrong = "null" if numbers.null_count else least if least < 0 else most
-        raise ConfigError(f"column {by} says the partition: 0 to {partitions - 1} and never null, and has {wrong}")
+        raise ConfigError(f"column {by} is the partition: 0 to {partitions - 1} and never null, and has {wrong}")
     fields = [pa.field("partition", pa.int64()), *schema]
     return pa.RecordBatch.from_arrays([numbers.cast(pa.int64()), *rows.columns], schema=pa.schema(fields))
 

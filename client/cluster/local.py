@@ -50,7 +50,7 @@ Sections = Mapping[str, Mapping[str, object]]
 
 
 class LocalCluster:
-    """What `local_cluster` yields; see there. Handles may be used from any thread, each by one at a time."""
+    """What `local_cluster` yields; see there. Any thread may use a handle, one at a time."""
 
     def __init__(
         self, directory: Path, masters: list[Server], workers: list[Server], credentials: Credentials | None = None
@@ -70,11 +70,11 @@ class LocalCluster:
 
     @property
     def servers(self) -> list[Server]:
-        """All handles, masters first."""
+        """All server handles, masters first."""
         return [*self.masters, *self.workers]
 
     def leader(self, seconds: float = LEADER_SECONDS_MAX) -> Server:
-        """Return the master that leads now, waiting for one to be elected. Raises RetryError."""
+        """Return the current leader; waits until one is elected. Raises RetryError."""
         found: list[Server] = []
 
         def look() -> bool:
@@ -86,9 +86,9 @@ class LocalCluster:
         return found[0]
 
     def wait_ready(self, seconds: float = START_SECONDS_MAX) -> None:
-        """Wait until a master leads, calls every running worker alive, and the workers have heard of it.
+        """Wait until a leader is elected, every running worker is alive for it, and the workers know this leader.
 
-        Raises RetryError naming who is missing.
+        Raises RetryError that names the missing servers.
         """
         missing = [worker for worker in self.workers if worker.running]
 
@@ -115,7 +115,7 @@ class LocalCluster:
         return reply.role == "leader"
 
     def alive_workers(self) -> set[str] | None:
-        """Names of the workers that the leader does not call lost; None if there is no leader."""
+        """Names of the workers that are not lost, from the leader; None without a leader."""
         for master in filter(lambda server: server.running, self.masters):
             try:
                 request, answer = pb.ListWorkersRequest(), pb.ListWorkersReply
@@ -126,7 +126,7 @@ class LocalCluster:
         return None
 
     def _registered(self, worker: Server) -> bool:
-        """Whether the worker itself has heard that it is accepted, and takes new files."""
+        """Whether the worker knows that the masters accepted it, and takes new files."""
         try:
             return bool(worker_status(worker.http, 1.0, self.credentials)["registered"])
         except RetryError:
@@ -144,10 +144,10 @@ def local_cluster(
     own: Mapping[str, Sections] | None = None,
     around: Callable[[LocalCluster], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[LocalCluster]:
-    """Start a cluster, yield it once its leader calls all workers alive, and end it.
+    """Start a cluster, yield it when all workers are alive for its leader, and stop it.
 
     `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
-    they live in a temporary directory that is removed. `settings` holds configuration sections that go into every
+    they are in a temporary directory that is removed. `settings` holds configuration sections that go into every
     server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}; `{name}` in the path of a storage
     directory is the name of the worker (w1, w2, …), so that each has its own. `own` holds sections for single servers,
     by name, which win: {"w1": {"worker": {"rack": "r1"}}}. `around` is entered before the first server starts and left
@@ -198,7 +198,7 @@ def _check_numbers(masters: object, workers: object) -> None:
 
 @contextmanager
 def _held(root: Path) -> Iterator[None]:
-    """Keep the directory for this cluster; nothing in it is changed before it is known that nobody else uses it.
+    """Keep the directory for this cluster; nothing in it is changed before it is known to be unused.
 
     A server may have been started by hand on its own directory there, so the servers' locks are looked at, too.
     Raises ConfigError naming the process that is in the way.
@@ -218,7 +218,7 @@ def _held(root: Path) -> Iterator[None]:
 
 
 def _end(servers: list[Server]) -> None:
-    """Stop workers before masters, so that no worker is left asking masters that are gone; each role at once, and no
+    """Stop workers before masters, so that no worker calls masters that have stopped; each role at once, and no
     worker hands on what it has: all of them end."""
     for role in ("worker", "master"):
         group = [server for server in servers if server.role == role]
@@ -307,7 +307,7 @@ def _secure(root: Path, cluster_id: str, secret: Path) -> tuple[Credentials, Map
 
 
 def _directories(settings: Sections) -> list[Mapping[str, Any]]:
-    """The storage directories that settings name; what is no such list is told by the configuration."""
+    """The storage directories that settings name; the configuration reports what is not such a list."""
     worker = settings.get("worker")
     found = worker.get("directories") if isinstance(worker, Mapping) else None
     return [each for each in found if isinstance(each, Mapping)] if isinstance(found, list | tuple) else []
@@ -358,7 +358,7 @@ def _secret(root: Path) -> Path:
 
 
 def _kept(path: Path, draw: Callable[[], str]) -> str:
-    """What the file holds, drawn and written if there is none, or nothing in it."""
+    """The content of the file; random, and written, if it is missing or empty."""
     if not path.exists() or not path.stat().st_size:
         write_whole(path, draw().encode("ascii"), 0o600)
     return path.read_text(encoding="ascii")

@@ -54,7 +54,7 @@ class Server:
     launcher: ThreadPoolExecutor
     #: all on which it listens, by name: http, grpc and raft of a master, data and http of a worker
     ports: Mapping[str, int] = field(default_factory=dict)
-    #: of an admin, where the cluster is secured; who has all the handles sets it
+    #: of an admin, if the cluster is secured; set by the owner of all handles
     credentials: Credentials | None = field(default=None, init=False)
     _process: subprocess.Popen[bytes] | None = field(default=None, init=False)
     _log_start: int = field(default=0, init=False)
@@ -102,7 +102,7 @@ class Server:
         return found
 
     def kill(self, signal: int = signals.SIGKILL) -> None:
-        """Send a signal; after SIGKILL the process is gone when this returns. Nothing happens to one that ended."""
+        """Send a signal, unless the process has ended. After SIGKILL it has ended when this returns."""
         if self._process is None:
             return
         self._process.send_signal(signal)
@@ -134,12 +134,12 @@ class Server:
 
     def _launch(self) -> None:
         self._log_start = self.log.stat().st_size if self.log.exists() else 0
-        # -P: the directory the user stands in may have folders called `common` or `client`.
+        # -P: the working directory may have folders called `common` or `client`.
         command = [sys.executable, "-P", "-m", f"holdfast.{self.role}", "--config", str(self.config)]
         self._process = process.spawn(command, log=self.log)
 
     def _readiness(self) -> dict[str, Any]:
-        """The readiness line in the log since the last start, {} while there is none."""
+        """The readiness line in the log since the last start, {} before it."""
         if not self.log.exists():
             return {}
         with open(self.log, "rb") as file:

@@ -34,7 +34,7 @@ class Addresses:
         known: Mapping[WorkerId, str],
         on_sights: Callable[[Mapping[WorkerId, Sight]], None] | None = None,
     ) -> None:
-        """`on_sights` hears what the masters say of all workers when they are asked again."""
+        """`on_sights` gets the masters' view of all workers after each new request."""
         self._ticket = ticket
         self._known = dict(known)
         self._on_sights = on_sights
@@ -82,7 +82,7 @@ class Addresses:
         return client
 
     async def refresh(self) -> dict[WorkerId, WorkerState]:
-        """Ask the masters for all workers; returns who is alive. Raises RetryError if no master answers."""
+        """Ask the masters for all workers; returns those that are alive. Raises RetryError if no master answers."""
         reply = await runtime().call(self._ticket, "Admin/ListWorkers", pb.ListWorkersRequest(), ASK_SECONDS)
         for worker in reply.workers:
             self._known[WorkerId(worker.worker)] = worker.data_address
@@ -98,12 +98,12 @@ def known_addresses(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, str]:
 
 
 def sights_of(workers: Iterable[pb.WorkerAddress]) -> dict[WorkerId, Sight]:
-    """What a reply of the masters says of the workers that it names."""
+    """The workers in a reply of the masters."""
     return {WorkerId(each.worker): Sight(each.alive, each.draining, region_of(each.place)) for each in workers}
 
 
 def listed_sights(workers: Iterable[pb.WorkerInfo]) -> dict[WorkerId, Sight]:
-    """What the masters' list of all workers says of them."""
+    """The workers in the masters' list of all workers."""
     return {
         WorkerId(each.worker): Sight(each.state in (ALIVE, DRAINING), each.state == DRAINING, region_of(each.place))
         for each in workers

@@ -1,6 +1,6 @@
 """Asks one named server one question over HTTP, without looking for a leader and without trying again.
 
-For those who must know *which* server answered: the local cluster, the drills and the CLI's view of every master.
+For callers that need to know *which* server answered: the local cluster, the drills and the CLI's view of every master.
 Everybody else uses common/net/control.py, which follows the leader. Blocking; safe to use from any thread but that of
 the client's loop (runtime.py), which does the work.
 """
@@ -38,7 +38,7 @@ class DirectConnection:
         """Call `method` ("Service/Method") and return its answer.
 
         Raises RetryError when the server cannot be reached or does not answer in time, or is no master; NotLeaderError
-        when it does not lead, and otherwise the error that its status stands for.
+        when it is not the leader, and otherwise the error of its status.
         """
         data, path, found = request.SerializeToString(), METHODS[method].path, reply()
         try:
@@ -77,7 +77,7 @@ def ask(
 
 
 def worker_status(address: str, seconds: float = 5.0, credentials: CredentialsProvider | None = None) -> dict[str, Any]:
-    """What the worker whose HTTP port is at `address` says of itself at /status. Raises RetryError."""
+    """The /status of the worker whose HTTP port is at `address`. Raises RetryError."""
     try:
         with closing(DirectConnection(address, seconds, credentials)) as connection:
             said = read_json(connection.get("/status").encode())
@@ -85,4 +85,4 @@ def worker_status(address: str, seconds: float = 5.0, credentials: CredentialsPr
             raise ValueError("it is not an object")
         return said
     except ValueError as error:
-        raise RetryError(f"{address}: what it says at /status is not a worker's: {error}") from error
+        raise RetryError(f"{address}: /status is not that of a worker: {error}") from error

@@ -88,7 +88,7 @@ class Peers:
         return self._control
 
     async def link(self, address: str) -> WorkerLink:
-        """Return a connection to the worker at "host:port", made or shared; raises RetryError if there is none."""
+        """Return a connection to the worker at "host:port", made or shared; raises RetryError if that fails."""
         task = self._links.get(address)
         if task is None or (task.done() and self.open_link(address) is None):
             task = self._links[address] = awaited(self._connect(address))
@@ -119,7 +119,7 @@ class Peers:
             credentials=self.credentials,
         )
         if link.hello.worker == NO_WORKER:
-            # It says once who it is: kept, this connection would be of no use for ever.
+            # It identifies itself once: kept, this connection would be useless for ever.
             link.abort()
             raise RetryError(f"the worker at {address} has not registered yet")
         return link
@@ -151,7 +151,7 @@ class Peers:
         return self.credentials.token != refused
 
     async def close_idle(self) -> None:
-        """Close what nobody uses at the moment."""
+        """Close the connections that are not in use."""
         if self._control is not None and self._control.idle:
             control, self._control = self._control, None
             await control.close()
@@ -161,7 +161,7 @@ class Peers:
                 _close(task)
 
     async def close(self, *, masters: bool) -> None:
-        """Close every link, and the control client too if `masters` says so."""
+        """Close every link, and with `masters` the control client, too."""
         links, self._links = self._links, {}
         for task in links.values():
             task.cancel()

@@ -26,7 +26,7 @@ ACK_SECONDS = 30.0
 PING_SECONDS = 10.0
 #: A living worker that has no room for so long has a disk that hangs, or worse.
 ROOM_WAIT_SECONDS = 600.0
-#: Pings after which a wait for room is told again.
+#: Pings after which a wait for room is logged again.
 SAY_PINGS = 6
 
 
@@ -42,7 +42,7 @@ class PushLine:
     async def wait_for_room(self, least: int, most: int) -> int:
         """Wait for room for `least` to `most` bytes; give it to `push` or back to `returned`.
 
-        Raises RetryError if the connection is lost, nothing is heard of the worker, or it has no room for very long.
+        Raises RetryError if the connection is lost, the worker does not answer, or has no room for very long.
         """
         who = self._next
         self._next += 1
@@ -73,10 +73,10 @@ class PushLine:
         self._do(self._core.returned(size))
 
     async def push(self, push: Push, size: int, body: list[Buffer]) -> PushAnswer:
-        """Push within room that was given; raises what the answer's status stands for.
+        """Push within room that was given; raises the error of the answer's status.
 
-        RetryError says that the outcome is not known: UNAVAILABLE if the connection was lost, OUTCOME_UNKNOWN if
-        nothing was heard for ACK_SECONDS.
+        RetryError means that the outcome is unknown: UNAVAILABLE if the connection was lost, OUTCOME_UNKNOWN if
+        no answer came for ACK_SECONDS.
         """
         window: int | None = None
         try:
@@ -120,7 +120,7 @@ class PushLine:
         self._do(self._core.granted(granted))
 
     def _ask_failed(self, error: BaseException) -> None:
-        """Nothing was granted, whatever the reason: nobody in line waits for it any longer."""
+        """Nothing was granted, whatever the reason: end the wait of every attempt in the queue."""
         reason = error if isinstance(error, HoldfastError) else RetryError(str(error), status=Status.OUTCOME_UNKNOWN)
         waiting, self._waiting = self._waiting, {}
         for future in waiting.values():
@@ -130,7 +130,7 @@ class PushLine:
 
 
 class WorkerLink(FrameClient):
-    """A connection to a worker, with the line of those who push over it."""
+    """A connection to a worker, with the queue of attempts that push over it."""
 
     def __init__(self, *how: Any, **more: Any) -> None:
         super().__init__(*how, **more)

@@ -36,7 +36,7 @@ T = TypeVar("T")
 POOL_BYTES = 64 * MIB
 #: Applications whose connections are kept though no session of theirs is open here.
 TICKETS_MAX = 4
-#: How long close() waits for connections to end in order before the process goes.
+#: How long close() waits for connections to end in order before the process exits.
 CLOSE_SECONDS = 2.0
 
 
@@ -179,7 +179,7 @@ _lock = threading.Lock()
 
 
 def runtime() -> Runtime:
-    """Return this process's runtime, made now if there is none yet or the one known is of the process before a fork."""
+    """Return this process's runtime, created at first use, and again after a fork."""
     global _current  # noqa: PLW0603 - the one piece of state that a process has
     if _current is not None and _current.pid == os.getpid():
         return _current

@@ -19,7 +19,7 @@ from holdfast.common.statuses import Status
 
 @dataclass(frozen=True, slots=True)
 class Ticket:
-    """What a process needs to act for an application: who the masters are, and under whose lease."""
+    """What a process needs to act for an application: the masters, and the lease."""
 
     endpoints: str
     cluster_id: str
@@ -49,11 +49,11 @@ def _unpickled(plain: tuple[Any, ...], carried: tuple[str, bytes] | None) -> Tic
 
 
 def explain(error: HoldfastError, endpoints: str) -> str:
-    """Return a sentence that says what to do about an error of the control plane."""
+    """Return an error of the control plane as a sentence with what to do."""
     if error.status is Status.APPLICATION_GONE:
         return (
-            f"{error}. Is the name right? Else its lease ended: its session was closed, or its process stopped for "
-            "longer than the lease, or somebody had it forgotten"
+            f"{error}. Check its name. If that is right, its lease expired: the session was closed, the process "
+            "was stopped for longer than the lease, or an administrator dropped the application"
         )
     if isinstance(error, RetryError) and not isinstance(error, TokenExpiredError):
         return f"{error}{'' if str(error).endswith('?') else '.'} Try `holdfast status --masters {endpoints}`."

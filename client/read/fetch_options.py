@@ -26,7 +26,7 @@ _DELAY_SECONDS_MIN, _DELAY_SECONDS_MAX = 0.01, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOptions:
-    """Which copy is read first, and when another one is opened beside it. Raises ConfigError for what cannot be."""
+    """Which copy is read first, and when a second one is read beside it. Raises ConfigError for invalid values."""
 
     #: "given": as the shuffle was committed; "health": by what is known of the workers; "region": the same, and those
     #: of the own region first
@@ -41,7 +41,7 @@ class FetchOptions:
     #: "once" or "every": one copy of another region behind two local ones, or one behind every two; matters from
     #: three copies on
     remote_interleave: str = "once"
-    #: of this process, as in the worker's place "/region/rack"; "": as HOLDFAST_REGION says, else not known
+    #: of this process, as in the worker's place "/region/rack"; "": from HOLDFAST_REGION, else not known
     region: str = ""
     #: open another copy where the first one is late, and take what comes first
     speculative: bool = False

@@ -149,7 +149,7 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
             self._do(self._core.progressed(piece.stream))
 
     def _finish(self, stream: int, reading: Reading[EpochKey], key: EpochKey) -> list[Effect[EpochKey]]:
-        assert isinstance(reading.opened, ChunksOpened), "pieces come behind the answer"
+        assert isinstance(reading.opened, ChunksOpened), "pieces arrive after the answer"
         self._chunks.file_sent(key, reading.worker, reading.opened.chunks[reading.file])
         return self._chunks.epoch_complete(stream, key, reading.worker)
 

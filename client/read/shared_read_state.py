@@ -1,4 +1,4 @@
-"""What this process knows of reading, shared by its readers: carries the clock and a lock to read/read_book.py.
+"""The read state of this process, shared by its readers: adds the clock and a lock to read/read_book.py.
 
 Rules: one per process, cluster and settings; of several threads one is inside at a time, and for microseconds. Called
 by the readers and the shuffles, in the caller's thread and on the loop.
@@ -21,7 +21,7 @@ from holdfast.common.ids import WorkerId
 if TYPE_CHECKING:
     from holdfast.client.connection.ticket import Ticket
 
-#: Clusters and settings of which a process keeps what it knows.
+#: Clusters and settings of which a process keeps a read state.
 _BOOKS_MAX = 16
 
 
@@ -109,7 +109,7 @@ class OneReadState:
 
 
 def read_state_of(ticket: Ticket) -> SharedReadState:
-    """Return what this process knows of the ticket's cluster, with its settings."""
+    """Return the read state of the ticket's cluster and settings in this process."""
     books: dict[tuple[str, FetchOptions], SharedReadState] = runtime().kept.setdefault(SharedReadState, {})
     key = (ticket.cluster_id, ticket.fetch)
     found = books.get(key)

@@ -3,7 +3,7 @@
 Rules: the loop receives and assembles batches, the caller's thread checks them and runs the core (read/fetch.py); one
 queue leads from the one to the other. What waits in the queue is bounded by the credit that the streams were given. A
 reader of a kind of partitions says what a data frame means, and when a file that was sent in full is whole. Where reads
-are speculative the core hears which streams are late and which brought something; they share the same credit with their
+are speculative the core gets which streams are late and which made progress; they share the same credit with their
 rivals. Called by reader.py and push_reader.py.
 """
 
@@ -61,12 +61,12 @@ STALL_SECONDS = 30.0
 SWITCH_SECONDS = 3.0
 #: How often a waiting reader looks for stalled streams.
 _LOOK_SECONDS = 1.0
-#: A reader to which nothing came for so long says what it waits for, and again as often.
+#: A reader without data for so long logs what it waits for, and again as often.
 _SAY_SECONDS = 10.0
 
 
 class Record(NamedTuple):
-    """One payload, exactly as it was written. BROADCAST_PARTITION stands for "every partition"."""
+    """One payload, exactly as it was written. BROADCAST_PARTITION means "every partition"."""
 
     partition: PartitionId
     map: MapId
@@ -106,7 +106,7 @@ class Sink:
 
     def take(self, file: int, flags: int, body: Body | None, piece: Any, *, empty: bool = False) -> None:
         """Copy the batches out, by `piece(view)`, give the memory back, pass them on. `empty`: it means something also
-        without a body. One that means nothing says that the worker lives, and waits for the DFS."""
+        without a body. An empty one means that the worker lives, and waits for the DFS."""
         self.seen_ns = time.monotonic_ns()
         if body is not None or empty or flags:
             self.first_ns = self.first_ns or self.seen_ns
@@ -165,7 +165,7 @@ class Sink:
 
 @dataclass(slots=True)
 class Reading(Generic[K]):
-    """What the caller's thread knows of an open stream."""
+    """The state of an open stream in the caller's thread."""
 
     sink: Sink
     worker: WorkerId
@@ -359,7 +359,7 @@ class StreamReader(Generic[K, P]):
             self._do(self._core.data_came(stream))
 
     def _wait_seconds(self) -> float:
-        """How long to wait for an event: until somebody is late, or it is time to look for stalls."""
+        """How long to wait for an event: until a stream is late, or it is time to check for stalls."""
         if not self._read_state.speculative:
             return _LOOK_SECONDS
         late_ns = min((each.late_ns for each in self._open.values() if each.late_ns), default=0)
@@ -367,7 +367,7 @@ class StreamReader(Generic[K, P]):
         return min(max(left, 0.0), _LOOK_SECONDS)
 
     def _look_for_late(self) -> None:
-        """Nothing is left to be read: tell the core who is late, and again after as long."""
+        """The queue is empty: give the core the late streams, and again after as long."""
         now_ns = time.monotonic_ns()
         for number, reading in list(self._open.items()):
             if reading.late_ns and now_ns >= reading.late_ns:
@@ -413,7 +413,7 @@ class StreamReader(Generic[K, P]):
                 case Complete():
                     self._complete = True
                 case ReadFailed():
-                    # Data that is nowhere was lost, or dropped on purpose: only the masters know.
+                    # Missing data was lost, or dropped on purpose: only the masters can say.
                     if isinstance(effect.error, DataLostError):
                         self._shuffle.forget_manifest()
                         if (dropped := self._shuffle.dropped_error()) is not None:

@@ -1,4 +1,4 @@
-"""`shuffle` and `attach`: DataFrames whose rows went through MAP partitions, on classic and Connect sessions alike.
+"""`shuffle` and `attach`: DataFrames whose rows pass through MAP partitions, on classic and Connect sessions alike.
 
 Rules: only DataFrame operations (mapInArrow), no JVM access, so both kinds of session work. The map stage runs inside
 the call and its collected reports name the winning attempts; what is returned reads committed data and nothing else, so
@@ -53,10 +53,10 @@ def shuffle(
     """Send the rows of `df` through Holdfast and return a DataFrame of `num_partitions` partitions that reads them.
 
     With `cols`, each row lands in the partition where `df.repartition(num_partitions, *cols)` puts it; without, rows
-    are dealt out evenly. The map stage runs now, the returned DataFrame reads what it wrote: as often as wanted, until
-    the session is closed or the shuffle forgotten. Rows keep the order they had within their map.
+    are distributed evenly. The map stage runs now, the returned DataFrame reads its output, as often as wanted, until
+    the session is closed or the shuffle dropped. Rows keep the order they had within their map.
 
-    copies: 1 or 2, on different hosts. compression: "lz4", "zstd" or "none"; what does not shrink is left alone.
+    copies: 1 or 2, on different hosts. compression: "lz4", "zstd" or "none"; data that does not shrink stays as it is.
     Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
     fails inside a task comes as Spark's own exception, with our sentence at its end.
     """
@@ -82,10 +82,10 @@ def shuffle(
 
 
 def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
-    """Return a DataFrame that reads a shuffle another driver wrote; `shuffle_id` is what shuffle_id() told there.
+    """Return a DataFrame that reads a shuffle another driver wrote; `shuffle_id` is what shuffle_id() returned there.
 
     `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even
-    if the driver that wrote it ends. Raises ConflictError if the shuffle was not written by `shuffle`.
+    if the driver that wrote it exits. Raises ConflictError if the shuffle was not written by `shuffle`.
     """
     check_session(session)
     check_python_workers(spark)
@@ -103,7 +103,7 @@ def shuffle_id(df: DataFrame) -> int:
 
 
 def _share(spark: SparkSession, session: Session) -> None:
-    """Tasks carry a token sealed; without security there is none."""
+    """Tasks carry a sealed token; without security they carry none."""
     if session.ticket.credentials is not None:
         share(spark)
 
@@ -155,7 +155,7 @@ def _result(spark: SparkSession, found: MapShuffle, header: Header) -> DataFrame
 
 
 def _rows_per_partition(partitions: int, header: Header) -> int:
-    """How many rows of the range stand for a partition, of which all but the first are filtered out.
+    """How many rows of the range belong to a partition, of which all but the first are filtered out.
 
     Spark takes the size of the range for the size of the result, filtered or not. With one row per partition it would
     take gigabytes for a few hundred bytes and broadcast them in joins.
@@ -196,7 +196,7 @@ def _check_keys(keys: StructType) -> None:
 
 
 def _forget(target: MapShuffle) -> None:
-    """Best effort: what stays goes with the session's lease."""
+    """Best effort: the rest is deleted when the session's lease expires."""
     try:
         target.unregister()
     except HoldfastError as error:

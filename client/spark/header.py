@@ -1,4 +1,4 @@
-"""The header of a Spark shuffle: what another driver must know to read it, kept beside the data.
+"""The header of a Spark shuffle: what another driver needs to read it, kept beside the data.
 
 Rules: after the map stage the driver writes one more map, the last one, that has no partitions, only a broadcast region
 with the header as JSON. So it is committed, copied, checked and forgotten with the data, readers of the data never see

@@ -61,7 +61,7 @@ class Spark:
 def installed_spark(home: Path | None = None) -> Spark:
     """Return the Spark in `home`, else in SPARK_HOME, else the one that PySpark brought.
 
-    Raises ConfigError if there is none, or if it is older than 3.5.
+    Raises ConfigError if it is missing or older than 3.5.
     """
     place = home or (Path(os.environ["SPARK_HOME"]) if os.environ.get("SPARK_HOME") else _pyspark_home())
     if place is None:
@@ -188,7 +188,7 @@ def _cache() -> Path:
 
 
 def _javac() -> str:
-    """The compiler of JAVA_HOME, else of PATH. Raises ConfigError if there is none, or if it is older than 17."""
+    """The compiler of JAVA_HOME, else of PATH. Raises ConfigError if it is missing or older than 17."""
     home = os.environ.get("JAVA_HOME")
     wanted = str(Path(home) / "bin" / "javac") if home else "javac"
     found = shutil.which(wanted) or (shutil.which("javac") if home else None)

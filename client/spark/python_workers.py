@@ -1,6 +1,6 @@
 """Whether Spark's Python workers on this machine can run our tasks: asked before a job, not found out inside one.
 
-Only where the workers are here, on a classic session with a local master; elsewhere nobody can look from the driver.
+Only where the workers are here, on a classic session with a local master; elsewhere the driver cannot check.
 """
 
 from __future__ import annotations
@@ -40,4 +40,4 @@ def _can_import(python: str) -> bool:
     try:
         return not subprocess.run([python, "-c", _LOOK], capture_output=True, timeout=60, check=False).returncode
     except (OSError, subprocess.TimeoutExpired):
-        return True  # Spark itself says it better
+        return True  # Spark's own error is better

@@ -1,6 +1,6 @@
 """The reduce task of `shuffle`: a partition's records in, Arrow batches out.
 
-Rules: the input only says which partitions are wanted, one row for each (see api.py). Small records are joined, because
+Rules: the input only has the wanted partitions, one row for each (see api.py). Small records are joined, because
 every batch costs Spark a fixed time. Runs in Spark's Python workers; made by api.py.
 """
 
@@ -23,7 +23,7 @@ class ReadPlan:
     shuffle: MapShuffle
     #: the Arrow schema of the rows, as an IPC message
     schema: bytes
-    #: the row that stands for partition p has p times this
+    #: the row of partition p has p times this
     rows_per_partition: int
 
 
@@ -41,7 +41,7 @@ def read_task(plan: ReadPlan) -> Callable[[Iterable[pa.RecordBatch]], Iterator[p
 
 
 def wanted_partitions(batches: Iterable[pa.RecordBatch], rows_per_partition: int) -> list[int]:
-    """Return the partitions that the input's rows stand for, ascending; the input is read to its end."""
+    """Return the partitions of the input's rows, ascending; the input is read to its end."""
     found: list[int] = []
     for batch in batches:
         found += (batch.column(0).to_numpy(zero_copy_only=False) // rows_per_partition).tolist()

@@ -22,7 +22,7 @@ from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, ch
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 MANAGER = f"{PACKAGE}.HoldfastShuffleManager"
 
-#: What the plug-in warns of otherwise: each costs time or says something of Spark's own shuffle that is not true here.
+#: What the plug-in warns of otherwise: each costs time or applies to Spark's own shuffle alone.
 _BESIDE = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
     "spark.shuffle.reduceLocality.enabled": "false",
@@ -48,7 +48,7 @@ def conf(
     shuffle serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark,
     which is compiled when it is first asked for. For a secured cluster `ca` and `token_file` are the paths, on the
     driver's host, of the CA's certificate in PEM and of a user's token, by default what HOLDFAST_CA and
-    HOLDFAST_TOKEN_FILE name. `here` says that a session of this process will have them: False where they are for
+    HOLDFAST_TOKEN_FILE name. `here`: a session of this process will use them; False if they are for
     another one. Raises ConfigError for wrong values, if no jar can be made or `jar` is not Holdfast's for this Spark,
     and if a Spark runs in this process that cannot take them any more.
     """
@@ -105,11 +105,11 @@ def _check_running() -> None:
     except Exception as error:
         if "ClassNotFoundException" not in str(error):
             raise ConfigError(
-                f"the JVM of this process does not answer: {error}; begin a new Python process"
+                f"the JVM of this process does not answer: {error}; start a new Python process"
             ) from error
         raise ConfigError(
             "a JVM of Spark's runs in this process already, without Holdfast's jar on its class path, where nothing can"
-            " be added: begin a new Python process (in a notebook: restart the kernel) and give the settings to its"
+            " be added: start a new Python process (in a notebook: restart the kernel) and give the settings to its"
             " first session; or pass here=False if they are for another process"
         ) from None
     active = context._active_spark_context

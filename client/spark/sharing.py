@@ -1,6 +1,6 @@
 """`share`: Spark's Python workers may use the shuffles of this driver, on a secured cluster.
 
-Rules: what tasks carry has the token sealed; the key goes another way, as a file that Spark distributes
+Rules: what tasks carry has the token sealed; the key travels separately, as a file that Spark distributes
 (client/connection/carried.py). Without security it is never asked for. Called by api.py, and by users of Connect.
 """
 
@@ -13,7 +13,7 @@ from holdfast.client.connection.carried import key_file, share_with_context
 
 
 def share(spark: SparkSession) -> None:
-    """Have the tasks of this session open what is pickled here: shuffles, on a secured cluster.
+    """Let the tasks of this session use pickled shuffles on a secured cluster.
 
     `shuffle` and `attach` do it themselves, and on a classic session pickling does: only functions of your own that use
     a shuffle over Spark Connect need it, once per session, before they are sent.

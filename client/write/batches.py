@@ -2,7 +2,7 @@
 
 Rules: one payload is one record and one batch; an empty payload is no record. Which batch of a partition is its last is
 known only at the end, so the newest small payload of every partition is held back, as long as they are few, and gets
-LAST then; a partition whose newest batch is gone already gets an empty LAST. No I/O here. Called by push_writer.py and
+LAST then; a partition whose newest batch was sent already gets an empty LAST. No I/O here. Called by push_writer.py and
 region.py.
 """
 

@@ -1,9 +1,9 @@
 """Pushes the output of one map attempt: carries out what write/push.py decides.
 
 Rules: the caller's thread makes batches, the loop pushes them. Memory is bounded: `write` waits while what no worker
-has acknowledged exceeds the buffer. Nothing is ever started again from the beginning: a refused batch goes elsewhere,
+has acknowledged exceeds the buffer. No attempt restarts from the beginning: a refused batch is sent elsewhere,
 under its number. Whatever fails once a payload was taken is final, an interrupt as well: it may be in no batch, so the
-attempt is given up, whoever swallows the error. Called through ReduceShuffle.writer.
+attempt has failed, even if the caller ignores the error. Called through ReduceShuffle.writer.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _OVER = "shuffle {} map {} attempt {} was closed or aborted; nothing more can be
 
 @dataclass(frozen=True, slots=True)
 class Routes:
-    """What all attempts of a process know of a shuffle's places."""
+    """The locations of a shuffle, shared by all attempts of a process."""
 
     locations: PartitionLocations
     addresses: Addresses
@@ -89,7 +89,7 @@ class PushTarget(Protocol):
         """The masters' word that it was dropped, None if it was not or they do not answer."""
 
 
-class PushWriter(AttemptWriter):
+class PushWriter(AttemptWriter["_PushSender"]):
     """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
 
     As a context manager it aborts unless `close` was called. It belongs to the process that made it.
@@ -113,10 +113,9 @@ class PushWriter(AttemptWriter):
         self._fresh_bytes = 0
         #: bytes that were written, and bytes of them that are in batches
         self._written_bytes = 0
-        #: why the attempt was given up here; None while it was not
+        #: why the attempt failed here; None while it has not
         self._lost: BaseException | None = None
-        self._pusher = _Pusher(shuffle, map_id, attempt, buffer_bytes // 2)
-        super().__init__(self._pusher, buffer_bytes)
+        super().__init__(_PushSender(shuffle, map_id, attempt, buffer_bytes // 2), buffer_bytes)
 
     def write(self, partition: int, payload: Buffer) -> None:
         """Write one record for a partition; waits while too much is unacknowledged.
@@ -150,7 +149,7 @@ class PushWriter(AttemptWriter):
     @property
     def acknowledged_bytes(self) -> int:
         """Bytes of batches that workers have acknowledged so far."""
-        return self._pusher.settled_bytes
+        return self._sender.settled_bytes
 
     def close(self) -> PushStatus:
         """Push the LAST batches, wait until all are acknowledged and return the status for the commit.
@@ -162,9 +161,9 @@ class PushWriter(AttemptWriter):
             bitmap = self._batches.bitmap()
             self._hold(self._batches.end())
             self._hand_over()
-            self._call(self._pusher.finish)
-            wait_until_over(self._runtime, self._pusher)
-            if self._pusher.outcome.exception() is not None:
+            self._call(self._sender.finish)
+            wait_until_over(self._runtime, self._sender)
+            if self._sender.outcome.exception() is not None:
                 self._raise_over()
             self._compare()
         except BaseException as error:
@@ -174,7 +173,7 @@ class PushWriter(AttemptWriter):
 
     def _compare(self) -> None:
         """Raise GiveUpError unless all that was written is in batches, and workers have acknowledged all of these."""
-        made, kept = self._batches.payload_bytes, self._pusher.settled_bytes
+        made, kept = self._batches.payload_bytes, self._sender.settled_bytes
         if made != self._written_bytes or kept != self._added:
             raise GiveUpError(
                 f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}: {self._written_bytes} bytes were"
@@ -189,11 +188,11 @@ class PushWriter(AttemptWriter):
         if self._lost is not None:
             where = f"shuffle {self._shuffle.key} map {self._map} attempt {self._attempt}"
             raise GiveUpError(f"{where} has failed: {self._lost!r}; nothing more can be written") from self._lost
-        if self._pusher.outcome.done():
+        if self._sender.outcome.done():
             self._raise_over()
 
     def _give_up(self, error: BaseException) -> None:
-        if self._lost is None and not self._pusher.outcome.done():
+        if self._lost is None and not self._sender.outcome.done():
             self._lost = error
         self.abort()
 
@@ -208,14 +207,14 @@ class PushWriter(AttemptWriter):
         self._added += self._fresh_bytes
         self._fresh_bytes = 0
         if batches:
-            self._call(self._pusher.add, batches)
+            self._call(self._sender.add, batches)
         self._wait_for_room()
-        if self._pusher.outcome.done():
+        if self._sender.outcome.done():
             self._raise_over()
 
     def _raise_over(self) -> NoReturn:
-        """Raise what ended the attempt; where a worker says that all was forgotten the masters say why."""
-        error = self._pusher.outcome.exception()
+        """Raise what ended the attempt; if a worker reports that all was forgotten the masters have the reason."""
+        error = self._sender.outcome.exception()
         if isinstance(error, ApplicationGoneError):
             error = self._shuffle.dropped_error() or error
         if isinstance(error, HoldfastError):
@@ -225,8 +224,8 @@ class PushWriter(AttemptWriter):
         raise GiveUpError(_OVER.format(self._shuffle.key, self._map, self._attempt))
 
 
-class _Pusher(AttemptSender):
-    """The half of a writer that lives on the loop."""
+class _PushSender(AttemptSender):
+    """Pushes the batches of one attempt, on the loop."""
 
     def __init__(self, shuffle: PushTarget, map_id: MapId, attempt: AttemptId, press_bytes: int) -> None:
         super().__init__()
@@ -272,7 +271,7 @@ class _Pusher(AttemptSender):
             return
         text = f"{self._where}: nothing was acknowledged for {seconds:.0f} s: {self._core.waits_for()}"
         if not self._tasks and not self._pauses:
-            self._broke(GiveUpError(f"{text}; and nothing is under way"))
+            self._broke(GiveUpError(f"{text}; no request is pending"))
         elif seconds > self._patience:
             self._broke(RetryError(text))
         else:

@@ -1,8 +1,8 @@
 """Turns sorted payloads into batches, and batches into frames.
 
 Rules: one payload is one record of the reader's; longer ones than a batch holds go as several batches flagged MORE.
-What is more than a region holds goes on in the next one, also in the middle of a record.
-The writer learns only at its end which batch of a partition was the last, so LAST goes onto the batches of the
+Data beyond the size of a region continues in the next one, also in the middle of a record.
+The writer finds only at its end which batch of a partition was the last, so LAST is set on the batches of the
 final region, and partitions that are not in it get an empty LAST there: a map of one region pays nothing for it. An
 empty payload is no record. No I/O here. Called by writer.py.
 """
@@ -91,7 +91,7 @@ class MapRegions(AttemptBatches):
         return FileTotals(regions=self._regions, batches=batches, size_bytes=self._bytes, crc_sum=crc_sum)
 
     def _cut(self, batches: Iterable[tuple[int, tuple[Buffer, ...]]], flags: int) -> Iterator[MapPushFrame]:
-        """Cut batches into frames; the last one of a region says END. An empty region is no region."""
+        """Cut batches into frames; the last one of a region has END. An empty region is no region."""
         frame = MapPushFrame(self._regions, flags)
         total = 0
         for partition, pieces in batches:
@@ -124,7 +124,7 @@ class MapRegions(AttemptBatches):
             yield from self._record(partition, self._writer(partition), payload, last=False)
 
     def _final_batches(self, parts: Iterable[tuple[int, Buffer]]) -> Iterator[tuple[int, tuple[Buffer, ...]]]:
-        """The same one payload behind, so that the last of a partition is known when it goes."""
+        """The same one payload later, so that the last of a partition is known when it is sent."""
         held: tuple[int, Buffer] | None = None
         for part in self._with_absent(parts):
             self._check_order(held[0] if held else 0, part[0])

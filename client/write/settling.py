@@ -1,8 +1,8 @@
-"""The two halves of a writer, its caller's and the one on the loop, and how the first waits for the second.
+"""The two parts of a writer: the caller's, and the sender on the loop; and how the caller waits for the sender.
 
-Rules: no wait here has a bound of its own: the other half ends by itself, whatever it waits for, and settles its
-outcome. What takes long is told by it every SAY_SECONDS, and where the loop turns no more nobody waits. Called by
-push_writer.py and writer.py.
+Rules: no wait here has a bound of its own: the sender ends by itself, whatever it waits for, and sets its outcome.
+Every SAY_SECONDS without an acknowledgement it logs what it waits for. If the loop has stopped, the wait ends. Called
+by push_writer.py and writer.py.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Coroutine
 from functools import partial
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Generic, Self, TypeVar
 
 from holdfast.client.connection.runtime import Runtime, runtime
 from holdfast.common.errors import ConfigError, RetryError
@@ -23,12 +23,12 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 
-#: Who waits for acknowledgements says so after this time without one, and again as often.
+#: A wait for acknowledgements is logged after this time without one, and again as often.
 SAY_SECONDS = 10.0
 
 
 class AttemptSender:
-    """What is on the loop: turns effects into requests and answers into events."""
+    """The part on the loop: sends the requests of the core's effects, and gives the core the answers as events."""
 
     def __init__(self) -> None:
         #: acknowledged so far; read by the caller's thread
@@ -40,7 +40,7 @@ class AttemptSender:
         self._tasks: set[asyncio.Task[None]] = set()
 
     def guarded(self, work: Callable[[], object]) -> None:
-        """Do it; a mistake of ours ends the attempt instead of leaving the caller waiting."""
+        """Run `work`; an unexpected error ends the attempt, so that the caller does not wait for ever."""
         try:
             work()
         except Exception as error:
@@ -48,19 +48,19 @@ class AttemptSender:
             raise
 
     def abort(self) -> None:
-        """The caller gives the attempt up."""
+        """The caller aborts the attempt."""
         raise NotImplementedError
 
     def takes_long(self, seconds: float) -> None:
-        """Nothing was acknowledged for so long while somebody waits for that: say why, or end the attempt."""
+        """Nothing was acknowledged for so long while the caller waits: log why, or end the attempt."""
         raise NotImplementedError
 
     def _broke(self, error: BaseException) -> None:
-        """A mistake of ours must end the attempt: a task that is silently gone would leave the caller waiting."""
+        """An unexpected error must end the attempt: a task that fails silently would leave the caller waiting."""
         raise NotImplementedError
 
     def _stop(self) -> None:
-        """The outcome is known: end what is under way for the attempt."""
+        """The outcome is known: cancel the pending work of the attempt."""
         raise NotImplementedError
 
     def _settle_outcome(self, error: BaseException | None, result: object = None) -> None:
@@ -80,21 +80,24 @@ class AttemptSender:
         return task
 
 
-class AttemptWriter:
-    """What the caller has. As a context manager it aborts unless `close` was called; of the process that made it."""
+_SenderT = TypeVar("_SenderT", bound=AttemptSender)
 
-    def __init__(self, half: AttemptSender, unanswered_bytes_max: int) -> None:
+
+class AttemptWriter(Generic[_SenderT]):
+    """The caller's part. As a context manager it aborts unless `close` was called. Works in its own process only."""
+
+    def __init__(self, sender: _SenderT, unanswered_bytes_max: int) -> None:
         self._runtime = runtime()
-        self._half = half
+        self._sender = sender
         self._unanswered_bytes_max = unanswered_bytes_max
         #: bytes that were handed to the loop
         self._added = 0
 
     def abort(self) -> None:
-        """Give the attempt up: what there is of it is dropped. Harmless after `close`, and in a forked child."""
+        """Abort the attempt and drop its data. Does nothing after `close`, and in a forked child."""
         if self._runtime.pid != os.getpid():
             return
-        self._call(self._half.abort)
+        self._call(self._sender.abort)
         turn(self._runtime)
         self._forget()
 
@@ -104,11 +107,11 @@ class AttemptWriter:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
-        if not self._half.outcome.done() or kind is not None:
+        if not self._sender.outcome.done() or kind is not None:
             self.abort()
 
     def _forget(self) -> None:
-        """Keep nothing of what was written."""
+        """Forget everything that was written."""
         raise NotImplementedError
 
     def _check_process(self, what: str) -> None:
@@ -116,46 +119,46 @@ class AttemptWriter:
             raise ConfigError(f"a {what} writer belongs to the process that made it; make one after the fork")
 
     def _call(self, work: Callable[..., object], *values: object) -> None:
-        self._runtime.loop.call_soon_threadsafe(self._half.guarded, partial(work, *values))
+        self._runtime.loop.call_soon_threadsafe(self._sender.guarded, partial(work, *values))
 
     def _wait_for_room(self) -> None:
         """Wait until what is not acknowledged fits, or the attempt is over."""
-        wait(self._runtime, self._half, self._fits)
+        wait(self._runtime, self._sender, self._fits)
 
     def _fits(self) -> bool:
-        return self._added - self._half.settled_bytes <= self._unanswered_bytes_max
+        return self._added - self._sender.settled_bytes <= self._unanswered_bytes_max
 
 
-def wait(runtime: Runtime, half: AttemptSender, enough: Callable[[], bool]) -> None:
-    """Return when that is so, or the attempt is over. Raises RetryError if the process ends meanwhile."""
+def wait(runtime: Runtime, sender: AttemptSender, enough: Callable[[], bool]) -> None:
+    """Return when `enough()` is true or the attempt is over. Raises RetryError if the process ends meanwhile."""
 
     def look(seconds: float) -> None:
-        half.settled.wait(seconds)
-        half.settled.clear()
+        sender.settled.wait(seconds)
+        sender.settled.clear()
 
-    _wait(runtime, half, lambda: enough() or half.outcome.done(), look)
-
-
-def wait_until_over(runtime: Runtime, half: AttemptSender) -> None:
-    """Return when the attempt is over; single acknowledgements wake nobody. Raises as `wait`."""
-    _wait(runtime, half, half.outcome.done, lambda seconds: concurrent.futures.wait((half.outcome,), seconds))
+    _wait(runtime, sender, lambda: enough() or sender.outcome.done(), look)
 
 
-def _wait(runtime: Runtime, half: AttemptSender, over: Callable[[], bool], look: Callable[[float], object]) -> None:
-    settled, since = half.settled_bytes, time.monotonic()
+def wait_until_over(runtime: Runtime, sender: AttemptSender) -> None:
+    """Return when the attempt is over; single acknowledgements do not wake it. Raises as `wait`."""
+    _wait(runtime, sender, sender.outcome.done, lambda seconds: concurrent.futures.wait((sender.outcome,), seconds))
+
+
+def _wait(runtime: Runtime, sender: AttemptSender, over: Callable[[], bool], look: Callable[[float], object]) -> None:
+    settled, since = sender.settled_bytes, time.monotonic()
     while not over():
         if runtime.ended:
             raise RetryError("this process is ending, and what was written is not acknowledged")
         look(SAY_SECONDS)
         seconds = time.monotonic() - since
-        if settled != half.settled_bytes:
-            settled, since = half.settled_bytes, time.monotonic()
+        if settled != sender.settled_bytes:
+            settled, since = sender.settled_bytes, time.monotonic()
         elif seconds >= SAY_SECONDS and not over():
-            runtime.loop.call_soon_threadsafe(half.guarded, lambda seconds=seconds: half.takes_long(seconds))
+            runtime.loop.call_soon_threadsafe(sender.guarded, lambda seconds=seconds: sender.takes_long(seconds))
 
 
 def turn(runtime: Runtime) -> None:
-    """Return when the loop has done all that was asked of it before."""
+    """Return when the loop has run everything that was scheduled before."""
     try:
         runtime.run(_nothing())
     except RetryError as error:
@@ -163,4 +166,4 @@ def turn(runtime: Runtime) -> None:
 
 
 async def _nothing() -> None:
-    """Runs behind what the loop was asked before."""
+    """Runs after everything that was scheduled before."""

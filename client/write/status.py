@@ -54,7 +54,7 @@ class MapStatus:
 
 @dataclass(frozen=True, slots=True)
 class PushStatus:
-    """The pushed output of one attempt of one map: every batch is kept.
+    """The pushed output of one attempt of one map: every batch was acknowledged.
 
     Bit p of the bitmap (byte p // 8, bit p % 8): it wrote for partition p.
     """
@@ -103,7 +103,7 @@ def push_winners_of(
     statuses: Iterable[PushStatus], shuffle: ShuffleKey, partitions: int, maps: int | None = None
 ) -> ReduceWinners:
     """The same for maps that pushed; `maps`: how many there are, if that is known. Raises ConfigError where it is not
-    known and there is no status at all: a commit is final, and nobody ever means that one."""
+    known and there is no status at all: a commit is final, and an empty one is never intended."""
     by_map = _by_map(PushStatus, statuses, shuffle, partitions, maps)
     if maps is None and not by_map:
         raise ConfigError(
@@ -140,7 +140,7 @@ def _by_map(
             raise ConfigError(f"commit takes the statuses that the writers' `close` returned, not {status!r}")
         if by_map.setdefault(status.map, status) != status:
             raise ConflictError(
-                f"two attempts of map {status.map} are named as winners; name the one whose task succeeded"
+                f"two attempts of map {status.map} are named as winners; pass only the one whose task succeeded"
             )
         if status.shuffle != shuffle:
             raise ConflictError(f"map {status.map} was written for shuffle {status.shuffle}, not for {shuffle}")

@@ -62,7 +62,7 @@ class MapTarget(Protocol):
     addresses: Mapping[WorkerId, str]
 
 
-class MapWriter(AttemptWriter):
+class MapWriter(AttemptWriter["_MapSender"]):
     """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
 
     As a context manager it aborts unless `close` was called. It belongs to the process that made it.
@@ -87,8 +87,7 @@ class MapWriter(AttemptWriter):
         self._attempt = attempt
         self._regions = MapRegions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
         self._spool = Spool(spool_bytes)
-        self._sender = _Sender(shuffle, assignment, map_id, attempt, self._spool)
-        super().__init__(self._sender, spool_bytes)
+        super().__init__(_MapSender(shuffle, assignment, map_id, attempt, self._spool), spool_bytes)
         self._call(self._sender.start)
 
     def write_region(self, parts: Iterable[tuple[int, Buffer]]) -> None:
@@ -149,8 +148,8 @@ class MapWriter(AttemptWriter):
                 raise GiveUpError(f"map {self._map} attempt {self._attempt} was closed or aborted")
 
 
-class _Sender(AttemptSender):
-    """The half of a writer that lives on the loop."""
+class _MapSender(AttemptSender):
+    """Sends the frames of one map file to its copies, on the loop."""
 
     def __init__(
         self, shuffle: MapTarget, assignment: MapAssignment, map_id: MapId, attempt: AttemptId, spool: Spool
@@ -301,7 +300,7 @@ class _Sender(AttemptSender):
         self._spawn(self._tell_abort(effect.worker, effect.epoch))
 
     async def _tell_abort(self, worker: WorkerId, epoch: Epoch) -> None:
-        """Best effort: what a worker keeps of it otherwise goes with the shuffle."""
+        """Best effort: otherwise a worker deletes its part with the shuffle."""
         client = self._addresses.open_connection(worker)
         if client is None:
             return
@@ -309,7 +308,7 @@ class _Sender(AttemptSender):
             async with asyncio.timeout(ACK_SECONDS):
                 await client.request(FrameType.MAP_ABORT, MapAbort(self._key(epoch)).encode())
         except (HoldfastError, TimeoutError):
-            return  # it is gone or stopping; it drops unsealed files by itself
+            return  # it was lost or stops; it drops unsealed files by itself
 
     def _stop(self) -> None:
         for task in self._copies.values():

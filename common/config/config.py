@@ -78,12 +78,12 @@ class MasterSection:
     """One master; read by masters only."""
 
     name: Name = setting(Name(""), "Which of the peers this master is.")
-    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. Loopback until you decide who may connect.")
+    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
     address: Host = setting(
         Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
     )
-    http_port: Port = setting(Port(7070), "HTTP: what endpoints name. 0 lets the system choose.")
-    grpc_port: Port = setting(Port(7071), "gRPC; clients learn it over HTTP. 0 lets the system choose.")
+    http_port: Port = setting(Port(7070), "HTTP, the port of the endpoints. 0: the system chooses.")
+    grpc_port: Port = setting(Port(7071), "gRPC; clients get it over HTTP. 0: the system chooses.")
     directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
     peers: tuple[MasterPeer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
 
@@ -93,13 +93,12 @@ class MasterSection:
             raise ConfigError(f"names a peer twice: {', '.join(sorted(names))}")
         if len(names) not in (0, *PEERS):
             raise ConfigError(
-                f"has {len(names)} peers, and wants one or three: two bear no failure more than one, and five are not"
-                " tried"
+                f"has {len(names)} peers, and must have one or three: two tolerate no failure, and five are untested"
             )
         if self.directory and not self.directory.startswith("/"):
             raise ConfigError(
                 f"directory must be absolute, as in /var/lib/holdfast/m1, not {settings.shown(self.directory)}: "
-                "a master may be started from anywhere, and would begin anew there"
+                "relative to another working directory the master would start empty"
             )
 
 
@@ -128,13 +127,13 @@ class RaftSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSection:
-    """How long the masters keep what nobody asks for; the same on all masters."""
+    """How long the masters keep unused data; the same on all masters."""
 
-    application: Duration = duration("10m", "An application lives this long after its last call; a long pause is safe.")
-    deletion_grace: Duration = duration("1m", "Data goes this long after a lease ended; a renewal in between saves it.")
+    application: Duration = duration("10m", "An application is kept this long after its last call; a pause is safe.")
+    deletion_grace: Duration = duration("1m", "Data is deleted this long after a lease expired; a renewal keeps it.")
     worker: Duration = duration("10s", "A worker without a heartbeat this long is lost and its epochs move.")
-    heartbeat: Duration = duration("2s", "How often workers say that they live: five chances within a lease.")
-    tick: Duration = duration("500ms", "How often the leader looks at its leases. A late tick renews everybody first.")
+    heartbeat: Duration = duration("2s", "Interval of the heartbeats of workers: five within a lease.")
+    tick: Duration = duration("500ms", "How often the leader checks leases. A late check renews all of them first.")
 
     def __post_init__(self) -> None:
         if self.heartbeat.ns * 2 > self.worker.ns:
@@ -162,7 +161,7 @@ class DirectorySetting:
             )
         if self.tier == "MEMORY" and not self.capacity:
             raise ConfigError(
-                f'is of tier MEMORY and needs a capacity, such as capacity = "4GiB": what lies in {self.path} takes '
+                f'is of tier MEMORY and needs a capacity, such as capacity = "4GiB": files in {self.path} take '
                 "memory of this machine"
             )
 
@@ -178,12 +177,12 @@ class WorkerSection:
     name: Name = setting(Name(""), "Its name in the cluster, the same after every restart. Needed.")
     host: Name = setting(Name(""), "The machine, for placement: two copies never share it. Empty: this machine's name.")
     rack: Name = setting(Name(""), "The rack, for placement: two copies avoid sharing it. Empty: not known.")
-    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. Loopback until you decide who may connect.")
+    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
     address: Host = setting(
         Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
     )
-    data_port: Port = setting(Port(7080), "Pushes and reads; clients learn it from the masters. 0: the system chooses.")
-    http_port: Port = setting(Port(7081), "Health, status and metrics. 0 lets the system choose.")
+    data_port: Port = setting(Port(7080), "Pushes and reads; clients get it from the masters. 0: the system chooses.")
+    http_port: Port = setting(Port(7081), "Health, status and metrics. 0: the system chooses.")
     masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
     directories: tuple[DirectorySetting, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
     return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
@@ -193,7 +192,7 @@ class WorkerSection:
         "heartbeat if it cannot be reached. What is not sealed by then is sealed when its worker is back.",
     )
     drain_timeout: Duration = duration(
-        "60s", "SIGTERM: how long an end is put off at most, until others have what is open here. 0: not at all."
+        "60s", "SIGTERM: longest time to hand open data over to other workers before the end. 0: none."
     )
     memory: Size = size("256MiB", "What buffers may hold in all; past it pushes have to wait.")
     soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
@@ -202,7 +201,7 @@ class WorkerSection:
 
     def __post_init__(self) -> None:
         if self.copy_grace.ns > _COPY_GRACE_NS_MAX:
-            raise ConfigError("copy_grace must be at most 5m: commits, and the jobs behind them, wait for it")
+            raise ConfigError("copy_grace must be at most 5m: commits, and the jobs that need them, wait for it")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,7 +212,7 @@ class DfsSection:
         "", "/path (none of worker.directories), s3://bucket/prefix or hdfs://host:port/path. Empty: no DFS tier."
     )
     endpoint: str = setting("", "S3: where it is served, as in http://host:9000. Empty: AWS_ENDPOINT_URL, or Amazon's.")
-    region: str = setting("", "S3: the region. Empty: as the AWS environment says.")
+    region: str = setting("", "S3: the region. Empty: from the AWS environment.")
     access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
     secret_key_file: str = setting("", "S3: file with the secret of access_key, so that it is in no configuration.")
     connect_timeout: Duration = duration("5s", "S3: a connection that takes longer fails.")
@@ -221,10 +220,10 @@ class DfsSection:
     retry_window: Duration = duration("30s", "What failed is tried again, with back-off, this long after it failed.")
     part_bytes: Size = size("8MiB", "Uploads go in parts of this size; each holds so much memory, or twice as much.")
     verify: Literal["ends", "whole"] = setting(
-        "ends", "What is read back before the local file may go: length and both ends, or every byte at twice the cost."
+        "ends", "Read back before the local file is deleted: length and both ends, or every byte at twice the cost."
     )
-    clean_every: Duration = duration("5m", "How often the leading master looks for what dropped applications left.")
-    clean_grace: Duration = duration("10m", "What it found dropped goes so much later; living workers are faster.")
+    clean_every: Duration = duration("5m", "How often the leader searches for files that dropped applications left.")
+    clean_grace: Duration = duration("10m", "Files it found are deleted so much later; live workers are faster.")
 
     def __post_init__(self) -> None:
         if not self.url:
@@ -238,55 +237,56 @@ class DfsSection:
             )
         if self.endpoint and not settings.is_endpoint(self.endpoint):
             hint = f", not {settings.shown(self.endpoint)}" if harmless(self.endpoint) else ""
-            raise ConfigError(f"endpoint wants http://host:port or https://host:port, without a path{hint}")
+            raise ConfigError(f"endpoint must be http://host:port or https://host:port, without a path{hint}")
         if bool(self.access_key) != bool(self.secret_key_file):
-            raise ConfigError("wants access_key and secret_key_file, or neither and the environment's credentials")
+            raise ConfigError("needs access_key and secret_key_file, or neither, to use the environment's credentials")
         if not _MIB <= self.part_bytes <= 256 * _MIB:
             raise ConfigError("part_bytes must be from 1MiB to 256MiB")
         if self.call_timeout.ns < 10**9 or not 0 < self.connect_timeout.ns <= self.call_timeout.ns:
             raise ConfigError("call_timeout must be at least 1s, connect_timeout more than 0 and at most call_timeout")
         if self.clean_every.ns < 10**8:
-            raise ConfigError("clean_every must be at least 100ms; each look costs requests")
+            raise ConfigError("clean_every must be at least 100ms; each search costs requests")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiersSection:
-    """Which directory of a worker a file goes to, and what moves away; read by workers."""
+    """Which directory of a worker gets a file, and which files move; read by workers."""
 
     order: tuple[Literal["MEMORY", "SSD", "HDD", "DFS"], ...] = setting(
         ("MEMORY", "SSD", "HDD", "DFS"),
-        "Tiers from the fastest; files move down in this order. DFS takes what is left.",
+        "Tiers from the fastest; files move down in this order. DFS takes the rest.",
     )
     allocator: Literal["greedy", "maxfree", "roundrobin"] = setting(
         "maxfree", "Which directory of a tier takes a file: the first that fits, the emptiest, or each in turn."
     )
     reviewer: Literal["accepting", "probabilistic"] = setting(
-        "probabilistic", "probabilistic: the less is free, the more files begin elsewhere, so that those here can grow."
+        "probabilistic",
+        "probabilistic: the less is free, the more new files go to other tiers; files here can still grow.",
     )
     reviewer_hard: Size = size(
-        "5GiB", "With so much free nothing begins there any more; a tenth of the capacity if that is less."
+        "5GiB", "With so little free no file is created there; a tenth of the capacity if that is less."
     )
     reviewer_soft: Size = size(
-        "20GiB", "With more free everything may begin there; four tenths of the capacity if that is less."
+        "20GiB", "With more free every file may be created there; four tenths of the capacity if that is less."
     )
     memory_annotator: Literal["largest", "lru", "lrfu"] = setting(
         "largest", "What leaves MEMORY first: the largest, since one move then makes the most room."
     )
     annotator: Literal["largest", "lru", "lrfu"] = setting(
-        "lru", "What leaves a disk first: what was read longest ago."
+        "lru", "Which files leave a disk first: those that were read longest ago."
     )
     lrfu_step: Ratio = setting(Ratio(0.25), "lrfu: 0 counts reads, 1 is close to lru.")
     lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")
     high_watermark: Ratio = setting(Ratio(0.95), "A tier used to this share moves its coldest files down.")
     low_watermark: Ratio = setting(
         Ratio(0.7),
-        "Where that ends; lower by what faster tiers keep free, if that leaves it below the high one (storage.md).",
+        "Where moving stops; lower by what faster tiers keep free, if that leaves it below the high one (storage.md).",
     )
-    free_ahead: Size = size("0", "What is freed beyond a request that has to free something; 0: no more than needed.")
+    free_ahead: Size = size("0", "Bytes to free beyond those that a request needs; 0: none.")
     align: bool = setting(False, "Swap hot files below with cold ones above. Off: shuffle data is mostly read once.")
     promote: bool = setting(False, "Move hot files up while a tier has room. Off for the same reason.")
-    range: int = setting(100, "Files that one round of moves looks at, on either side.")
-    promote_quota: Ratio = setting(Ratio(0.9), "Promotion ends at this share of a tier, short of the high watermark.")
+    range: int = setting(100, "Files that one round of moves considers, on either side.")
+    promote_quota: Ratio = setting(Ratio(0.9), "Promotion stops at this share of a tier, below the high watermark.")
     backoff: Literal["any", "directory"] = setting(
         "directory", "Swaps and promotions keep away from directories in use, or (any) wait while any is."
     )
@@ -297,7 +297,7 @@ class TiersSection:
             raise ConfigError("order must name each of MEMORY, SSD, HDD and DFS once, DFS last: it is never full")
         if self.reviewer_hard > self.reviewer_soft:
             raise ConfigError(
-                "reviewer_hard must be at most reviewer_soft: nothing begins below it, everything above soft"
+                "reviewer_hard must be at most reviewer_soft: no file is created below it, every file above soft"
             )
         if self.lrfu_attenuation < 2:
             raise ConfigError("lrfu_attenuation must be 2 or more, or reads hardly fade")
@@ -307,7 +307,7 @@ class TiersSection:
 
     def _check_watermarks(self) -> None:
         if not 0 < self.low_watermark < self.high_watermark:
-            raise ConfigError("low_watermark must be above 0 and below high_watermark, where moving begins")
+            raise ConfigError("low_watermark must be above 0 and below high_watermark, where moving starts")
         if self.promote and self.promote_quota > self.high_watermark:
             raise ConfigError("promote_quota must be at most high_watermark, or what was moved up is moved down again")
 
@@ -320,14 +320,14 @@ class DiskCheckSection:
         "10s", "How often each directory is written to, synced and read back; one sync, cheap beside a heartbeat's 2 s."
     )
     timeout: Duration = duration(
-        "30s", "A check that takes longer: the device hangs. Disks that are only busy have been seen to take seconds."
+        "30s", "A check that takes longer fails: the device hangs. Busy disks have taken seconds."
     )
     errors: int = setting(3, "So many failed writes, syncs or checks within the window make a directory critical.")
     error_window: Duration = duration(
         "60s", "The window; a critical directory stays out until one has passed without an error."
     )
     good_probes: int = setting(
-        3, "Good checks, one after the other, before anything goes to an isolated directory again: half a minute."
+        3, "Successful checks in a row before an isolated directory takes data again: half a minute."
     )
     average_window: Duration = duration(
         "10s", "Window of the mean times of writes and reads in heartbeats: some heartbeats long."
@@ -351,13 +351,13 @@ class UserQuota:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSection:
-    """What may be held on the workers: who has that much gets no new shuffle. Read by masters, the same on all."""
+    """Limits of usage on the workers: an owner at its limit gets no new shuffle. Read by masters, the same on all."""
 
     application_bytes: Size = size("0", "Of one application, second copies counted; 0 is no bound.")
     application_files: int = setting(0, "Of one application, open and sealed; 0 is no bound.")
     user_bytes: Size = size("0", "Of all applications of one user; 0 is no bound.")
     user_files: int = setting(0, "Of all applications of one user; 0 is no bound.")
-    users: tuple[UserQuota, ...] = setting((), "Users who may have more, or less.")
+    users: tuple[UserQuota, ...] = setting((), "Users with other limits.")
 
     def __post_init__(self) -> None:
         names = [each.user for each in self.users]
@@ -370,20 +370,20 @@ class SecuritySection:
     """TLS on every port, and a token for every call; the same on all servers (docs/security.md)."""
 
     enabled: bool = setting(
-        False, "The one switch. With it nobody is answered without TLS and a token, and faults are refused."
+        False, "The one switch. With it every request needs TLS and a token, and faults are refused."
     )
     certificate: str = setting("", "PEM file with this server's certificate and those between it and the CA. Needed.")
     key_file: str = setting("", "PEM file with the private key of that certificate, mode 0600. Needed.")
-    ca: str = setting("", "PEM file with the CA by which servers know each other. Needed.")
+    ca: str = setting("", "PEM file with the CA that signed the certificates of the servers. Required.")
     token_life: Duration = duration(
-        "7d", "How long the token of an application is good; drivers and tasks renew theirs when half of it is over."
+        "7d", "Life of the token of an application; drivers and tasks renew theirs after half of it."
     )
 
     def __post_init__(self) -> None:
         if self.enabled:
             for key in ("certificate", "key_file", "ca"):
                 if not getattr(self, key).startswith("/"):
-                    raise ConfigError(f"is enabled and wants {key}: the absolute path of a PEM file")
+                    raise ConfigError(f"is enabled and needs {key}: the absolute path of a PEM file")
         if self.token_life.seconds < TOKEN_LIFE_SECONDS_LEAST:
             raise ConfigError(f"token_life is at least {TOKEN_LIFE_SECONDS_LEAST} s: renewals need some time")
 
@@ -424,12 +424,12 @@ def parse(text: str, environ: Mapping[str, str] | None = None, source: str = "co
 
 
 def place(text: str, environ: Mapping[str, str], source: str, section: str, key: str) -> str:
-    """Where a key of a text that `parse` takes is written, as its errors tell it: the line, or the variable."""
+    """Where a key of a text for `parse` is written, as in its errors: the line, or the variable."""
     return settings.place(Config, text, environ, ENVIRONMENT_PREFIX, source, (section, key))
 
 
 def from_tables(tables: Mapping[str, object], source: str = "settings") -> Config:
-    """Read sections given as mappings, such as the `settings` of a local cluster; values as they stand in TOML."""
+    """Read sections given as mappings, such as the `settings` of a local cluster; values as in TOML."""
     return settings.from_tables(Config, tables, source)
 
 
@@ -450,8 +450,8 @@ def require_master(config: Config) -> MasterPeer:
 
 
 def _check_http(section: MasterSection, own: MasterPeer) -> None:
-    """Raise ConfigError if clients would be sent to a port of this machine where nobody listens. Behind another name or
-    address anything may stand that leads here."""
+    """Raise ConfigError if clients would be sent to a port of this machine that has no listener. Another name or
+    address may be forwarded to any port here."""
     host, _, port = str(own.http).rpartition(":")
     here = host == "localhost" or host.startswith("127.") or host.strip("[]") in ("::1", section.bind)
     if here and section.http_port and int(port) != section.http_port:

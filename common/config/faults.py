@@ -1,4 +1,4 @@
-"""The section [faults] of the configuration: what goes wrong on purpose, for drills. See config.py for its rules.
+"""The section [faults] of the configuration: faults on purpose, for drills. See config.py for its rules.
 
 A server without `enabled` does none of it. Called by config.py, and by the edges that carry the faults out.
 """

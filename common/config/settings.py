@@ -32,7 +32,7 @@ from holdfast.common.errors import ConfigError
 from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.visible import visible
 
-#: Bytes, never negative; "0" stands for "no bound" where the key says so.
+#: Bytes, never negative; "0" means "no bound" if the key allows it.
 Size = NewType("Size", int)
 #: A share from 0.0 to 1.0.
 Ratio = NewType("Ratio", float)
@@ -80,7 +80,7 @@ SignedDuration = NewType("SignedDuration", Duration)
 
 
 def setting(default: T, reason: str) -> T:
-    """Declare a key with its default; `reason` says what it is for and why the default is what it is."""
+    """Declare a key with its default; `reason` explains the key and its default."""
     return field(default=default, metadata={"reason": reason})
 
 
@@ -128,13 +128,13 @@ def read_toml(text: str) -> dict[str, Any]:
 
 
 def place(kind: type[object], text: str, environ: Mapping[str, str], prefix: str, source: str, path: Path) -> str:
-    """Where a key of a text that `parse` takes is written, as its errors tell it."""
+    """Where a key of a text for `parse` is written, as in its errors."""
     variables = _override(kind, read_toml(text), environ, prefix, [])
     return _place(path, _lines_of(text), variables, source)
 
 
 def from_tables(kind: type[T], tables: Mapping[str, object], source: str) -> T:
-    """Read sections given as mappings, each value as it would stand in TOML. Raises ConfigError like `parse`."""
+    """Read sections given as mappings, each value as in TOML. Raises ConfigError like `parse`."""
     problems: list[tuple[Path, str]] = []
     value = _read_table(kind, tables, (), problems)
     if problems or value is None:
@@ -177,7 +177,7 @@ def _keys_with_texts(value: object) -> Iterator[tuple[dataclasses.Field[object],
 
 
 def text_of(key: dataclasses.Field[object], owner: type[object], value: object) -> object:
-    """A size is an int at run time and only its annotation knows that it is written as text."""
+    """A size is an int at run time and only its annotation shows that it is written as text."""
     if typing.get_type_hints(owner)[key.name] is Size:
         return _render_quantity(cast(int, value), SIZE_UNITS, "B")
     return value
@@ -195,43 +195,43 @@ def _render_quantity(value: int, units: Mapping[str, int], smallest: str) -> str
 
 def _read_bool(value: object) -> bool:
     if not isinstance(value, bool):
-        raise ConfigError(f"wants true or false, not {shown(value)}")
+        raise ConfigError(f"must be true or false, not {shown(value)}")
     return value
 
 
 def _read_text(value: object) -> str:
     if not isinstance(value, str):
-        raise ConfigError(f"wants text in quotes, not {shown(value)}")
+        raise ConfigError(f"must be text in quotes, not {shown(value)}")
     if any(letter == "\0" or "\ud800" <= letter <= "\udfff" for letter in value):
-        raise ConfigError(f"wants text in UTF-8 without a zero byte, not {shown(value)!a}")
+        raise ConfigError(f"must be text in UTF-8 without a zero byte, not {shown(value)!a}")
     return value
 
 
 def _read_count(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ConfigError(f"wants a whole number that is not negative, not {shown(value)}")
+        raise ConfigError(f"must be a whole number that is not negative, not {shown(value)}")
     if value > _MOST:
-        raise ConfigError(f"wants a whole number below 2^63, not {shown(value)}")
+        raise ConfigError(f"must be a whole number below 2^63, not {shown(value)}")
     return value
 
 
 def _read_number(value: object) -> float:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= sys.float_info.max:
-        raise ConfigError(f"wants a number that is not negative, not {shown(value)}")
+        raise ConfigError(f"must be a number that is not negative, not {shown(value)}")
     return float(value)
 
 
 def _read_size(value: object) -> Size:
     number = _quantity(value, SIZE_UNITS, 'a size with a unit in quotes, such as "256KiB"')
     if number < 0:
-        raise ConfigError(f"wants a size that is not negative, not {shown(value)}")
+        raise ConfigError(f"must be a size that is not negative, not {shown(value)}")
     return Size(number)
 
 
 def _read_duration(value: object) -> Duration:
     span = _read_signed_duration(value)
     if span.ns < 0:
-        raise ConfigError(f"wants a duration that is not negative, not {shown(value)}")
+        raise ConfigError(f"must be a duration that is not negative, not {shown(value)}")
     return span
 
 
@@ -242,33 +242,33 @@ def _read_signed_duration(value: object) -> SignedDuration:
 
 def _read_ratio(value: object) -> Ratio:
     if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= 1:
-        raise ConfigError(f"wants a number from 0.0 to 1.0, not {shown(value)}")
+        raise ConfigError(f"must be a number from 0.0 to 1.0, not {shown(value)}")
     return Ratio(float(value))
 
 
 def _read_port(value: object) -> Port:
     number = value if isinstance(value, int) and not isinstance(value, bool) else -1
     if not 0 <= number <= 65_535:
-        raise ConfigError(f"wants a port from 0 to 65535, not {shown(value)}")
+        raise ConfigError(f"must be a port from 0 to 65535, not {shown(value)}")
     return Port(number)
 
 
 def _read_address(value: object) -> Address:
     if not isinstance(value, str) or not is_address(value):
-        raise ConfigError(f'wants "host:port", not {shown(value)}')
+        raise ConfigError(f'must be "host:port", not {shown(value)}')
     return Address(value)
 
 
 def _read_host(value: object) -> Host:
     if not isinstance(value, str) or (value and not is_host(value)):
-        raise ConfigError(f"wants the name or address of a host, not {shown(value)}")
+        raise ConfigError(f"must be the name or address of a host, not {shown(value)}")
     return Host(value)
 
 
 def _read_name(value: object) -> Name:
     text = _read_text(value)
     if len(text.encode()) > NAME_BYTES_MAX or visible(text) != text:
-        raise ConfigError(f"wants a name of at most {NAME_BYTES_MAX} bytes that can be seen, not {shown(value)}")
+        raise ConfigError(f"must be a name of at most {NAME_BYTES_MAX} bytes that can be seen, not {shown(value)}")
     return Name(text)
 
 
@@ -280,15 +280,15 @@ def is_endpoint(text: str) -> bool:
 def _quantity(value: object, units: Mapping[str, int], wanted: str) -> int:
     found = _QUANTITY.fullmatch(value.strip()) if isinstance(value, str) else None
     if found is None:
-        raise ConfigError(f"wants {wanted}, not {shown(value)}")
+        raise ConfigError(f"must be {wanted}, not {shown(value)}")
     sign, digits, unit = found.groups()
     if not unit and int(digits) == 0:
         return 0
     if unit not in units:
-        raise ConfigError(f"wants {wanted}, not {shown(value)}; the units are {', '.join(units)}")
+        raise ConfigError(f"must be {wanted}, not {shown(value)}; the units are {', '.join(units)}")
     number = int(digits) * units[unit]
     if number > _MOST:
-        raise ConfigError(f"wants {wanted}, not {shown(value)}, which is more than can be counted")
+        raise ConfigError(f"must be {wanted}, not {shown(value)}, which is more than can be counted")
     return -number if sign else number
 
 
@@ -320,13 +320,13 @@ _TEXT_KINDS = (str, Size, Duration, SignedDuration, Address, Host, Name)
 
 
 def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]) -> Any:
-    """Turn one TOML value into what the annotation says; a problem is noted and gives None."""
+    """Convert one TOML value to the type of the annotation; a problem is recorded and gives None."""
     if dataclasses.is_dataclass(hint) and hint is not Duration:
         return _read_table(cast(type[Any], hint), value, path, problems)
     origin = typing.get_origin(hint)
     if origin is tuple:
         if not isinstance(value, list | tuple):
-            problems.append((path, f"{_name(path)} wants a list in brackets, not {shown(value)}"))
+            problems.append((path, f"{_name(path)} must be a list in brackets, not {shown(value)}"))
             return None
         item = typing.get_args(hint)[0]
         return tuple(_read(item, one, (*path, number), problems) for number, one in enumerate(value))
@@ -341,13 +341,13 @@ def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]
 
 def _read_choice(choices: tuple[str, ...], value: object) -> str:
     if value not in choices:
-        raise ConfigError(f"wants one of {', '.join(map(render_value, choices))}, not {shown(value)}")
+        raise ConfigError(f"must be one of {', '.join(map(render_value, choices))}, not {shown(value)}")
     return str(value)
 
 
 def _read_table(kind: type[T], value: object, path: Path, problems: list[tuple[Path, str]]) -> T | None:
     if not isinstance(value, Mapping):
-        problems.append((path, f"{_name(path)} wants a table, not {shown(value)}"))
+        problems.append((path, f"{_name(path)} must be a table, not {shown(value)}"))
         return None
     before = len(problems)
     keys = {key.name: key for key in dataclasses.fields(cast(Any, kind))}

@@ -77,7 +77,7 @@ class Calls:
         """Return act(), or raise what it raises; StoreHangsError after `seconds`."""
         deadline = time.monotonic() + seconds
         if not self._waited(lambda left: self._free.acquire(timeout=left), seconds, "a free thread"):
-            raise StoreHangsError(f"all {self._threads} calls that may be under way hang")
+            raise StoreHangsError(f"all {self._threads} calls that may be pending hang")
         call = _Call(act)
         del act  # the call's thread alone keeps what is called
         self._hand_over(cast("_Call[object]", call))
@@ -104,7 +104,7 @@ class Calls:
 
     @property
     def running(self) -> int:
-        """Calls that the client has not come back from, those that nobody waits for any more included."""
+        """Calls that have not returned from the client, also those that have no waiter any more."""
         with self._guard:
             return self._threads - self._idle
 
@@ -118,7 +118,7 @@ class Calls:
                 call.give_up()
             for _ in range(self._threads):
                 self._jobs.put(None)
-        self._free.release()  # who waits for a thread hears it too, and passes it on to the next one
+        self._free.release()  # a caller that waits for a thread wakes too, and wakes the next one
 
     def _hand_over(self, call: _Call[object]) -> None:
         with self._guard:

@@ -1,4 +1,4 @@
-"""A store in a local folder, as pyarrow's file system sees it: nothing in it leads out of it.
+"""A store in a local folder, through pyarrow's file system: no path in it leaves the folder.
 
 Rules: of every path the parts below the store's folder are looked at, and a symbolic link among them is an error, as a
 special file is: what a link names is no part of the store, and is neither read nor removed. The folder itself may be

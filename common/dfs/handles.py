@@ -20,7 +20,7 @@ class Handles:
     def __init__(self, handles_max: int = HANDLES_MAX) -> None:
         self._max = handles_max
         self._guard = threading.Lock()
-        #: Oldest first; several of one name stand in one list.
+        #: Oldest first; several of one name are in one list.
         self._kept: OrderedDict[str, list[Any]] = OrderedDict()
         self._count = 0
 
@@ -51,7 +51,7 @@ class Handles:
             each.close()
 
     def forget(self, name: str) -> None:
-        """Close what is kept of a file that goes."""
+        """Close the handles of a file that is removed."""
         with self._guard:
             handles = self._kept.pop(name, [])
             self._count -= len(handles)

@@ -15,7 +15,7 @@ import hdfs_native
 import pyarrow
 from pyarrow import fs
 
-#: The library tries again for three minutes by itself unless told otherwise; store.py does that.
+#: The library retries for three minutes by default; store.py does that itself.
 _TRIES = 2
 
 
@@ -125,7 +125,7 @@ class HdfsHandler(fs.FileSystemHandler):  # type: ignore[misc]
             self._client.delete(each.path, True)
 
     def delete_root_dir_contents(self) -> None:
-        raise NotImplementedError("nothing of Holdfast empties a whole HDFS")
+        raise NotImplementedError("Holdfast never empties a whole HDFS")
 
     def delete_file(self, path: str) -> None:
         if not self._client.delete(path, False):

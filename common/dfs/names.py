@@ -4,10 +4,10 @@
     <cluster id>/holdfast-store.<store id>           an id of the store, one of each worker that made it at once
     <cluster id>/<instance hex>/<shuffle>-<generation>-<state hex>/<worker uid hex>/<file name>.<token>
 
-The token is drawn for each attempt to store a file, so no name is ever used twice: a request that was given up and
+The token is drawn for each attempt to store a file, so no name is ever used twice: a request that was abandoned and
 arrives late (an upload that ends, a removal) can hurt nothing that came after it. A name that ends in .tmp is a file
-that is being written. So everything of a dead application is below one folder, whoever wrote it; the leader removes it
-there. Two clusters share a store by having different ids.
+that is being written. So everything of a dead application is below one folder, whichever worker wrote it; the leader
+removes it there. Two clusters share a store by having different ids.
 """
 
 from __future__ import annotations
@@ -117,12 +117,12 @@ def parse(name: str) -> ObjectName | None:
 
 
 def parse_instance(part: str) -> Instance | None:
-    """The instance that a folder of a cluster stands for; None if it is no name of ours."""
+    """The instance of a folder of a cluster; None if Holdfast does not use such names."""
     return Instance(bytes.fromhex(part)) if _INSTANCE.fullmatch(part) else None
 
 
 def parse_shuffle(instance: Instance, part: str) -> ShuffleKey | None:
-    """The generation of a shuffle that a folder of an instance stands for; None if it is no name of ours."""
+    """The generation of a shuffle of a folder of an instance; None if Holdfast does not use such names."""
     found = _SHUFFLE.fullmatch(part)
     if found is None or max(int(found[1]), int(found[2])) > U32_MAX:
         return None

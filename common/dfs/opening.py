@@ -1,4 +1,4 @@
-"""From `[dfs]` to a pyarrow file system: the only place that knows how each kind of store is reached.
+"""From `[dfs]` to a pyarrow file system: the only place that connects to each kind of store.
 
 pyarrow and hdfs-native are imported here when a store is opened, and never otherwise: servers without a DFS tier do not
 need them. Nothing here talks to the store; that it is there is found out by `DfsStore.claim` and `look`.
@@ -37,7 +37,7 @@ def open_filesystem(section: DfsSection) -> tuple[DfsUrl, Any]:
 
 def _s3(fs: Any, section: DfsSection) -> Any:
     if not hasattr(fs, "S3FileSystem"):
-        raise ConfigError(f"this pyarrow was built without S3: {INSTALL}, which brings one that has it")
+        raise ConfigError(f"this pyarrow was built without S3: {INSTALL}, which installs one that has it")
     options: dict[str, Any] = {
         "connect_timeout": section.connect_timeout.seconds,
         # Of silence. A share, so that the library has tried again before our own deadline for all of it.
@@ -56,7 +56,7 @@ def _s3(fs: Any, section: DfsSection) -> Any:
         options |= {"scheme": scheme, "endpoint_override": address}
     region = section.region or _environment("AWS_REGION", "AWS_DEFAULT_REGION")
     if region or endpoint:
-        # Servers other than Amazon's ask for some region and take any; without one the library goes and looks for it.
+        # Servers other than Amazon's require some region and accept any; without one the library looks for it.
         options["region"] = region or "us-east-1"
     try:
         return fs.S3FileSystem(**options)

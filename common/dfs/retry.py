@@ -1,7 +1,7 @@
 """When to try again what a store did not do: exponential back-off with full jitter, until a window is over. Pure.
 
-Full jitter: the pause is drawn evenly from nothing to a limit that doubles, so that many who failed together do not
-come back together (Brooker, "Exponential Backoff And Jitter", 2015). The window begins with the first failure and not
+Full jitter: the pause is drawn evenly from nothing to a limit that doubles, so that many callers that failed together
+do not come back together (Brooker, "Exponential Backoff And Jitter", 2015). The window starts at the first failure, not
 with the call, so that a long upload that fails at its end is tried again. Used by store.py.
 """
 
@@ -24,7 +24,7 @@ class Retries:
         self._end: float | None = None
 
     def failed(self, now_seconds: float) -> float | None:
-        """Return how many seconds to wait before the next try; None if it is time to give up."""
+        """Return how many seconds to wait before the next try; None if the time is over."""
         if self._end is None:
             self._end = now_seconds + self._window
         pause = self._limit * self._draw()

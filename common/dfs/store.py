@@ -2,12 +2,12 @@
 
     store = DfsStore(config.dfs, config.cluster.id)
     store.claim()
-    stored = store.put(names.file_name(cluster, key, uid, "p-7-0.part"), path)     # stored.name goes into the index
+    stored = store.put(names.file_name(cluster, key, uid, "p-7-0.part"), path)     # stored.name is put into the index
     store.read(stored.name, offset, length)
 
 Rules
 * `put` returns once the store has the file durably under `stored.name` and what was read back of it is right. That name
-  is new with every attempt, so nothing that was given up can touch it later; it is never used again.
+  is new with every attempt, so no abandoned call can touch it later; it is never used again.
 * `read` returns exactly the bytes asked for, or raises. Checksums are those in the file: its batches and its footer.
 * FileNotFoundError means that the store was asked and does not have it. A store that is not there, not ours, or not
   mounted is never taken for an empty one: where nothing is found, the cluster's marker has to be.
@@ -107,17 +107,17 @@ class DfsStore:
 
     @property
     def hanging(self) -> bool:
-        """Calls are under way. After `close` nobody waits for them, but some clients do when the process ends in order:
+        """Calls are pending. After `close` they have no waiter, but some clients do when the process ends in order:
         pyarrow lets every request to S3 come to its end."""
         return self._calls.running > 0
 
     # The store itself.
 
     def claim(self, *, may_create: bool = True) -> None:
-        """See that this is the cluster's store, by its marker; leave the marker where there is none, if that may be.
+        """Check by its marker that this is the cluster's store; write a missing marker, if that is allowed.
 
-        Whoever knows of files in the store passes False: a store without marker is then a wrong one, or not mounted.
-        The same is true of who has seen its id before (`ident`), whatever it passes. Sets `ident`.
+        A caller that has files in the store passes False: a store without marker is then a wrong one, or not mounted.
+        The same is true of a caller that has seen its id before (`ident`), whatever it passes. Sets `ident`.
         """
         name = names.marker(self._cluster)
         if self._is_marked():
@@ -153,7 +153,7 @@ class DfsStore:
         return False
 
     def _is_marked(self) -> bool:
-        """The same, tried again while that may help; whoever asks, the words are the same."""
+        """The same, with retries while they may help; the messages are the same for every caller."""
         return self._attempt("look for the marker", lambda: self._call(self._look_for_marker))
 
     def _is_ours(self) -> bool:
@@ -187,7 +187,7 @@ class DfsStore:
         Read back before this returns: "ends" is the length and the first and last 64 KiB, "whole" every byte; without
         `check` it is as `[dfs] verify` says. The file must not change meanwhile. Raises OSError for a local file that
         is not there, DfsError for all else, a local file that fails while it is read included; then nothing was
-        stored that anybody knows of.
+        stored in any index.
         """
         size = self._door.size(path)
         tries = itertools.count()
@@ -229,11 +229,11 @@ class DfsStore:
         self.forget(folder)  # what was read meanwhile
 
     def forget(self, folder: str) -> None:
-        """Keep no file below a folder open: it goes, or has gone."""
+        """Close all files below a folder that is or was removed."""
         self._handles.forget_below(folder)
 
     def remove_if_empty(self, folder: str) -> None:
-        """Remove a folder that is not of use any more, if nothing is in it and the store can tell in the same step:
+        """Remove a folder that is not needed any more, if it is empty and the store can check that in the same step:
         a local folder. A courtesy; of other stores the leading master removes it with what it is in."""
         if self._url.kind is StoreKind.LOCAL:
             with suppress(*_FAILURES):
@@ -292,7 +292,7 @@ class DfsStore:
             try:
                 self._call(lambda each=name: self._filesystem.delete_file(self._at(each)))  # type: ignore[misc]
             except _FAILURES:
-                continue  # not there, or the store is gone as the attempt said
+                continue  # missing, or the store is unreachable as the attempt reported
 
     def _read_once(self, name: str, offset: int, length: int) -> bytes:
         handle = self._handles.take(name) or self._filesystem.open_input_file(self._at(name))
@@ -302,7 +302,7 @@ class DfsStore:
         return data
 
     def _info(self, name: str) -> int | None:
-        """Length of a file, None if there is none."""
+        """Length of a file, None if it does not exist."""
         found = self._call(lambda: self._filesystem.get_file_info(self._at(name)))
         return int(found.size) if found.is_file else None
 
@@ -324,7 +324,7 @@ class DfsStore:
             return  # which is what was asked for
 
     def _write_marker(self) -> None:
-        """The id's own file comes first: who finds the marker finds it too, and of workers that make the store at once
+        """The id's own file comes first: it exists wherever the marker does, and of workers that make the store at once
         each finds its own for ever."""
         ident = self._new_ident
         if self._url.kind is StoreKind.LOCAL:

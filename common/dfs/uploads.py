@@ -6,8 +6,8 @@
 
 S3 is the one that can fail half: pyarrow has no way to abort an upload in parts, so a file whose upload *failed* may
 appear cut short (one whose process was killed does not). That name was drawn for this attempt alone (names.py) and
-nobody is ever told it; store.py removes it. The copy runs inside pyarrow, without the interpreter's lock, because what
-pyarrow drops there it completes by calls to the store.
+its name is never returned; store.py removes it. The copy runs inside pyarrow, without the interpreter's lock, because
+what pyarrow drops there it completes by calls to the store.
 
 Each function blocks, in a thread of calls.py, and raises whatever the client raises.
 """

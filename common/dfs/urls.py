@@ -4,7 +4,7 @@
     s3://bucket/prefix             an S3 bucket, or a folder of one; the bucket has to exist
     hdfs://host:port/folder        HDFS; a name service of HADOOP_CONF_DIR instead of host:port
 
-Secrets never stand in a URL: URLs are shown in errors, logs and status pages.
+Secrets are never in a URL: URLs are shown in errors, logs and status pages.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class DfsUrl:
         return f"{self.kind.value}://{self.host}{self.path}"
 
 
-_WANTED = "wants /path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
+_WANTED = "must be /path, file:///path, s3://bucket/prefix or hdfs://host:port/path"
 _URL = re.compile(r"([a-z0-9]+)://([^/?#]*)((?:/[^?#]*)?)")
 _BUCKET = re.compile(r"[a-z0-9][a-z0-9._-]{1,62}")
 _HARMLESS = re.compile(r"(?:[A-Za-z0-9]+://|(?:s3a?|hdfs|file):/?)?[^@?#:]*(:\d{1,5})?(/[^@?#:]*)?")
@@ -68,8 +68,8 @@ def parse_url(text: str) -> DfsUrl:
 
 
 def harmless(text: str) -> bool:
-    """Whether a URL that is refused may be repeated: user:password stands before an @ that may be missing, and tokens
-    stand behind a ? or a #."""
+    """Whether a refused URL may be shown: user:password is before an @ that may be missing, and tokens
+    are after a ? or a #."""
     return _HARMLESS.fullmatch(text) is not None
 
 
@@ -83,12 +83,12 @@ def _problem(found: re.Match[str] | None) -> str:
     if "//" in path or {".", ".."} & set(path.split("/")):
         return "must not have empty parts, . or .. in its path"
     if kind is StoreKind.LOCAL and (host or not path):
-        return "of a folder wants an absolute path, such as file:///mnt/dfs"
+        return "of a folder must be an absolute path, such as file:///mnt/dfs"
     if kind is StoreKind.S3 and not _BUCKET.fullmatch(host):
         return (
-            "of S3 wants the name of a bucket, such as s3://bucket/prefix: 2 to 63 lower-case letters, digits, dots, "
+            "of S3 needs the name of a bucket, such as s3://bucket/prefix: 2 to 63 lower-case letters, digits, dots, "
             "hyphens or underscores, a letter or digit first"
         )
     if kind is StoreKind.HDFS and not (_HOST.fullmatch(host) and path):
-        return "of HDFS wants a name node and a folder, such as hdfs://host:8020/holdfast"
+        return "of HDFS must have a name node and a folder, such as hdfs://host:8020/holdfast"
     return ""

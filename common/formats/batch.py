@@ -6,7 +6,7 @@ Header, 28 bytes, little endian:
     4  u32 map                   8  u64 attempt   16  u32 batch number
    20  u32 payload length       24  u32 CRC-32C of (seed, header[0:24], payload)
 
-Flags: bit 0 LAST, bit 1 MORE (the record goes on in the next batch of the same map, attempt and partition),
+Flags: bit 0 LAST, bit 1 MORE (the record continues in the next batch of the same map, attempt and partition),
 bits 4 and 5 codec, all others 0. A LAST batch's payload starts with TOTALS: u32 number of batches, itself included,
 and u64 sum mod 2^64 of the CRCs of the batches before it (its own CRC covers the totals).
 """

@@ -99,7 +99,7 @@ def decode_header(data: bytes | bytearray | memoryview, offset: int = 0) -> Fram
         raise ProtocolError("not a Holdfast frame: is the other side speaking to the right port?")
     if version != VERSION:
         raise ProtocolError(
-            f"frame version {version}, this side speaks {VERSION}: run releases that go together (docs/upgrade.md)",
+            f"frame version {version}, this side has version {VERSION}: run compatible releases (docs/upgrade.md)",
             status=Status.BAD_VERSION,
         )
     if flags & ~RESPONSE:

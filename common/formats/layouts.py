@@ -36,7 +36,7 @@ _DEFLATED = struct.Struct("<BBHIIQ")
 _PLACE = struct.Struct("<QIIIQQ")
 _U32 = struct.Struct("<I")
 WORKERS_MAX = 65_535
-#: Winners inflated: a deflated array may grow a thousandfold, and whoever decodes it holds it all.
+#: Winners inflated: a deflated array may grow a thousandfold, all of it in the memory of the reader.
 INFLATED_BYTES_MAX = 256 * MIB
 
 
@@ -87,7 +87,7 @@ class MapWinner:
 
     attempt: AttemptId
     epoch: Epoch
-    #: one or two; a second copy stands on another host
+    #: one or two; a second copy is on another host
     workers: tuple[WorkerId, ...]
     batches: int
     size_bytes: int
@@ -123,7 +123,7 @@ class MapWinners:
 
     @classmethod
     def announced(cls, data: bytes) -> tuple[int, int, int]:
-        """Return maps, partitions and bytes inflated, as the head of an array tells them, which fit together; nothing
+        """Return maps, partitions and bytes inflated from the head of an array, after checking them; nothing
         is inflated."""
         _, maps, partitions, size = deflated_head(data, ArrayKind.MAP_WINNERS)
         width = bitmap_bytes(partitions)

@@ -51,7 +51,7 @@ class Hello:
 
     version: int = PROTOCOL_VERSION
     role: Role = Role.CLIENT
-    #: highest Raft index the sender has seen; nobody is believed who only says so
+    #: highest Raft index the sender has seen; it is not trusted by itself
     raft_index: RaftIndex = NO_INDEX
     cluster_id: str = ""
     #: empty until security is on
@@ -76,7 +76,7 @@ class Hello:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HelloOk(MetaSection):
-    """Worker -> client: who answers. A later incarnation than expected means that the worker restarted.
+    """Worker -> client: identity of the worker. A later incarnation than expected means that the worker restarted.
 
     Masters compare the uid too: after a restore two workers may hold one number for a moment.
     """
@@ -266,7 +266,7 @@ class StreamOpen(MetaSection):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamOpened(MetaSection):
-    """Worker -> client. The stream id's upper half is the incarnation: a restarted worker knows it is not its own."""
+    """Worker -> client. The stream id's upper half is the incarnation: a restarted worker detects earlier ids."""
 
     WHAT = "STREAM_OPEN answer"
     HEAD = struct.Struct("<QQ")

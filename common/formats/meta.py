@@ -125,7 +125,7 @@ class MetaSection:
         return found
 
     def check(self) -> None:
-        """Raise ProtocolError for what nobody may say, though it can be written."""
+        """Raise ProtocolError for values that can be encoded but are not allowed."""
 
 
 def pack_rows(layout: struct.Struct, rows: Iterable[tuple[Any, ...]]) -> bytes:

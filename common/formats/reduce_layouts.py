@@ -105,7 +105,7 @@ class ReduceLocations:
 
 @dataclass(frozen=True, slots=True)
 class ReduceWinners:
-    """REDUCE_WINNERS: the attempt that counts for every map, by index (NO_ATTEMPT: none), and, if the committer knows,
+    """REDUCE_WINNERS: the attempt that counts for every map, by index (NO_ATTEMPT: none), and, if the committer has it,
     for which partitions each wrote something: bit p (byte p // 8, bit p % 8) of its bitmap."""
 
     partitions: int
@@ -132,7 +132,7 @@ class ReduceWinners:
 
     @classmethod
     def announced(cls, data: bytes) -> tuple[int, int, int]:
-        """Return maps, partitions and bytes inflated, as the head of an array tells them, which fit together; nothing
+        """Return maps, partitions and bytes inflated from the head of an array, after checking them; nothing
         is inflated."""
         flags, maps, partitions, size = _head(data, ArrayKind.REDUCE_WINNERS, _winners_size)
         if flags & ~_BITMAPS or maps > MAPS_MAX or not 1 <= partitions <= PARTITIONS_MAX:

@@ -42,7 +42,7 @@ NO_HINT = 0
 
 
 class PushEntry(NamedTuple):
-    """One batch of a push: where it goes and how long it is, header included. `number` repeats its header's."""
+    """One batch of a push: its destination and length, header included. `number` repeats its header's."""
 
     partition: PartitionId
     epoch: Epoch
@@ -66,7 +66,7 @@ class Push:
 
     The body is the batches back to back, all of one (map, attempt). `body_crc` is the CRC-32C of the body: what
     the wire turned is refused before anything is decided. The answer is a PushAnswer; a frame status other than OK
-    stands for every batch.
+    applies to every batch.
     """
 
     shuffle: ShuffleKey
@@ -77,8 +77,8 @@ class Push:
     attempt: AttemptId
     body_crc: int
     raft_index: RaftIndex = NO_INDEX
-    #: whose share it takes of (security/tokens.py), b"" without security: a replica is told in place of the index,
-    #: where workers of builds before read nothing; of who pushes a worker knows it
+    #: the owner whose share it uses (security/tokens.py), b"" without security: sent to a replica instead of the index,
+    #: which earlier builds ignore; a worker has it from the connection of a client
     of_user: bytes = b""
     replica: ReplicaPlace | None = None
     #: PushEntry or plain tuples of its fields
@@ -100,7 +100,7 @@ class Push:
 
     @classmethod
     def decode(cls, data: bytes | memoryview, of_user: bytes | None = b"") -> Self:
-        """`of_user`: who pushes; None: it is a REPLICATE, which says so itself."""
+        """`of_user`: the user that pushes; None: it is a REPLICATE, which contains it."""
         reader = MetaReader(data, "PUSH")
         shuffle = reader.shuffle()
         incarnation, ack, raft_index, map_id, attempt, crc = reader.unpack(_PUSH)
@@ -199,8 +199,8 @@ class Seal(MetaSection):
 @dataclass(frozen=True, slots=True)
 class Registered:
     """Leader -> worker (role MASTER): a shuffle that is placed there, and where the workers are that have the second
-    copies. Its answer has no meta. A worker that hears of it need not ask when the first batch comes; one that does not
-    hear asks."""
+    copies. Its answer has no meta. A worker that gets it need not ask when the first batch comes; one that does not
+    get it asks."""
 
     shuffle: ShuffleKey
     #: worker and data address

@@ -1,4 +1,4 @@
-"""What an answer that came from a master's address is worth: the one place that knows a master's word from others'.
+"""Classifies answers from a master's address: the one place that decides whether a master sent them.
 
 Rules: every answer of a master names its cluster (CLUSTER_KEY), and a refusal its status as well. Whatever comes
 without them, or from another cluster, says nothing about the call: NotMasterError, which is worth another try. Only
@@ -24,7 +24,7 @@ from holdfast.common.statuses import MEANINGS, Next
 from holdfast.common.strict_json import read_json
 
 _OK = 200
-#: Of what somebody else says, so much is shown.
+#: So much of the answer of another program is shown.
 _SHOWN_CHARS = 200
 
 

@@ -1,10 +1,10 @@
-"""The client of the control plane: finds the leading master, calls it, and goes on to the next leader when it is gone.
+"""The client of the control plane: finds the leader, calls it, and calls the next leader after a change.
 
 Rules
 * One client per process and loop; concurrent calls share it. After a fork the child draws a new client id and opens its
   own connections.
 * A command keeps its call number over all its tries, so that it is applied once.
-* A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which
+* A try ends when the master answers, when its connection fails, or when another master has become the leader, which
   is asked in the background while an answer is awaited; so neither a killed nor a paused leader is waited for.
 * While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline; not where
   every endpoint is an unknown host or answers as something else than a master, and none ever did as one, or where
@@ -62,9 +62,9 @@ COMMANDS_AT_ONCE_MAX = 64
 DEADLINE_S_MAX = 600.0
 _PROBE_TIMEOUT_S = 0.5
 _PAUSE_MIN_S, _PAUSE_MAX_S = 0.05, 0.5
-#: Who looks for the leader for so long says why none was found, and not again for so long. An election takes a second.
+#: A search for the leader that takes so long logs the cause, and again as often. An election takes a second.
 _SAY_S, _SAY_AGAIN_S = 3.0, 30.0
-#: While a call is not answered another master is asked who leads: this often for as long as an election may take, then
+#: While a call is not answered another master is asked for the leader: this often for the time of an election, then
 #: ever more slowly, since what waits that long is a long poll.
 _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
 _ELECTION_S = 2.0
@@ -189,7 +189,7 @@ class ControlClient:
         return self._read(address, known, answer)
 
     async def masters(self, timeout_s: float = 1.0) -> dict[str, pb.DiscoverReply | None]:
-        """Ask all endpoints at once what they are; None stands for one that did not answer."""
+        """Ask all endpoints at once for their identity; None for one that did not answer."""
         replies = await asyncio.gather(*(self._discover(each, timeout_s) for each in self.endpoints))
         return dict(zip(self.endpoints, replies, strict=True))
 
@@ -255,7 +255,7 @@ class ControlClient:
         return 0.0 if tries.count == 1 else tries.pause()
 
     async def _try(self, leader: str, method: Method, request: bytes, end: float) -> bytes:
-        """One try at one master, given up as soon as another one is known to lead."""
+        """One try at one master, cancelled as soon as another leader is known."""
         transport = self._http if len(request) > GRPC_MESSAGE_BYTES_MAX else self._transport
         address = leader if transport is self._http else self._known.get(leader, "")
         if not address:
@@ -275,7 +275,7 @@ class ControlClient:
             del self._waiting[answered]
 
     async def _watch_leaders(self) -> None:
-        """While calls wait long for their answers, ask whether their master still leads; end their tries if not."""
+        """While calls wait long for their answers, check that their master is leader; end their tries if not."""
         loop = asyncio.get_running_loop()
         wait = _WATCH_MIN_S
         while self._waiting:
@@ -285,14 +285,14 @@ class ControlClient:
             recent = any(now - begun < _ELECTION_S for _, begun in self._waiting.values())
             for leader in late:
                 if await self._moved(leader):
-                    gone = RetryError(f"master {leader} does not answer and does not lead any more")
+                    gone = RetryError(f"master {leader} does not answer and is no longer the leader")
                     for answered, (asked, _) in list(self._waiting.items()):
                         if asked == leader and not answered.done():
                             answered.set_exception(gone)
             wait = _WATCH_MIN_S if recent else min(wait * 1.5, _WATCH_MAX_S)
 
     async def _moved(self, leader: str) -> bool:
-        """Ask one other master whether somebody else leads now; learn who."""
+        """Ask one other master for the current leader, and remember it."""
         others = [each for each in self._known if each != leader]
         if not others:
             return False
@@ -330,9 +330,9 @@ class ControlClient:
         return f"there is no leader: {'; '.join(causes)}"
 
     def _refused(self) -> HoldfastError | None:
-        """What a master says of our token, unless another one takes it: they have one secret, so neither asking again
+        """A master's error about the token, unless another accepts it: they have one secret, so neither asking again
         with the same token nor asking those that are silent would change anything. And where no master of ours ever
-        answered: that all who do are of another cluster."""
+        answered: that all answers are of another cluster."""
         causes = [self._causes.get(each) for each in self._known]
         if any(isinstance(each, NotLeaderError) for each in causes):
             return None
@@ -349,7 +349,7 @@ class ControlClient:
         return not self._met and all(isinstance(each, UnknownHostError | NotMasterError) for each in causes)
 
     async def _ask_all(self) -> str:
-        """Ask all masters at once; return the first that says of itself that it leads, "" if none does."""
+        """Ask all masters at once; return the first that is the leader by its own answer, "" if none is."""
         asked = [awaited(self._discover(each, _PROBE_TIMEOUT_S)) for each in list(self._known)]
         try:
             for answered in asyncio.as_completed(asked):
@@ -377,7 +377,7 @@ class ControlClient:
             return None
         self.cluster_id = self._http.cluster_id = self._transport.cluster_id = reply.cluster_id
         self._met = True
-        self._causes[address] = NotLeaderError(f"{address}: answers, but knows of no leader")
+        self._causes[address] = NotLeaderError(f"{address}: answers, but has no leader")
         for master in reply.masters:
             if master.name == reply.name and master.http:
                 self._known[master.http] = self._known[address] = master.grpc
@@ -432,7 +432,7 @@ class _Numbers:
 
 
 class _Tries:
-    """What one call went through."""
+    """The history of one call."""
 
     def __init__(self) -> None:
         self.count = 0

@@ -4,8 +4,8 @@
     through("127.0.0.1", 7070) == "127.0.0.11"
 
 Rules: nothing is changed unless a drill asked for it; ports stay what they are; so a proxy that listens once for each
-server knows who calls whom, and can cut any two apart. Called by everything that opens a connection between servers, or
-from a client to one; set by the mains from [faults], and by drills for their own clients.
+server knows both ends of each connection, and can cut any two apart. Called by everything that opens a connection
+between servers, or from a client to one; set by the mains from [faults], and by drills for their own clients.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Asks servers over HTTP/1.1, the one client of Python: calls with protobuf bodies (Connect unary), and pages.
 
-Rules: one try, no policy; whatever goes wrong is a typed error whose message begins with the address: what says nothing
+Rules: one try, no policy; every failure is a typed error whose message begins with the address: what says nothing
 about the request (refused, reset, timed out) is RetryError with UNAVAILABLE, what a master answers is read by
 answers.py. A connection carries one request at a time, and is kept for the next one only after a whole exchange: all of
-the request sent, an answer of who was meant, and nothing behind it. After anything else it is closed. Called by
+the request sent, an answer of the intended server, and nothing after it. After anything else it is closed. Called by
 transports.py and client/connection/direct.py.
 """
 
@@ -32,16 +32,16 @@ Read = Callable[[int, Mapping[str, str], bytes], T]
 
 _OK = 200
 _HEAD_BYTES_MAX = 16 * KIB
-#: What a resolver says of a name that is not there, and not of a moment in which nobody knows.
+#: Answers of a resolver for a name that does not exist, not for a temporary failure.
 _UNKNOWN_HOST = frozenset({socket.EAI_NONAME, getattr(socket, "EAI_NODATA", socket.EAI_NONAME)})
 #: Idle connections kept per server.
 _IDLE_MAX = 32
 #: How long a connection under TLS waits for the other side to agree that it is closed.
 _SHUTDOWN_SECONDS = 1.0
-_HUNG_UP = "hung up without an answer (is this an HTTP port of the cluster, and security on at both ends?)"
+_HUNG_UP = "closed the connection without an answer (is this an HTTP port of the cluster? Is TLS on at both ends?)"
 _HUNG_UP_PLAIN = (
-    "hung up without an answer (is this an HTTP port of the cluster? Where security is on there, set HOLDFAST_CA and"
-    " HOLDFAST_TOKEN_FILE)"
+    "closed the connection without an answer (is this an HTTP port of the cluster? If it uses TLS, set HOLDFAST_CA"
+    " and HOLDFAST_TOKEN_FILE)"
 )
 
 
@@ -146,7 +146,7 @@ class HttpClient:
         return True
 
     def forget(self, address: str, connection: _Connection) -> None:
-        """A connection is gone; it is not given to any request."""
+        """A connection is closed; no request gets it."""
         kept = self._idle.get(address, [])
         if connection in kept:
             kept.remove(connection)
@@ -244,14 +244,14 @@ class _Connection(asyncio.Protocol):
             self._transport.close()
 
     def _ended(self, asked: _Asked) -> None:
-        """The request was given up before its answer came: what comes now would be taken for the next one's."""
+        """The request was cancelled before its answer came, which would be taken for the answer of the next one."""
         if self._asked is asked:
             self._asked = None
             self.close()
 
 
 def fail(answered: asyncio.Future[Any], error: HoldfastError) -> None:
-    """Tell who waits, if anybody still does."""
+    """Complete the request, if it still has a waiter."""
     if not answered.done():
         answered.set_exception(error)
 
@@ -268,7 +268,7 @@ def _unreachable(address: str, error: OSError | UnicodeError) -> HoldfastError:
 
 
 def broke(answered: asyncio.Future[Any], address: str, error: BaseException) -> None:
-    """Tell who waits of a mistake of ours."""
+    """Fail the request because of an unexpected error."""
     fail(answered, RetryError(f"{address}: the call ended unexpectedly: {error!r}"))
 
 
@@ -280,6 +280,6 @@ def _parse_head(head: bytes) -> tuple[int, dict[str, str]]:
     lines = head.decode("latin-1").split("\r\n")
     parts = lines[0].split(" ", 2)
     if len(parts) < 2 or not parts[0].startswith("HTTP/1.") or not parts[1].isdigit():
-        raise ProtocolError("it does not speak HTTP/1.1; endpoints name the masters' HTTP ports")
+        raise ProtocolError("it does not speak HTTP/1.1; set the endpoints to the masters' HTTP ports")
     pairs = (line.partition(":") for line in lines[1:] if line)
     return int(parts[1]), {name.strip().lower(): value.strip() for name, _, value in pairs}

@@ -1,10 +1,10 @@
-"""The door of an HTTP port, master's and worker's alike: who gets in, a bound on connections, none that sits silent.
+"""Admission of an HTTP port, of masters and workers: authentication, a bound on connections, and on silent ones.
 
-Rules: every request but for OPEN_PATH shows a token where security is on, and is permitted by who serves, before
+Rules: every request but for OPEN_PATH shows a token if security is on, and is permitted by its handler, before
 anything else of it is looked at. A connection that has shown a permitted request is known, all others are strangers.
-Users share the places of those that are known (common/shares.py), and a part is kept for strangers and for who keeps
-the cluster alive: a connection of a user who has its share is served, and stays a stranger. Where all places are taken,
-that of the stranger who came first goes to who comes; where there is none, who comes is closed at once.
+Users share the places of those that are known (common/shares.py), and a part is kept for strangers and for those that
+keep the cluster alive: a connection of a user that has its share is served, and stays a stranger. Where all places are
+taken, the oldest unauthenticated connection is closed for a new one; without any, the new one is closed at once.
 A connection that has no request under way is closed `first_s` after it came if it never finished
 sending a request, and `keepalive_s` after its last answer otherwise; what is unsent `flush_s` later is dropped.
 What is not HTTP is answered 400, in words that repeat nothing of it, and logged in one line; a compressed body is
@@ -41,9 +41,9 @@ _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
 #: The part of all connections that users do not get for good.
 _RESERVED_SHARE = 8
-#: Answered to anybody; who asks for it is a stranger as before.
+#: Needs no token; its caller stays a stranger.
 OPEN_PATH = "/healthz"
-#: Of a body that nobody has read yet, of each connection; the system keeps the rest.
+#: Of an unread body, of each connection; the system keeps the rest.
 _READ_BYTES = 32 * KIB
 
 _AS_IT_IS = "send the body as it is: no Content-Encoding is taken here\n"
@@ -51,12 +51,12 @@ _NOT_HTTP = "this is not a request of HTTP that is understood here\n"
 
 #: Who makes a request is None where security is off, and at OPEN_PATH.
 Handler = Callable[[web.BaseRequest, Bearer | None], Awaitable[web.StreamResponse]]
-#: Raises HoldfastError for who may not make this request.
+#: Raises HoldfastError for a caller without the right to make this request.
 Permit = Callable[[web.BaseRequest, Bearer | None], None]
 
 
 def in_words(error: HoldfastError) -> web.Response:
-    """Refuse who has shown no token that does, for people."""
+    """Refuse a caller without a valid token, for people."""
     code = HTTPStatus.FORBIDDEN if error.status is Status.FORBIDDEN else HTTPStatus.UNAUTHORIZED
     return web.Response(text=f"{error}\n", status=code)
 
@@ -91,7 +91,7 @@ class HttpServer:
         refuse: Callable[[HoldfastError], web.Response] = in_words,
         limits: HttpLimits | None = None,
     ) -> None:
-        """With `security` every connection is under TLS. `refuse` answers who is not permitted."""
+        """With `security` every connection is under TLS. `refuse` answers callers that are not permitted."""
         self._handler, self._permit, self._refuse, self._security = handler, permit, refuse, security
         self.limits = limits or HttpLimits()
         self._tls = None if security is None else security.listening
@@ -179,13 +179,13 @@ class HttpServer:
             return web.Response(text=_NOT_HTTP, status=HTTPStatus.BAD_REQUEST)
         except OSError as error:
             log_event(LogEvent.REQUEST_CUT_OFF, reason=error)
-            return web.Response(status=HTTPStatus.BAD_REQUEST)  # for nobody: aiohttp has no traceback then
+            return web.Response(status=HTTPStatus.BAD_REQUEST)  # not sent: aiohttp logs no traceback then
         finally:
             self._busy.discard(connection)
             self._deadlines[connection] = asyncio.get_running_loop().time() + self.limits.keepalive_s
 
     def _identify(self, request: web.BaseRequest) -> Bearer | None:
-        """Return who makes a request. Raises UnauthenticatedError, TokenExpiredError."""
+        """Return the caller of a request. Raises UnauthenticatedError, TokenExpiredError."""
         if self._security is None:
             return None
         return self._security.identify(token_of(request.headers.get("Authorization", "")))
@@ -269,7 +269,7 @@ class _Refusing(asyncio.Protocol):
 
 
 def _logger() -> logging.Logger:
-    """aiohttp's own, which tells of garbage with a traceback: one line is enough for that."""
+    """aiohttp's own, which logs garbage with a traceback: one line is enough for that."""
     logger = logging.getLogger("aiohttp.server")
     if not any(isinstance(each, _Short) for each in logger.filters):
         logger.addFilter(_Short())

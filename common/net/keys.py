@@ -1,4 +1,4 @@
-"""Keys of shuffles as control messages name them: one place for both directions. Everybody who calls imports this."""
+"""Keys of shuffles as control messages name them: one place for both directions. All callers import this."""
 
 from __future__ import annotations
 

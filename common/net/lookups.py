@@ -1,7 +1,7 @@
 """Connects to a host by its name, where a name server may be silent for long.
 
-Rules: lookups are the system's, in threads of the loop, of which there are few, and none can be given up: so each name
-is looked up once at a time, whoever wants it, and one without an answer holds up no other. Called by frames/client.py
+Rules: lookups are the system's, in threads of the loop, of which there are few, and none can be cancelled: so each name
+is looked up once at a time for all callers, and one without an answer holds up no other. Called by frames/client.py
 and http_client.py.
 """
 
@@ -52,7 +52,7 @@ async def _addresses(host: str) -> list[str]:
 def _over(key: tuple[asyncio.AbstractEventLoop, str], done: asyncio.Task[list[str]]) -> None:
     del _running[key]
     if not done.cancelled():
-        done.exception()  # whoever wanted it may have gone away: no reason for a warning
+        done.exception()  # its callers may have ended: no reason for a warning
 
 
 async def _look_up(host: str) -> list[str]:

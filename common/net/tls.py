@@ -1,6 +1,6 @@
-"""TLS between bytes and bytes: what is said goes in and sealed bytes come out, and the other way; no socket, no clock.
+"""TLS on bytes: plain bytes go in and encrypted bytes come out, and the other way; no socket, no clock.
 
-Rules: pure but for OpenSSL; what is put in is bounded by whoever puts it in, and what comes out by what was put in.
+Rules: pure but for OpenSSL; the caller bounds the input, and the input bounds the output.
 asyncio's own TLS would hold 256 KiB for every connection and count connections only after their handshake; the Raft
 port has no asyncio. So both put this pipe between their socket and their bytes; HTTP uses asyncio's, tamed by
 tls_protocol.py, gRPC its own. Called by tls_wire.py, master/raft/transport.py; `words_of` also by transports.py.
@@ -20,10 +20,10 @@ PIECE_BYTES = 128 * KIB
 SLICE_BYTES = 32 * KIB
 #: A record begins with its type, its version, and the length of the rest.
 _HEAD_BYTES = 5
-#: What OpenSSL says of bytes that are no TLS.
+#: OpenSSL's errors for bytes that are not TLS.
 _NO_TLS = frozenset({"WRONG_VERSION_NUMBER", "HTTP_REQUEST", "HTTPS_PROXY_REQUEST", "UNKNOWN_PROTOCOL"})
 
-NOT_TLS = "what came is not TLS: [security] enabled has to be the same at both ends"
+NOT_TLS = "the data is not TLS: [security] enabled has to be the same at both ends"
 
 
 class TlsPipe:
@@ -31,7 +31,7 @@ class TlsPipe:
     `close` as wanted; after all but `seal` what `take` returns is to be sent."""
 
     def __init__(self, context: ssl.SSLContext, server_hostname: str | None = None) -> None:
-        """`server_hostname`: who the other side has to be, by its certificate; None on the accepting side."""
+        """`server_hostname`: the name that the peer's certificate must have; None on the accepting side."""
         self._incoming, self._outgoing = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._tls: Any = context.wrap_bio(
             self._incoming, self._outgoing, server_side=server_hostname is None, server_hostname=server_hostname
@@ -41,7 +41,7 @@ class TlsPipe:
         self._missing = 0
         #: the handshake is done: bytes can be sealed and read
         self.shaken = False
-        #: the other side has said that it says no more
+        #: the peer has closed its direction
         self.ended = False
 
     def receive(self, data: bytes | memoryview) -> None:
@@ -54,7 +54,7 @@ class TlsPipe:
             self._unfed = memoryview(bytes(self._unfed))
 
     def shake(self) -> bool:
-        """Go on with the handshake; return whether it is done. Raises what `failure` makes of what went wrong."""
+        """Continue the handshake; return whether it is done. Raises the error that `failure` makes."""
         while not self.shaken:
             try:
                 self._tls.do_handshake()
@@ -131,7 +131,7 @@ class TlsPipe:
 
 
 def words_of(error: ssl.SSLError) -> str:
-    """What went wrong, and what to do about it; for people only."""
+    """The cause, and what to do; for people only."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return (
             f"its certificate is refused: {error.verify_message}. It has to be signed by the CA that was given, to be "
@@ -145,7 +145,7 @@ def words_of(error: ssl.SSLError) -> str:
 
 
 def failure(error: ssl.SSLError) -> HoldfastError:
-    """The error that stands for it: RetryError for a certificate, since the right host may be there the next time, and
+    """Its error: RetryError for a certificate, since the right host may be there the next time, and
     another server may do meanwhile."""
     if isinstance(error, ssl.SSLCertVerificationError):
         return RetryError(words_of(error))

@@ -1,7 +1,7 @@
 """asyncio's TLS for the HTTP ports, without what a flood of connections would fill memory with.
 
 asyncio gives each connection under TLS 256 KiB to receive into, before a byte has come. Where a handshake fails these
-stay in a cycle of the error with its traceback, which a collector that is told to look seldom does not find for hours.
+stay in a cycle of the error with its traceback, which a collector that runs seldom does not find for hours.
 
 Rules: all connections of a port receive through one buffer, which is used within a callback only; what speaks HTTP is
 made after the handshake; a connection that ended leaves nothing behind that waits for the collector. Only the names of
@@ -24,7 +24,7 @@ RECEIVED_BYTES = 32 * KIB
 
 
 class TlsProtocol(sslproto.SSLProtocol):
-    """The accepting side of one connection; `made()` is who speaks on it after the handshake."""
+    """The accepting side of one connection; `made()` is its protocol after the handshake."""
 
     max_size = RECEIVED_BYTES
 
@@ -42,7 +42,7 @@ class TlsProtocol(sslproto.SSLProtocol):
             asyncio.get_running_loop(),
             _Shaken(self, made),
             tls,
-            cast("Any", None),  # nobody waits for the end of the handshake
+            cast("Any", None),  # no waiter for the end of the handshake
             server_side=True,
             ssl_handshake_timeout=cast("Any", handshake_seconds),
             ssl_shutdown_timeout=shutdown_seconds,
@@ -57,7 +57,7 @@ class TlsProtocol(sslproto.SSLProtocol):
         self._under_tls = cast("asyncio.Transport", transport)
         super().connection_made(transport)
         if self not in self.shaking:
-            self.abort()  # as it was told to before there was anything to drop
+            self.abort()  # as requested before the transport existed
 
     def connection_lost(self, exc: BaseException | None) -> None:
         """Hear from asyncio."""
@@ -74,7 +74,7 @@ class TlsProtocol(sslproto.SSLProtocol):
 
 
 class _Shaken(asyncio.Protocol):
-    """Stands for who speaks until the handshake is done: then that is made."""
+    """A placeholder for the protocol until the handshake is done: then that is made."""
 
     def __init__(self, tls: TlsProtocol, made: Callable[[], asyncio.Protocol]) -> None:
         self._tls: TlsProtocol | None = tls

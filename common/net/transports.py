@@ -1,7 +1,7 @@
 """Carries one control call to one master: what every way has to do, and the way over gRPC. The way over HTTP is
 http_client.py.
 
-Rules: one try, no policy; whatever goes wrong is a typed error: the master's own refusal by its status number,
+Rules: one try, no policy; every failure is a typed error: the master's own refusal by its status number,
 everything that says nothing about the call (refused, reset, timed out) as RetryError with UNAVAILABLE, an answer that
 no master of the cluster gives as NotMasterError (answers.py). The messages of the latter two begin with the address.
 gRPC is imported when first used, so that a process that only reads does not pay for it. Called by control.py only.
@@ -60,7 +60,7 @@ class GrpcTransport:
 
     def __init__(self, credentials: CredentialsProvider | None = None) -> None:
         """`credentials`: of a secured cluster."""
-        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines about handshakes; errors are told by us
+        os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # its lines about handshakes; the caller reports errors
         self._credentials = credentials
         self.cluster_id = ""
         self._calls: dict[tuple[str, str], Any] = {}

@@ -125,7 +125,7 @@ def _authority(directory: Path) -> tuple[x509.Certificate, ec.EllipticCurvePriva
     if not isinstance(ca_key, ec.EllipticCurvePrivateKey):
         raise ConfigError(f"{directory / CA_KEY} is not a key that `holdfast ca init` made")
     if ca.not_valid_after_utc < datetime.datetime.now(datetime.UTC):
-        raise ConfigError(f"the CA in {directory} has ended: make one in a new directory with `holdfast ca init`")
+        raise ConfigError(f"the CA in {directory} has expired: make one in a new directory with `holdfast ca init`")
     return ca, ca_key
 
 
@@ -146,7 +146,7 @@ def _builder(
 
 
 def _alternative(host: str) -> x509.GeneralName:
-    """A host as certificates have it. Raises ConfigError for what nobody can be reached by."""
+    """A host as certificates have it. Raises ConfigError for an unusable name."""
     try:
         return x509.IPAddress(ipaddress.ip_address(host))
     except ValueError:
@@ -170,7 +170,7 @@ def _whole(path: Path) -> bool:
 
 def _refuse_whole(path: Path) -> None:
     if _whole(path):
-        raise ConfigError(f"{path} is there already; remove it, or take another name")
+        raise ConfigError(f"{path} exists already; remove it, or choose another name")
 
 
 def _key(path: Path, *, anew: bool = False) -> ec.EllipticCurvePrivateKey:
@@ -181,7 +181,7 @@ def _key(path: Path, *, anew: bool = False) -> ec.EllipticCurvePrivateKey:
         except (ValueError, TypeError):
             found = None
         if not isinstance(found, ec.EllipticCurvePrivateKey):
-            raise ConfigError(f"{path} is there already, and no key of this program; remove it, or take another name")
+            raise ConfigError(f"{path} exists, and is not a key of Holdfast's; remove it, or choose another name")
         return found
     key = ec.generate_private_key(ec.SECP256R1())
     raw = key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption())
@@ -193,7 +193,7 @@ def _write(path: Path, data: bytes, mode: int, *, anew: bool = False) -> Path:
     try:
         write_whole(path, data, mode, new=not anew)
     except FileExistsError:
-        raise ConfigError(f"{path} is there already; remove it, or take another name") from None
+        raise ConfigError(f"{path} exists already; remove it, or choose another name") from None
     except OSError as error:
         raise HoldfastError(f"cannot write {path}: {error.strerror or error}; nothing is left of it") from error
     return path

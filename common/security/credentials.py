@@ -1,7 +1,7 @@
-"""What one process shows to another, and how it knows the other: a token and the CA. No policy.
+"""The credentials of a process: its token, and the CA that it trusts. No policy.
 
 Rules: `CredentialsProvider` is what every client part takes (control.py, transports.py, frames/client.py, direct.py);
-None stands for a cluster without security. Contexts are made once and never pickled; tokens are read anew for each call
+None means a cluster without security. Contexts are made once and never pickled; tokens are read anew for each call
 or connection, since they are renewed. Called by everything that connects.
 """
 
@@ -31,7 +31,7 @@ class CredentialsProvider(Protocol):
 
     @property
     def token(self) -> str:
-        """The token to show now."""
+        """The current token."""
 
     @property
     def ca_pem(self) -> str:
@@ -43,11 +43,11 @@ class CredentialsProvider(Protocol):
 
 
 class Credentials:
-    """What a client shows. Thread-safe; never pickled, so that no task or file has a token by accident."""
+    """A token and the CA of a cluster. Thread-safe; never pickled, so that no task or file gets a token by accident."""
 
     def __init__(self, ca_pem: str, token: str) -> None:
         if not re.fullmatch(r"[!-~]*", token):
-            raise ConfigError("what is given as a token is none: it has characters that no token has")
+            raise ConfigError("the token is invalid: it has characters that no token has")
         self.ca_pem = ca_pem
         self._files: tuple[str | Path, str | Path] | None = None
         self._context: ssl.SSLContext | None = None
@@ -64,12 +64,12 @@ class Credentials:
 
     @property
     def token(self) -> str:
-        """The token to show now."""
+        """The current token."""
         return self._token
 
     @property
     def bearer(self) -> tuple[int, bytes]:
-        """Whose the token is, the same over renewals: its kind and subject."""
+        """Kind and subject of the token, the same over renewals."""
         return bearer_of(self._token)
 
     def half_life_left_s(self, now_s: float) -> float:
@@ -82,7 +82,7 @@ class Credentials:
         return self.half_life_left_s(now_s) < 0
 
     def renew(self, token: str) -> None:
-        """Show this token from now on, unless it is empty or ends before the one that is shown."""
+        """Use this token from now on, unless it is empty or expires before the current one."""
         with self._guard:
             if token and times_of(token)[1] >= times_of(self._token)[1]:
                 self._token = token
@@ -111,7 +111,7 @@ class Credentials:
         return found
 
     def read_again(self) -> Credentials:
-        """Return what the files hold now that these were read from: people replace them. Raises ConfigError."""
+        """Read the files again, which may have been replaced. Raises ConfigError."""
         return self if self._files is None else Credentials.from_files(*self._files)
 
     @classmethod
@@ -133,7 +133,7 @@ def check_path(token_file: str | Path) -> None:
 
 
 def calling_context(ca_pem: str) -> ssl.SSLContext:
-    """Return a context that knows servers by this CA and by their names. Raises ConfigError."""
+    """Return a context that verifies servers by this CA and by their names. Raises ConfigError."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.minimum_version = TLS_LEAST
     try:

@@ -42,7 +42,7 @@ def meet(listening: ssl.SSLContext, ca_pem: str, names: Sequence[str] = ()) -> M
 def _believed(listening: ssl.SSLContext, calling: ssl.SSLContext, name: str) -> bool:
     try:
         _shake(listening, calling, name)
-    except (ssl.SSLError, ValueError):  # ValueError: what nobody can be called, such as ""
+    except (ssl.SSLError, ValueError):  # ValueError: an impossible name, such as ""
         return False
     return True
 
@@ -61,4 +61,4 @@ def _shake(listening: ssl.SSLContext, calling: ssl.SSLContext, name: str | None)
         found = client.getpeercert() if client.version() else None
         if found:
             return int(ssl.cert_time_to_seconds(str(found["notAfter"])))
-    raise ssl.SSLError("the handshake does not come to its end")
+    raise ssl.SSLError("the handshake did not complete in time")

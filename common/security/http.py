@@ -12,7 +12,7 @@ CHALLENGE = 'Basic realm="Holdfast: the password is a token"'
 
 
 def token_of(authorization: str) -> str:
-    """Return the token in the value of an Authorization header, "" if there is none. Raises UnauthenticatedError."""
+    """Return the token in the value of an Authorization header, "" if it is missing. Raises UnauthenticatedError."""
     scheme, _, rest = authorization.partition(" ")
     if scheme.lower() == "bearer":
         return rest.strip()

@@ -28,7 +28,7 @@ from holdfast.common.system.log import log_event
 _OWN_LIFE_S = 600
 #: Of one that a single server takes. Connections end with their token, and those between workers carry pushes always.
 _ONLY_FOR_LIFE_S = 86_400
-#: A certificate that ends sooner is told of in the log at every start.
+#: A certificate that expires sooner is logged at every start.
 _SOON_S = 30 * 86_400
 
 
@@ -73,11 +73,11 @@ class ServerSecurity:
         return cls(config, name, hosts) if config.security.enabled else None
 
     def _check_believed(self, hosts: Sequence[str]) -> None:
-        """Raise ConfigError if nobody would talk to this server: better none than one that only seems to be there."""
+        """Raise ConfigError if no client would accept this server's certificate: better no server than that."""
         met = meet(self.listening, self.ca_pem, hosts)
         if met.refused:
             raise ConfigError(
-                f"security.certificate {self._certificate} is refused by everybody who has this security.ca: "
+                f"security.certificate {self._certificate} is refused by all clients with this security.ca: "
                 f"{met.refused}. Put one in its place that this CA signed and that is valid today"
             )
         if met.names_missing:
@@ -104,13 +104,13 @@ class ServerSecurity:
         return self._token
 
     def only_for(self, address: str) -> CredentialsProvider:
-        """What to show to whoever answers at an address that no server has vouched for: worth nothing elsewhere."""
+        """Credentials for an address that is not verified: they are worth nothing elsewhere."""
         subject = subject_only_at(self._name, address)
         token = self.keeper.mint(TokenKind.SERVER, subject, int(time.time()), _ONLY_FOR_LIFE_S)
         return _OnlyFor(token, self.ca_pem, self.context)
 
     def identify(self, token: str, address: str = "") -> Bearer:
-        """Return who shows this token; `address` is where this server was reached, if it takes tokens that are only for
+        """Return the bearer of this token; `address` is where this server was reached, if it takes tokens only for
         that. Raises UnauthenticatedError, TokenExpiredError."""
         identity = self.keeper.verify(token, time.time())
         must_be_at(identity, address)
@@ -138,7 +138,7 @@ def read_secret(path: str, *, private: bool = False, key: str = "cluster.secret_
 
 
 def read_other_secret(config: Config, *, private: bool = False) -> bytes:
-    """Return the secret that is taken beside the cluster's, b"" if there is none. Raises ConfigError."""
+    """Return the secret that is accepted beside the cluster's, b"" without one. Raises ConfigError."""
     path = config.cluster.other_secret_file
     return read_secret(path, private=private, key="cluster.other_secret_file") if path else b""
 

@@ -1,11 +1,11 @@
-"""Tokens: who somebody is and until when, proved with the cluster's secret alone. Pure: secrets and times are given.
+"""Tokens: an identity and its expiry, signed with the cluster's secret alone. Pure: secrets and times are given.
 
 A token is text that anybody may read and only a holder of the secret can make:
 
     hft1.<base64url, no padding, of: kind u8, issued u64, expires u64 (seconds since 1970), subject, MAC 32 bytes>
 
 The subject of an application's token is its instance, and behind that of which user it is (`share_owner`), so that
-workers know whose share it takes of.
+workers know whose share it uses.
 
 The MAC is HMAC-SHA256 over "holdfast token 1", the cluster's id and all before it, with a key derived from the secret
 (RFC 5869 with one block), so a token serves in one cluster, and what masters prove to each other with the same secret
@@ -33,7 +33,7 @@ SECRET_BYTES_MIN = 16
 _CONTEXT = b"holdfast token 1\0"
 _HEAD = struct.Struct("<BQQ")
 _MAC_BYTES = 32
-#: What stands for a user where shares are divided: that much of the SHA-256 of the name.
+#: The id of a user where shares are divided: that much of the SHA-256 of the name.
 SHARE_OWNER_BYTES = 8
 #: Stands for all whose tokens do not say whose they are.
 NO_USER = bytes(SHARE_OWNER_BYTES - 1) + b"\1"
@@ -107,7 +107,7 @@ class Keeper:
         return PREFIX + base64.urlsafe_b64encode(body + self._mac(self._key, body)).decode().rstrip("=")
 
     def verify(self, token: str, now_s: float) -> Bearer:
-        """Return who the bearer is. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
+        """Return the bearer. Raises UnauthenticatedError, TokenExpiredError; neither repeats the token."""
         if not token:
             raise UnauthenticatedError("a token is needed here, and none was given")
         raw = _decode(token)
@@ -123,7 +123,7 @@ class Keeper:
             subject, of_user = _parted(kind, body[_HEAD.size :])
             return Bearer(TokenKind(kind), subject, expires, of_user)
         except ValueError:
-            raise UnauthenticatedError("the token is of a kind that this version does not know") from None
+            raise UnauthenticatedError("the token is of an unknown kind for this version") from None
 
     def _mac(self, key: bytes, body: bytes) -> bytes:
         return hmac.digest(key, self._context + body, hashlib.sha256)
@@ -137,7 +137,7 @@ def _key_of(secret: bytes) -> bytes:
 
 
 def share_owner(user: bytes) -> bytes:
-    """What stands for a user, by name, where shares are divided."""
+    """The id of a user, by name, where shares are divided."""
     return hashlib.sha256(user).digest()[:SHARE_OWNER_BYTES]
 
 
@@ -168,7 +168,7 @@ def times_of(token: str) -> tuple[int, int]:
 
 
 def must_be(identity: Bearer | None, *kinds: TokenKind) -> None:
-    """Raise ForbiddenError unless the bearer is of one of these kinds; None stands for a cluster without security."""
+    """Raise ForbiddenError unless the bearer is of one of these kinds; None means a cluster without security."""
     if identity is not None and identity.kind not in kinds:
         allowed = " or ".join(kind.name.lower() for kind in kinds)
         raise ForbiddenError(f"this takes a token of kind {allowed}, not {identity.kind.name.lower()}")
@@ -188,7 +188,7 @@ def subject_only_at(name: bytes, address: str) -> bytes:
 
 def _decode(token: str) -> bytes:
     if not token.startswith(PREFIX) or len(token) > TOKEN_CHARS_MAX or not token.isascii():
-        raise UnauthenticatedError(f"what was given is no token; one begins with {PREFIX}")
+        raise UnauthenticatedError(f"this is not a token: tokens start with {PREFIX}")
     text = token[len(PREFIX) :]
     try:
         raw = base64.b64decode(text + "=" * (-len(text) % 4), altchars=b"-_", validate=True)

@@ -44,13 +44,13 @@ def read_small_text(path: str | Path, what: str) -> str:
 def write_whole(path: Path, data: bytes, mode: int, *, new: bool = False) -> None:
     """Have a file hold `data` when this returns, and what it held before until then.
 
-    `new`: only where there is none, or an empty one. Anything but a regular file is left alone. Raises FileExistsError,
+    `new`: only if it is missing or empty. Anything but a regular file is left alone. Raises FileExistsError,
     OSError.
     """
     with contextlib.suppress(FileNotFoundError):
         found = path.lstat()
         if not stat.S_ISREG(found.st_mode):
-            raise FileExistsError(0, "is there, and is no regular file", str(path))
+            raise FileExistsError(0, "exists, and is not a regular file", str(path))
         if new and found.st_size:
             raise FileExistsError(0, "is there already", str(path))
         if new:
@@ -73,7 +73,7 @@ def write_whole(path: Path, data: bytes, mode: int, *, new: bool = False) -> Non
 
 
 def _link(temporary: Path, path: Path) -> None:
-    """Give the name only if nobody took it meanwhile, where the file system can tell."""
+    """Give the name only if it is still free, where the file system can check that."""
     try:
         os.link(temporary, path)
     except FileExistsError:

@@ -3,7 +3,7 @@
 Rules: what a push, a read or a command makes has no cycles, so the collector is seldom asked (`calm_collector`); but
 connections that fail, and HTTP, leave some, and each may hold buffers of TLS. They are looked for by time, the young
 ones first, and everything far more seldom where that is much, as the state of a master may be: to look at 200,000
-objects takes 8 ms, in which no thread goes on. The allocator keeps what is freed
+objects takes 8 ms, in which no thread runs. The allocator keeps what is freed
 below something that stays; while the process is larger than it was, it is asked to give that back, more and more seldom
 where nothing comes of it. Loop thread only. Called once a second, by workers and masters.
 """
@@ -88,7 +88,7 @@ class Idle:
     def _look(self, now: int) -> None:
         self._least = min(self._least, now)
         moved = abs(now - self._before) >= GROWN_BYTES
-        if moved:  # much came or went since the last trim
+        if moved:  # much was allocated or freed since the last trim
             self._pause, self._next = TRIM_SECONDS, min(self._next, self._ticks)
         if now - self._least >= GROWN_BYTES and self._ticks >= self._next and self._trim is not None:
             self._pause = self._pause if moved else min(2 * self._pause, TRIM_SECONDS_MAX)

@@ -1,4 +1,4 @@
-"""What servers do not keep: symbolic links, FIFOs, sockets and devices among their data, whoever put them there.
+"""Rejects symbolic links, FIFOs, sockets and devices among the data of servers.
 
 Rules: a directory with one in it is not used: a server that starts looks through all of it. Only a link among a
 worker's data files is left alone, as is whatever else lies there. In work files are opened without following and
@@ -42,17 +42,17 @@ def first_foreign(root: str, spared: Callable[[str], bool] | None = None) -> str
                         continue
                     elif not entry.is_file(follow_symlinks=False):
                         return entry.path
-        except FileNotFoundError:  # a folder that goes meanwhile
+        except FileNotFoundError:  # a folder that is removed meanwhile
             continue
     return None
 
 
 def sentence(path: str) -> str:
-    """What to tell of a link or special file in a server's directory."""
+    """The message about a link or special file in a server's directory."""
     kind = _kind(path)
     remedy = "Remove it, or move it away"
     if kind != "a symbolic link":
-        return f"{path} is {kind or 'gone by now'}: this server makes none and opens none. {remedy}"
+        return f"{path} is {kind or 'removed meanwhile'}: this server makes none and opens none. {remedy}"
     return f"{path} is {kind}, to {os.readlink(path)}: this server makes none and follows none. {remedy}"
 
 
@@ -65,7 +65,7 @@ def _kind(path: str) -> str:
 
 
 def refuse_foreign(path: str, base: str) -> None:
-    """Raise OSError (ELOOP) if a part of `path` below `base` is a link or a special file. What is not there is none."""
+    """Raise OSError (ELOOP) if a part of `path` below `base` is a link or a special file. A missing file is neither."""
     at = base.rstrip("/")
     for part in os.path.relpath(path, base).split("/"):
         at = f"{at}/{part}"
@@ -75,6 +75,6 @@ def refuse_foreign(path: str, base: str) -> None:
 
 
 def make_anew(path: Path) -> int:
-    """Return the descriptor of a new file of that name, for writing; what had the name is gone. Raises OSError."""
+    """Return the descriptor of a new file of that name, for writing; it replaces any other. Raises OSError."""
     path.unlink(missing_ok=True)
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | NO_LINK, FILE_MODE)

@@ -1,4 +1,4 @@
-"""Locks on directories: one process at a time uses a directory, and who comes second is told which process that is.
+"""Locks on directories: one process at a time uses a directory, and a second one gets an error that names the first.
 
 The locks are flock(2)'s and end with their process, however it ends. The holder is looked up in /proc/locks, so that
 nothing has to be written down that could be stale. Called by a worker's store, the local cluster and the offline tools.
@@ -19,7 +19,7 @@ _LOCKS_FILE = Path("/proc/locks")
 
 
 class HeldError(Exception):
-    """Somebody holds the lock; the message says who."""
+    """Another process holds the lock; the message names it."""
 
 
 def acquire(path: Path, *, shared: bool = False) -> int:
@@ -52,7 +52,7 @@ def locked(path: Path) -> Iterator[None]:
 
 
 def is_held(path: Path) -> bool:
-    """Tell whether a process holds this lock file; nothing is changed. False if there is none."""
+    """Whether a process holds this lock file; nothing is changed. False if the file is missing."""
     try:
         os.close(acquire(path, shared=True))
     except FileNotFoundError:
@@ -63,7 +63,7 @@ def is_held(path: Path) -> bool:
 
 
 def holder(path: Path) -> str:
-    """Words for who holds this lock file: "process 4711 (python -m …)", "another process" where it is not known."""
+    """The holder of this lock file: "process 4711 (python -m …)", "another process" where it is not known."""
     try:
         found = path.stat()
         place = f"{os.major(found.st_dev):02x}:{os.minor(found.st_dev):02x}:{found.st_ino}"

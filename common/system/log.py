@@ -80,7 +80,7 @@ class TextFormatter(logging.Formatter):
 
 
 class JsonFormatter(logging.Formatter):
-    """The same as one JSON object a line; values that JSON does not know are written as text."""
+    """The same as one JSON object a line; values that JSON does not have are written as text."""
 
     def format(self, record: logging.LogRecord) -> str:
         """Return the object; the traceback is its key `exception`."""
@@ -161,7 +161,7 @@ def set_up_logging(level: str, form: str) -> None:
 
 
 def _uncaught(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:
-    """What nobody catches is one record like any other, so that a log of JSON lines stays one."""
+    """An uncaught error is one record like any other, so that a log of JSON lines stays one."""
     if issubclass(kind, KeyboardInterrupt):
         sys.__excepthook__(kind, error, trace)
     elif not issubclass(kind, SystemExit):

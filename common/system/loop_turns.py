@@ -1,4 +1,4 @@
-"""How long one turn of the event loop took: whoever holds it holds up every connection of the process.
+"""How long one turn of the event loop took: a long one delays every connection of the process.
 
 Rules: a timer that is due every LOOK_SECONDS measures how late it comes, which is what held the loop, or all of the
 process. Read by metrics. Called by the mains of masters and workers.

@@ -1,8 +1,8 @@
-"""What servers keep is theirs alone: files have mode 0600 and folders 0700, whatever the umask of whoever starts them.
+"""Files of servers are private: files have mode 0600 and folders 0700, whatever the umask at the start.
 
-Rules: who makes a file says its mode; the umask of the process covers what libraries make. What an earlier version or
-somebody else left open is closed at the start: the folder first, so that nobody reaches what is below any more. Where
-it was closed already nobody did, so only it and the names in it are looked at. Links are left alone. Called by the
+Rules: the creator of a file sets its mode; the umask of the process covers what libraries make. What an earlier version
+or others left open is closed at the start: the folder first, so that nothing below is reachable any more. Where
+it was closed already nothing was, so only it and the names in it are checked. Links are left alone. Called by the
 mains of masters and workers.
 """
 
@@ -23,7 +23,7 @@ def keep_private() -> None:
 
 
 def close_to_others(root: Path) -> None:
-    """Take from everybody else what they may do with `root` and what is in it. What belongs to somebody else cannot be
+    """Remove the rights of other users on `root` and its content. Files of another owner cannot be
     changed; both are logged."""
     from holdfast.common.log_events import LogEvent  # what a start waits for needs the modes alone
     from holdfast.common.system.log import log_event

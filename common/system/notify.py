@@ -1,7 +1,7 @@
 """Tells the service manager how this server is: ready, its state in words, that it still turns, that it ends.
 
 The protocol is systemd's sd_notify(3): datagrams of `KEY=value` lines to the socket that NOTIFY_SOCKET names. Rules:
-without that variable nothing happens; nothing here can fail a server, since a manager that cannot be told is no
+without that variable nothing happens; nothing here can fail a server, since a manager that cannot be reached is no
 reason to end. The watchdog is fed by the loop itself, and only after `turns` has come back, so a loop or a thread
 that hangs is noticed: the manager then ends this process with SIGABRT, and the log gets the stack of every thread.
 Called by the mains.
@@ -19,7 +19,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 
-#: How often the state is looked at; it is told when it has changed.
+#: How often the state is checked; a change is reported.
 LOOK_SECONDS = 1.0
 #: Of the manager's patience, a feeding is due after this share: two may be late.
 _FEED_SHARE = 1 / 3
@@ -32,7 +32,7 @@ async def _at_once() -> None:
 
 
 class Notifier:
-    """The service manager of this process, or nobody."""
+    """The service manager of this process, or none."""
 
     def __init__(self, environ: Mapping[str, str] | None = None, pid: int | None = None) -> None:
         """Read NOTIFY_SOCKET, WATCHDOG_USEC and WATCHDOG_PID from `environ` (default: this process's)."""
@@ -90,7 +90,7 @@ class Notifier:
 
 
 def _address(path: str) -> str:
-    """The socket's address; "" where there is none that can be used here."""
+    """The socket's address; "" without a usable one."""
     if sys.platform != "linux" or path[:1] not in ("/", "@"):
         return ""
     return "\0" + path[1:] if path[0] == "@" else path

@@ -18,7 +18,7 @@ from pathlib import Path
 from holdfast.common.errors import ConfigError
 
 _RANGE_FILE = Path("/proc/sys/net/ipv4/ip_local_port_range")
-#: Below are services with names; Linux hands out 32768 to 60999 for outgoing connections unless told otherwise.
+#: Below are services with names; Linux uses 32768 to 60999 for outgoing connections by default.
 _LOWEST = 10_000
 _OUTGOING_FROM, _OUTGOING_TO = 32_768, 60_999
 #: Ports that are claimed together.
@@ -62,7 +62,7 @@ class _Own:
             if error.errno == errno.EADDRINUSE:
                 claim.close()
                 return False
-            # Not Linux: nothing can be claimed, and who loses a race sees "address in use".
+            # Not Linux: nothing can be claimed, and the loser of a race gets "address in use".
         found = [port for port in block if is_free(port, host)]
         if not found:
             claim.close()

@@ -1,8 +1,8 @@
 """Every asyncio task has an owner: none is collected while it runs, and none ends unseen.
 
-Rules: asyncio keeps only weak references to tasks and tells of an error that nobody fetched when the task is collected,
+Rules: asyncio keeps only weak references to tasks and reports an unfetched error when the task is collected,
 which may be never. So no other module makes a task itself (tests/test_house.py), but inside a TaskGroup. Work that its
-maker awaits is `awaited`; all other work is `background`, and says who is told if it fails. Called by all roles.
+maker awaits is `awaited`; all other work is `background`, and names the handler of its failure. Called by all roles.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """A wait that lasts says so in the log: after 10 s, and then once a minute, with what it waits for.
 
-Rules: `said` bounds nothing and wakes nobody; the bound belongs to the wait itself. Whatever may last longer than
+Rules: `said` neither bounds nor wakes a wait; the bound belongs to the wait itself. Whatever may last longer than
 SAY_SECONDS is inside `said` or `bounded`, or its log is silent while people look for the reason. All waits of a loop
-share one timer, since nearly all are over long before they are told. Event loop only. Called by all roles;
+share one timer, since nearly all are over long before they are logged. Event loop only. Called by all roles;
 docs/waits.md lists the places.
 """
 
@@ -18,7 +18,7 @@ from holdfast.common.system.log import log_event
 
 T = TypeVar("T")
 
-#: From when on a wait is told, and how often after that.
+#: After this time a wait is logged, and again as often.
 SAY_SECONDS = 10.0
 SAY_AGAIN_SECONDS = 60.0
 
@@ -75,7 +75,7 @@ class _Bounded(said):
 
 
 async def bounded(future: asyncio.Future[T], seconds: float, what: str | Callable[[], str]) -> T:
-    """Return the result of a future that nobody else waits for, telling the wait as `said` does. After `seconds` the
+    """Return the result of a future with no other waiter, and log the wait as `said` does. After `seconds` the
     future is cancelled and TimeoutError raised; what the future raises is raised."""
     with (wait := _Bounded(future, seconds, what)):
         try:

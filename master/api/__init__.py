@@ -2,6 +2,6 @@
 
 import os
 
-# gRPC writes a line to standard error for everybody who knocks without TLS, also where only errors are asked for. It
+# gRPC writes a line to standard error for every client without TLS, also where only errors are asked for. It
 # reads this as it is imported.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")

@@ -1,9 +1,9 @@
 """Who may call what, once security is on: one table over all methods and pages. Pure.
 
-Rules: a method that is not in the table may be called by nobody. An application's token is good for calls that name its
-own instance, and for nothing that names another or none; of what is not its own nothing is told, not even whether it
-is there. Called by handlers.py and http.py; who owns an application is checked in shuffles.py and admin.py, where the
-state is.
+Rules: no caller may use a method that is not in the table. An application's token admits calls that name its
+own instance, and no others; an answer shows nothing of other applications, not even whether one
+is there. Called by handlers.py and http.py; the owner of an application is checked in shuffles.py and admin.py, where
+the state is.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
     "Admin/DrainWorkers": (TokenKind.ADMIN,),
     "Admin/HandOver": (TokenKind.ADMIN,),
 }
-#: Of an application's calls, those that name no instance and tell nothing of any.
+#: Of an application's calls, those that name no instance and show nothing of any.
 _WITHOUT_INSTANCE = frozenset({"Shuffles/Discover", "Admin/ListWorkers"})
 
 
@@ -67,7 +67,7 @@ def check_method(identity: Bearer | None, method: str) -> None:
 
 
 def check_call(identity: Bearer | None, method: str, request: Any) -> None:
-    """Raise ForbiddenError unless the bearer may make this call; None stands for a cluster without security."""
+    """Raise ForbiddenError unless the bearer may make this call; None means a cluster without security."""
     if identity is None:
         return
     check_method(identity, method)
@@ -89,7 +89,7 @@ def check_owner(identity: Bearer | None, user: str) -> None:
 
 
 def user_of(identity: Bearer | None, owner: Callable[[bytes], str | None]) -> str | None:
-    """Which user calls, `owner` being that of an instance; None where nobody says, or for those who run the cluster."""
+    """The calling user, `owner` being that of an instance; None if unknown, or for operators."""
     if identity is None or identity.kind not in (TokenKind.APPLICATION, TokenKind.USER):
         return None
     return (

@@ -2,8 +2,8 @@
 
 Rules: room is taken before the first byte is kept, and given back when nothing is kept any more. One user, with all
 applications, those that have ended as well, or one host where there is no security, gets a share of each
-(common/shares.py), so that nobody takes the rest from others; a part is reserved for workers, masters and operators.
-Who finds no room is told BUSY and comes again. A body counts from before it is read until its call has ended, an answer
+(common/shares.py), so that no user can take all of it; a part is reserved for workers, masters and operators.
+A call without room gets BUSY and is repeated. A body counts from before it is read until its call has ended, an answer
 from before it is written until the client has taken it. Called by handlers.py, http.py and grpc.py.
 docs/failure_model.md has all bounds.
 """
@@ -43,7 +43,7 @@ assert JSON_BYTES_MAX <= BODY_BYTES_EACH_MAX, "the longest body fits into a shar
 assert BODY_BYTES_EACH_MAX + BODY_BYTES_RESERVED <= BODY_BYTES_MAX, "and into what is not reserved"
 assert JSON_BYTES_MAX <= ANSWER_BYTES_EACH_MAX <= ANSWER_BYTES_MAX - ANSWER_BYTES_RESERVED, "and so does an answer"
 
-#: Without security nobody says what he is: what workers call is theirs.
+#: Without security the caller is unknown: methods of workers count as theirs.
 _OF_WORKERS = "Registry/"
 
 

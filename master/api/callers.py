@@ -1,8 +1,8 @@
 """Which user the clients are of whose answers the masters remember, so that no user takes that memory for itself.
 
 A client is remembered for bounds.CLIENT_LIFE_MS after its last command, and when there are bounds.CLIENTS_MAX of them
-new ones are told BUSY. Here the leader keeps whose they are, as it has heard since it leads, and tells a user BUSY
-earlier, by the user's share (common/shares.py). Without security nobody says who calls, and only the bound for all
+new ones get BUSY. The leader counts them by user since its election, and answers BUSY to a user
+earlier, by the user's share (common/shares.py). Without security the user is unknown, and only the bound for all
 holds. Called by leader.py.
 """
 
@@ -26,12 +26,12 @@ class Callers:
         self._shares = Shares(bounds.CLIENTS_MAX)
 
     def heard(self, client: bytes, user: str, now_ns: int) -> None:
-        """Note a command. Raises RetryError (BUSY) for one more client of a user who has so many that others would lack
+        """Note a command. Raises RetryError (BUSY) for one more client of a user with so many that others would lack
         room."""
         self._expire(now_ns)
         if client in self._clients:
             self._forget(client)
-            self._shares.add(user, 1)  # who is known goes on
+            self._shares.add(user, 1)  # a known client continues
         elif not self._shares.take(user, 1):
             raise RetryError(
                 f'user "{user}" has {self._shares.held(user)} of {self._shares.total} clients that called in the last '

@@ -1,7 +1,7 @@
 """The gRPC side of a master: generic handlers made from the descriptors, health and reflection. No policy.
 
 Requests are parsed by handlers.py and not by gRPC, so that a malformed body gets a typed error like any other. They
-come as streams of one message, and answers go as such, which is the same on the wire: so who calls is known, and room
+come as streams of one message, and answers go as such, which is the same on the wire: so the caller is known, and room
 is taken, before any of a request is read, and an answer has its room until gRPC has sent it. How long a message is
 gRPC only says when it is there, so each that is read may be as long as the longest, which is short. Before a handler
 asks for it gRPC keeps a window of it.
@@ -36,7 +36,7 @@ from holdfast.master.api.statuses import bad_request, code_of, metadata_of
 STREAMS_MAX = 1_024
 #: Connections open at once; beyond them new ones are closed. Clients of ours use the HTTP port.
 CONNECTIONS_MAX = 1_024
-#: Of a message that nobody has asked for yet, of each call.
+#: Of an unread message, of each call.
 WINDOW_BYTES = 16 * KIB
 #: For a request to come, and for an answer to be taken.
 _MESSAGE_SECONDS = 60.0
@@ -47,7 +47,7 @@ _OPTIONS = (
     ("grpc.http2.lookahead_bytes", WINDOW_BYTES),
     ("grpc.http2.bdp_probe", 0),
     ("grpc.so_reuseport", 0),
-    # Clients ask every 10 s whether a silent connection still stands.
+    # Clients check every 10 s that a silent connection is still open.
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     # One that says nothing, or calls nothing, makes room for others; a client connects again when it calls.

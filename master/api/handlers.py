@@ -71,7 +71,7 @@ class Handlers:
         except HoldfastError as error:
             status = error.status
             raise without_frames(error) from None
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the caller hears of it
+        except Exception as error:  # noqa: BLE001 - any error is logged, and the caller gets one
             status = Status.INTERNAL
             log_event(LogEvent.CALL_INTERNAL_ERROR, method=method.name, trace=error)
             raise HoldfastError(f"{type(error).__name__}: {error}") from None
@@ -81,7 +81,7 @@ class Handlers:
 
 def without_frames(error: HoldfastError) -> HoldfastError:
     """Return the same error without traceback, cause and context: frames hold requests, and where one of them holds the
-    error, too, nobody finds that ring for hours."""
+    error, too, that cycle is not collected for hours."""
     return error.reworded(str(error))
 
 

@@ -2,9 +2,9 @@
 
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
-"message": …}. Every answer has the header Holdfast-Cluster, by which clients know that a master gave it.
+"message": …}. Every answer has the header Holdfast-Cluster, which shows clients that a master sent it.
 
-Rules: who calls, and whether he may, is known from the headers (http_server.py); then the body's room is taken
+Rules: the caller and its rights are known from the headers (http_server.py); then the body's room is taken
 (api/budgets.py), and only then is it read. What is cut, late or refused is let go of at once. An answer has its room
 until it was taken.
 """
@@ -174,7 +174,7 @@ def _json(reply: Message) -> bytes:
 
 
 class _Held(web.Response):
-    """An answer that gives its room back when the client has taken it, or is given up."""
+    """An answer that releases its room when the client has received it, or the call is cancelled."""
 
     def __init__(self, budget_room: BudgetRoom, body: bytes, content_type: str) -> None:
         super().__init__(body=body, content_type=content_type)
@@ -214,7 +214,7 @@ def _is_idle(transport: asyncio.WriteTransport | None) -> bool:
 
 async def _read(request: web.BaseRequest, method: Method, content_type: str, budget_room: BudgetRoom) -> bytearray:
     """Read the body into the room that it takes; its length is checked before, and again while a chunked one comes in.
-    What has come goes at once where the rest does not: the error is kept by aiohttp, with this frame."""
+    The received part is freed at once if the rest does not come: aiohttp keeps the error, with this frame."""
     most = method.request_bytes_max
     if content_type == "application/json":
         most = most * 4 // 3 + 4096  # proto3 JSON writes bytes as base64: a third more

@@ -66,7 +66,7 @@ class Registry:
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        """Take note that a worker lives; one that the masters do not know is asked to register, and so is one whose
+        """Record a heartbeat; a worker that is unknown to the masters is asked to register, and so is one whose
         number is of another state, or belongs to another worker."""
         if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
             raise bad_request(f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters")
@@ -94,7 +94,7 @@ class Registry:
         self._leader.heard(name, beat)
 
     async def check_shuffles(self, request: pb.CheckShufflesRequest) -> pb.CheckShufflesReply:
-        """Return which keys the masters dropped, and which they never heard of; the worker may delete the former."""
+        """Return which keys the masters dropped, and which are unknown to them; the worker may delete the former."""
         if len(request.keys) > _KEYS_MAX:
             raise bad_request(f"ask for at most {_KEYS_MAX} keys at once")
         keys = [key_in(key) for key in request.keys]
@@ -111,7 +111,7 @@ class Registry:
             raft_index=max(index, self._leader.node.status().applied_index),
             state=named,
         )
-        # Masters that do not know the worker, or know less than it has seen, were restored or are not its masters: it
+        # Masters without this worker, or with an older state than it has seen, were restored or are not its masters: it
         # may delete nothing on their word. It compares the index itself; this is the second lock on that door.
         if registered and request.raft_index <= reply.raft_index:
             reply.dropped.extend(key for key, gone in zip(request.keys, dropped, strict=True) if gone)

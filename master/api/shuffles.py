@@ -71,7 +71,7 @@ class Shuffles:
         self._check = WinnersCheck()
 
     async def discover(self, request: pb.DiscoverRequest) -> pb.DiscoverReply:
-        """Say who this master is and who leads; every master answers."""
+        """Return the identity of this master and the leader; every master answers."""
         status = self._leader.node.status()
         leader = self._leader.http_of(status.leader)
         return pb.DiscoverReply(
@@ -94,7 +94,7 @@ class Shuffles:
         self._registry.quotas.check_user(request.instance, user)
         body = cmd.RegisterApplication(request.instance, request.name, user, lease_ms, request.holder, request.spark_id)
         await self._leader.command("Shuffles/RegisterApplication", request, body)
-        # Two users may have drawn one instance at the same time; the second is told now.
+        # Two users may have drawn one instance at the same time; the second gets the error now.
         application = await self._leader.renew(request.instance, request.holder)
         self._check_owner(application)
         return pb.RegisterApplicationReply(
@@ -124,12 +124,12 @@ class Shuffles:
         )
 
     async def renew_lease(self, request: pb.RenewLeaseRequest) -> pb.RenewLeaseReply:
-        """Renew one lease; a holder that has none any more is told so."""
+        """Renew one lease; a holder without a lease gets an error."""
         application = await self._leader.renew(request.instance, request.holder)
         if request.holder and application.lease(request.holder) is None:
             confirmed = await self._leader.confirmed(lambda state: state.applications.get(request.instance))
             if confirmed is None or confirmed.lease(request.holder) is None:
-                raise GiveUpError("this holder's lease ended; attach again", status=Status.APPLICATION_GONE)
+                raise GiveUpError("the lease of this holder has expired; attach again", status=Status.APPLICATION_GONE)
         return pb.RenewLeaseReply(raft_index=self._leader.index(), token=self._token(application))
 
     async def detach(self, request: pb.DetachRequest) -> pb.DetachReply:
@@ -188,7 +188,7 @@ class Shuffles:
         return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=limits_met)
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
-        """Say the final word on a generation: who won, and for REDUCE partitions what the workers have sealed."""
+        """Commit a generation: the winners, and for REDUCE partitions what the workers have sealed."""
         key = key_in(request.key)
         application = await self._leader.renew(key.instance, request.holder)
         shuffle = await self._shuffle(key)
@@ -225,7 +225,7 @@ class Shuffles:
             if shuffle.committed_ms:
                 break
             if request.offers_winners and not self._sealing.begun(shuffle.key):
-                raise GiveUpError(f"nobody has begun to commit {key}; commit it", status=Status.NEED_WINNERS)
+                raise GiveUpError(f"{key} has no commit pending; commit it", status=Status.NEED_WINNERS)
             if loop.time() >= end:
                 raise RetryError(f"{key} is not committed yet; ask again", status=Status.NOT_COMMITTED)
         else:
@@ -282,9 +282,9 @@ class Shuffles:
     ) -> tuple[ShuffleKey, pb.RegisterShuffleRequest]:
         """Return the newest generation that is not final, at or above `key`, and the request for just that one.
 
-        One that a restore found open may be final all the same, as workers know: the next one takes its place.
+        One that is open after a restore may be final for the workers: the next one replaces it.
 
-        The call's number goes: asked again the same words may mean a later generation, and its recorded answer would
+        The call's number is removed: the same request may mean a later generation later, and its recorded answer would
         not fit. Opening is idempotent by the generation, so nothing is lost with it.
         """
 
@@ -410,7 +410,7 @@ class Shuffles:
             data_bytes=seen.data_bytes,
             under_replicated=seen.single if shuffle.copies_wanted > 1 else 0,
         )
-        request.winners_array = seen.digest  # stands for them in what tells a retry: they may be long
+        request.winners_array = seen.digest  # in their place, to detect a retry: they may be long
         command = self._leader.numbered("Shuffles/Commit", request, body)
         self._leader.expect(await submit(self._leader, command, upload, winners))
         if not shuffle.committed_ms:

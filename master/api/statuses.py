@@ -1,4 +1,4 @@
-"""How a status of common/statuses.py is told over gRPC and over HTTP (Connect).
+"""How a status of common/statuses.py is sent over gRPC and over HTTP (Connect).
 
 Callers decide by the number; the code only makes generic tools (load balancers, curl, grpcurl) say something sensible.
 """
@@ -29,17 +29,17 @@ def code_of(status: int) -> str:
 
 
 def http_status_of(code: str) -> int:
-    """Return the HTTP status that goes with a code."""
+    """Return the HTTP status of a code."""
     return _HTTP[code]
 
 
 def bad_request(message: str) -> ProtocolError:
-    """The error for what nobody may ask."""
+    """The error of an invalid request."""
     return ProtocolError(message, status=Status.BAD_REQUEST)
 
 
 def metadata_of(error: HoldfastError) -> dict[str, str]:
-    """Return what is told beside the message: the status number, and the leader or the lowest incarnation."""
+    """Return what is sent beside the message: the status number, and the leader or the lowest incarnation."""
     headers = {STATUS_KEY: str(int(error.status))}
     if isinstance(error, NotLeaderError) and error.leader:
         headers[LEADER_KEY] = error.leader

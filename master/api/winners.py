@@ -28,7 +28,7 @@ _U64_MAX = (1 << 64) - 1
 
 
 class WinnersCheck:
-    """Looks at winners, large ones in a thread: one at a time, and one of each user, so that nobody stands in line
+    """Checks winners, large ones in a thread: one at a time, and one of each user, so that no user waits
     behind all that one user has."""
 
     def __init__(self) -> None:
@@ -45,7 +45,7 @@ class WinnersCheck:
                 raise ConflictError(misfit)
             if max(size, len(data)) <= _INLINE_BYTES:
                 return look(data)
-            # Whoever goes away meanwhile: the turn is given back when the thread has ended.
+            # If the caller leaves meanwhile, the turn is released when the thread has ended.
             return await asyncio.shield(awaited(self._in_turn(user, partial(look, data))))
         except (RetryError, ConflictError):
             raise
@@ -76,7 +76,7 @@ def _see_map(data: bytes) -> Seen:
 
 
 def _see_reduce(data: bytes) -> Seen:
-    """Digest the attempts alone: the partitions that each wrote to follow from them, and not every committer knows."""
+    """Digest the attempts alone: the partitions of each follow from them, and not every committer has those."""
     maps, partitions, _ = ReduceWinners.announced(data)
     attempts, bitmaps = ReduceWinners.inflated(data)
     digest = hashlib.blake2b(f"{partitions} {maps}".encode(), digest_size=16)

@@ -2,11 +2,11 @@
 
 Rules
 * Only a leader cleans, and only what its state remembers as dropped after a proof of leadership (core/leftovers.py).
-  What it never heard of stays, is counted and named in the log.
+  Unknown data stays, is counted and named in the log.
 * One request to the store at a time, in a thread of its own: neither the loop nor Raft's thread ever waits for a store.
-  A round removes FOLDERS_PER_ROUND_MAX folders at most; the next one goes on.
-* A store that is gone, or has no marker of this cluster, is left alone until the next round; that is told once. Only
-  of a fresh cluster, where no worker has left the marker yet, nothing is told.
+  A round removes FOLDERS_PER_ROUND_MAX folders at most; the next one continues.
+* A store that is unreachable, or has no marker of this cluster, is skipped until the next round, with one log line.
+  Nothing is logged for a new cluster, where no worker has written the marker yet.
 
 Runs in the event loop. Made by main.py if there is a `[dfs] url`.
 """
@@ -33,12 +33,12 @@ T = TypeVar("T")
 FOLDERS_PER_ROUND_MAX = 1_000
 #: Slashes in the name of a worker's folder: cluster/instance/shuffle/worker.
 _WORKER_DEPTH = 3
-#: Instances never heard of that a log line names.
+#: Unknown instances that a log line names.
 _NAMED_MAX = 5
 
 
 class DfsCleaner(WhileLeading):
-    """Cleans the store while this master leads."""
+    """Cleans the store while this master is the leader."""
 
     def __init__(self, leader: Leader, store: DfsStore) -> None:
         super().__init__(leader)
@@ -100,7 +100,7 @@ class DfsCleaner(WhileLeading):
         self._leader.counts.dfs_rounds += 1
 
     async def _clean_living(self, instance: Instance) -> None:
-        """Remove the dropped generations of an application that goes on."""
+        """Remove the dropped generations of a live application."""
         folders = await self._ask(lambda: self._store.folders(names.instance_folder(self._cluster, instance)))
         keys = [found for each in folders if (found := names.parse_shuffle(instance, each)) is not None]
         if not keys:

@@ -1,4 +1,4 @@
-"""Warns where workers have a DFS tier and this master, which leads, has none: nobody removes what dead workers left.
+"""Warns if workers have a DFS tier and the leader has none: files of dead workers are not removed then.
 
 Rules: heartbeats say so (leader.reports). Told once when it is seen, and again only after it was well in between or
 another master led. Runs in the event loop. Made by main.py if there is no `[dfs] url`.
@@ -14,7 +14,7 @@ from holdfast.master.leader.leader import WhileLeading
 
 
 class DfsMissing(WhileLeading):
-    """Looks while this master leads."""
+    """Checks while this master is the leader."""
 
     _logged = False
 

@@ -1,7 +1,7 @@
-"""Workers that drain: who begins and ends that, what they still have, what they are told.
+"""Drains workers: starts and cancels drains, shows what draining workers still hold, and answers their heartbeats.
 
 Rules
-* Draining is in the log, so every leader knows it. It belongs to one start of a worker: a new start takes data again.
+* Draining is in the log, so every leader has it. It belongs to one start of a worker: a new start takes data again.
 * A worker is only drained while another one takes data, since nothing could be handed on otherwise. One that is left
   alone later learns it from `heartbeat_answer` and takes pushes again; what is placed there stays until another comes.
 * What is placed where is found by the mover (moving.py), what is being written is what the worker last said.
@@ -27,19 +27,19 @@ from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
 from holdfast.master.placement.members import Member
 
-#: How long an answer to who takes data stands.
+#: How long the list of workers that take data is valid.
 _TAKING_NS = 200_000_000
 
 
 class Draining:
-    """Begins, cancels and tells drains on the leader."""
+    """Starts, cancels and reports drains on the leader."""
 
     def __init__(self, leader: Leader, fleet: Fleet) -> None:
         self._leader = leader
         self._fleet = fleet
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
-        #: who took data a moment ago: with all workers draining each of them asks for it
+        #: workers that took data a moment ago: with all workers draining each of them asks for it
         self._taking: frozenset[int] = frozenset()
         self._taking_until_ns = 0
         self._taking_lives = -1
@@ -64,7 +64,7 @@ class Draining:
         return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
 
     async def decommission(self, worker: Worker) -> Worker:
-        """A worker was asked to end: have it drain, unless nobody else takes data; return its record."""
+        """A worker is shutting down: drain it, unless no other worker takes data; return its record."""
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
             if not now.draining_ms and any(each.worker != worker.id for each in self._takers()):
@@ -80,7 +80,7 @@ class Draining:
         return len(self._taking - {worker.id}) > 0
 
     def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
-        """Return what the worker is told: to take nothing new, and that no open partition is placed there."""
+        """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
         if not worker.draining_ms or not self.others(worker):
             return False, False
         placed = self._leader.drains.placed(worker)
@@ -112,14 +112,12 @@ class Draining:
     def _check(self, meant: Sequence[Worker]) -> None:
         lost = [each.name for each in meant if not each.alive]
         if lost:
-            raise ConflictError(
-                f"{', '.join(lost)}: lost, so there is nothing that could be handed on; start the worker first"
-            )
+            raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
         begin = any(not each.draining_ms for each in meant)
         if begin and not {each.worker for each in self._takers()}.difference(each.id for each in meant):
             raise NoRoomError(
-                "no other worker would be left that takes data: start one first, or leave one of these out. A worker "
-                "that is only restarted need not drain: what it acknowledged survives"
+                "no other worker would take data: start one first, or drain fewer. A worker that is only "
+                "restarted need not drain: acknowledged data survives a restart"
             )
 
     async def _propose(self, workers: Sequence[Worker], draining: bool) -> None:

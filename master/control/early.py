@@ -1,6 +1,6 @@
 """Seals before the commit: epochs that were full, and what workers had open before their latest start.
 
-Rules: everything goes through the queue of its worker, so what hangs on one delays no other. What goes wrong is only
+Rules: every seal passes through the queue of its worker, so one that hangs delays no other worker. A failure is only
 logged: the commit seals it, too. Runs in the event loop. Called by reviving.py and moving.py.
 """
 
@@ -24,7 +24,7 @@ _ASKED_MAX = 65_536
 
 
 class EarlySeals:
-    """Has epochs sealed that nobody writes to any more, while this master leads."""
+    """Has epochs sealed that have no writers any more, while this master is the leader."""
 
     def __init__(
         self, leader: Leader, locations: Locations, asker: Asker, committing: Callable[[ShuffleKey], bool]
@@ -47,7 +47,7 @@ class EarlySeals:
     # What was full.
 
     def seal(self, key: ShuffleKey, epochs: Sequence[PlacedEpoch]) -> None:
-        """Have epochs sealed that nobody writes to any more. Clients may name the same ones again and again."""
+        """Have epochs sealed that have no writers any more. Clients may name the same ones again and again."""
         fresh = [each for each in epochs if (key, each.partition, each.epoch) not in self._asked]
         for worker in sorted({worker for each in fresh for worker in (each.primary, each.replica)} - {NO_WORKER}):
             asked = tuple((each.partition, each.epoch) for each in fresh if worker in (each.primary, each.replica))

@@ -1,18 +1,18 @@
-"""Late copies: what a commit went without is sealed when its worker is back, and the manifest then says so.
+"""Late copies: copies that a commit skipped are sealed when their worker is back, and added to the manifest.
 
 Rules
-* What is missing is read from the state: the copies of which a manifest says UNAVAILABLE. So any leader goes on where
+* Missing copies are read from the state: those with UNAVAILABLE in a manifest. So any leader continues where
   the one before was, and a worker that comes back after days is asked, too.
 * A late copy is asked for and judged as at the commit: the same SEAL, the same rules of starts and levels. What the
   manifest says of other copies stays as it is. Readers read the longer copy first, so one that lacks what is committed
   is never the first choice.
 * One command for each shuffle and worker replaces the manifest, and names the version that it was made from: apply
-  refuses it where another copy was added meanwhile, and it is made anew. Readers that hold an older manifest know fewer
+  refuses it where another copy was added meanwhile, and it is made again. Readers with an older manifest have fewer
   copies, and nothing that is wrong.
-* Every worker has a queue of its own. One that fails is tried again after a pause that grows; what failed goes behind
+* Every worker has a queue of its own. Failed ones are tried again after growing pauses, queued after
   what else its worker has to seal.
 
-Runs in the event loop, while this master leads.
+Runs in the event loop, while this master is the leader.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class _Pause:
 
 
 class LateCopies(WhileLeading):
-    """Asks workers that are back for what commits went without."""
+    """Asks workers that are back for the copies that commits skipped."""
 
     def __init__(self, leader: Leader, locations: Locations, asker: Asker) -> None:
         super().__init__(leader)

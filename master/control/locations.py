@@ -1,8 +1,8 @@
 """Where REDUCE partitions are and were, read from the arrays of a shuffle's record; the latest used stay decoded.
 
 Rules: records never change, so all of this is worked out from one record, in a thread where it is large. What is kept
-is bounded by its number of partitions, and goes when nobody has used it for KEPT_SECONDS, as that of a shuffle that is
-gone. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
+is bounded by its number of partitions, and is dropped after KEPT_SECONDS without use, as that of a dropped
+shuffle. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
 sealing.py.
 """
 
@@ -24,7 +24,7 @@ from holdfast.master.core.state.records import Shuffle
 
 #: Partitions of all shuffles that are kept decoded: 8 bytes each, and the array of their locations now.
 _KEPT_MAX = 4_000_000
-#: What was not used for so long goes; it is looked for as often.
+#: Entries that were not used for so long are dropped; they are searched for as often.
 KEPT_SECONDS = 10.0
 #: Epochs worked on in the event loop; more go to a thread.
 INLINE_MAX = 4_096
@@ -47,7 +47,7 @@ class First:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The locations of a moment: the array that tells them, and the workers that it names."""
+    """The locations of a moment: their array, and the workers that it names."""
 
     moved: int
     array: bytes

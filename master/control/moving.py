@@ -1,11 +1,11 @@
-"""Moves open epochs away from workers that are lost, have started again or drain: clients who find out only read.
+"""Moves open epochs away from workers that are lost, have started again or drain: clients then only read the places.
 
 Rules
 * Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
-  is read from the state, so it does not matter who noticed it first, nor how far the leader before had come.
+  is read from the state, so it does not matter which caller noticed it first, nor how far the leader before had come.
 * All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
 * While a worker drains and open partitions are placed on it, it is looked at again and again; what is left there is
-  kept for those who ask (draining.py). The epochs that it had, it seals by itself as soon as it hears that it drains.
+  kept for status requests (draining.py). It seals its epochs by itself as soon as it learns of the drain.
 * What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files
   cannot be moved to another tier, and a small worker that is killed again and again would fill up with them. Which
   epochs those are is read from the state, so a new leader has them sealed again, and workers repeat their answers.
@@ -43,7 +43,7 @@ from holdfast.master.placement.replace import Moving, Replaced
 
 
 class EpochMover(WhileLeading):
-    """Moves what has to move while this master leads."""
+    """Moves epochs while this master is the leader."""
 
     def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, sealing: Sealing, early: EarlySeals) -> None:
         super().__init__(leader)
@@ -167,7 +167,7 @@ def _moves(
     grace: Collection[int],
     replacing: Callable[[Sequence[Moving]], Replaced],
 ) -> tuple[list[EpochMove], int]:
-    """Return new places for the partitions of a shuffle that stand on a worker that is lost, and has been for longer
+    """Return new places for the partitions of a shuffle that are on a worker that is lost, and has been for longer
     than its grace, that drains, or that has started since; and how many of them are not as wished."""
 
     def bad(number: int, index: int) -> bool:

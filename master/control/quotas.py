@@ -1,8 +1,8 @@
 """Refuses new shuffles of applications and users that hold what they may, and says which quota that is.
 
 Rules: looked at when a shuffle is registered that never was before; generations of one that was, pushes and reads are
-never refused. What is held is what workers that live told last, a heartbeat ago at most. Called by shuffles.py; the
-Registry hears the workers.
+never refused. Usage is what live workers reported last, a heartbeat ago at most. Called by shuffles.py; the
+Registry gets the reports.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Quotas:
         return any(self._user) or bool(self._users)
 
     def heard(self, worker: int, applications: Iterable[pb.ApplicationHeld]) -> None:
-        """Take in what a worker tells of who holds how much there."""
+        """Record a worker's report of how much each application holds there."""
         self._leader.usage.heard(worker, [_row(each) for each in applications])
 
     def check_user(self, instance: bytes, user: str) -> None:
@@ -84,7 +84,7 @@ class Quotas:
             self._refuse(application, reason)
 
     def _check_share(self, key: ShuffleKey) -> None:
-        """Refuse a new shuffle of a user who has so much of what the masters hold that others would lack room."""
+        """Refuse a new shuffle of a user that has so much of what the masters hold that others would lack room."""
 
         def refusal(state: State) -> tuple[Application | None, str]:
             application = state.applications.get(key.instance)
@@ -113,7 +113,7 @@ class Quotas:
         raise QuotaExceededError(reason)
 
     def _look(self, state: State, key: ShuffleKey) -> tuple[Application | None, list[Owned], list[int]]:
-        """Return the application if the shuffle is new, what its user owns, and who was heard and is lost now."""
+        """Return the application if the shuffle is new, what its user owns, and lost workers with a report."""
         application = state.applications.get(key.instance)
         if application is None or state.head(key.instance, key.shuffle) is not None:
             return None, [], []

@@ -1,7 +1,7 @@
 """The call Revive: new places for REDUCE partitions whose epoch failed or is full.
 
 Rules: what has a newer epoch already is answered from the state; so clients that all lost the same worker only read.
-One command of a shuffle at a time: who comes meanwhile waits and finds most of what it needs made. During a commit
+One command of a shuffle at a time: later callers wait and find most of what they need made. During a commit
 nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early. Where
 no worker has room nothing is made and the answer says so; sealing then is what lets their data go to another tier.
 
@@ -93,7 +93,7 @@ class Reviver:
             newest = _moved(state, shuffle.key, failed)
             return any(each.epoch > _epoch(there) for each, there in zip(failed, newest, strict=True))
 
-        # A leader that was replaced and has not heard of it may be behind what the client was told.
+        # A leader that was replaced without knowing it may be behind what the client has seen.
         if self._leader.peek(beyond) and await self._leader.confirmed(beyond):
             raise bad_request(f"an epoch of {shuffle.key} is named that was never made")
 
@@ -112,7 +112,7 @@ class Reviver:
 
         found = self._leader.peek(read)
         if found is None:
-            raise GiveUpError(f"{key} is committed, or was dropped; this attempt ends", status=Status.COMMITTED)
+            raise GiveUpError(f"{key} is committed, or was dropped; stop this attempt", status=Status.COMMITTED)
         return found
 
     async def _make(self, key: ShuffleKey, failed: Sequence[pb.FailedEpoch], unusable: frozenset[int]) -> str:
@@ -156,7 +156,7 @@ class Reviver:
         return shuffle
 
     async def _places(self, key: ShuffleKey, rows: Sequence[Moving]) -> list[CopyPlace]:
-        """Return a place for each; none at all where nobody takes data."""
+        """Return a place for each; none at all if no worker takes data."""
         shuffle = self._shuffle(key)
         candidates = self._fleet.candidates(shuffle)
         replacing = self._fleet.replacing(candidates, shuffle.copies_wanted)

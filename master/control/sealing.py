@@ -1,9 +1,9 @@
 """Commits of REDUCE partitions: the workers seal every epoch, then one command says the final word.
 
 Rules
-* One commit of a generation at a time on this master; who asks for the same winners joins it. It goes on when its
-  callers have gone, and ends when this master stops leading: asked again, the next leader seals again, and the workers
-  repeat their answers.
+* One commit of a generation at a time on this master; a call with the same winners joins it. It continues when its
+  callers have left, and ends when this master loses the leadership: at the next call the next leader seals again, and
+  the workers repeat their answers.
 * Revives of a generation that is being committed wait for its end. An epoch that was made all the same is found by
   apply, which refuses the commit; then that epoch is sealed, too.
 * Who is asked for what, whom a commit waits for and when it is enough is decided by core/commit.py. What was not sealed
@@ -73,7 +73,7 @@ class Sealing:
         #: commits and calls that wait for them, by user and application; commits that wait for a worker, by worker
         self._running = Shares(COMMITS_MAX)
         self._waiting = Shares(WAITING_MAX)
-        #: bytes of winners of commits under way, whose callers may have gone
+        #: bytes of winners of pending commits, whose callers may have left
         self.winners = Shares(BODY_BYTES_MAX, BODY_BYTES_EACH_MAX)
         self._at_worker = Shares(COMMITS_MAX * WORKERS_MAX, COMMITS_AT_WORKER_MAX)
         leader.listeners.append(self._led)
@@ -103,7 +103,7 @@ class Sealing:
     async def commit(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> None:
         """Commit a generation, or wait for the commit of the same winners. Raises what refuses it.
 
-        `shuffle` is its record as this master read it after it proved that it leads.
+        `shuffle` is its record as read after this master confirmed its leadership.
         """
         key = shuffle.key
         while (running := self._commits.get(key)) is not None and running.digest != seen.digest:
@@ -186,7 +186,7 @@ class Sealing:
     # Asking.
 
     async def _collect(self, shuffle: Shuffle, seals: Seals) -> None:
-        """Ask all workers at once until enough of them answered or were given up."""
+        """Ask all workers at once until enough of them have answered or were skipped."""
         key, section = shuffle.key, self._leader.config.worker
         asked = SealRound(shuffle, seals, section.copy_grace.ns, section.return_grace.ns)
         for number in asked.workers:
@@ -239,7 +239,7 @@ class Sealing:
         return self._leader.liveness.worker_silence(now, number, worker.incarnation)
 
     async def _ask(self, asked: SealRound, key: ShuffleKey, number: int, changed: asyncio.Event) -> None:
-        """Ask one worker, part by part, until it has answered everything or is given up. Raises to end the commit."""
+        """Ask one worker, part by part, until it has answered everything or is skipped. Raises to end the commit."""
         while wanted := asked.ask(number, self._leader.now_ns()):
             worker = self._asker.worker(key, number)
             try:

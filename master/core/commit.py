@@ -1,11 +1,11 @@
-"""Decides one commit of REDUCE partitions: what each worker is asked for and when again, whom the commit goes without,
-when enough was said, and the final word.
+"""Decides one commit of REDUCE partitions: what each worker is asked for, when it is asked again, which workers it
+skips, when enough was said, and the final word.
 
 Rules
 * How long a worker is waited for is decided by patience.py: `worker.copy_grace` where there is another copy,
   `worker.return_grace` for an only one, five times as long while it is busy or full. Then the commit fails, and nothing
   is said, so it can be asked for again.
-* A copy that was not sealed in time stands in the manifest as UNAVAILABLE.
+* A copy that was not sealed in time is UNAVAILABLE in the manifest.
 
 Pure; times are monotonic nanoseconds. Driven by master/control/sealing.py.
 """
@@ -56,7 +56,7 @@ def is_committed(shuffle: Shuffle, seen: Seen) -> bool:
 
 
 class SealRound:
-    """Asking all workers of one shuffle, until enough of them answered or are given up."""
+    """Asking all workers of one shuffle, until enough of them have answered or are skipped."""
 
     def __init__(self, shuffle: Shuffle, seals: Seals, copy_grace_ns: int, return_grace_ns: int) -> None:
         self._shuffle = shuffle
@@ -66,7 +66,7 @@ class SealRound:
 
     @property
     def unanswered(self) -> list[int]:
-        """Workers that have something to answer and were not given up."""
+        """Workers that have something to answer and were not skipped."""
         return self._seals.unanswered
 
     def ask(self, number: int, now: int) -> list[EpochKey]:
@@ -82,13 +82,13 @@ class SealRound:
         self._patience[worker.id].answered()
 
     def failed(self, worker: Worker, error: HoldfastError, silence: int | None, now: int) -> float | None:
-        """Return after how many seconds a worker that gave no answer is asked again; None: the commit goes without it.
+        """Return after how many seconds a worker that gave no answer is asked again; None: the commit skips it.
 
         `silence` is how long it sent no heartbeat; None of one that the masters call alive. Raises NoRoomError if it is
         needed and had no room for very long, RetryError (BUSY) if it could not seal for another reason.
         """
         patience = self._patience[worker.id]
-        assert patience.asked, f'worker "{worker.name}" fails what it was asked for'
+        assert patience.asked, f'worker "{worker.name}" fails its requests'
         patience.was_full |= error.status is Status.DISK_FULL
         if error.status in _BUSY:
             patience.was_busy(now)
@@ -99,9 +99,9 @@ class SealRound:
             return None
         if patience.spent(now):
             text = (
-                f'{self._shuffle.key} is not committed: worker "{worker.name}" has data of it that it could not seal '
-                f"for {BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). Nothing is lost: mend that "
-                "there, and commit again."
+                f'{self._shuffle.key} is not committed: worker "{worker.name}" could not seal its data for '
+                f"{BUSY_GRACES * patience.return_grace_ns // 10**9} s ({error}). No data is lost: repair that "
+                "worker, and commit again."
             )
             raise NoRoomError(text) if patience.was_full else RetryError(text, status=Status.BUSY)
         return patience.pause()
@@ -122,7 +122,7 @@ class FinalWord:
         self._key, self._seen = shuffle.key, seen
         results = tuple(without_unwritten(seals.results(), seen.written))
         self.tally = tally(results, shuffle.copies_wanted)
-        assert self.tally.epochs == len(seals), "every epoch gets its word, and gets it once"
+        assert self.tally.epochs == len(seals), "every epoch gets one result"
         self.manifest = ReduceManifest(seen.partitions, results).encode()
 
     def command(self, winners: bytes, upload: bytes) -> cmd.Commit:

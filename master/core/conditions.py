@@ -1,6 +1,6 @@
 """What changes between two looks: directories and DFS of workers that fail, fill up and recover; masters away.
 
-Rules: pure; in the leader's memory, so a new leader tells anew of what fails when it begins. The common case, a worker
+Rules: pure; in the leader's memory, so a new leader reports failures again. The common case, a worker
 that is well and was, costs a look at each directory. Called by api/registry.py with every heartbeat.
 """
 
@@ -14,7 +14,7 @@ from holdfast.master.core.events import Happened
 
 
 class Spot(NamedTuple):
-    """A directory, or the DFS, as a heartbeat tells of it."""
+    """A directory, or the DFS, in a heartbeat."""
 
     path: str
     problem: str
@@ -69,7 +69,7 @@ class ConnectedPeers:
         self._connected: dict[str, bool] = {}
 
     def look(self, connected: dict[str, bool], settled: bool) -> list[Happened]:
-        """Take in who is connected now; return what has changed. Until `settled`, who was never there is no news."""
+        """Record the connected masters; return the changes. Until `settled`, one that never connected is no change."""
         found = []
         for name, is_now in connected.items():
             was = self._connected.get(name)

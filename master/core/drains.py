@@ -1,8 +1,8 @@
 """What keeps draining workers from being restarted or removed, and which workers a person means.
 
-Rules: pure; kept in the leader's memory, so that a new leader knows it after it has looked once and heard every worker.
+Rules: pure; kept in the leader's memory, so that a new leader has it after one check and a heartbeat of every worker.
 A worker may be restarted when no open partition is placed on it and nothing is being written there; it may be removed
-when it keeps nothing besides (docs/adr/0022-drain.md). What nobody has said yet keeps it where it is. Called by
+when it keeps nothing besides (docs/adr/0022-drain.md). Until everything is reported its state stays. Called by
 master/control/draining.py.
 """
 
@@ -57,7 +57,7 @@ class Drains:
         self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
 
     def placed(self, worker: Worker) -> Placed | None:
-        """Return what is placed on this start of a worker; None if nobody has looked since it began to drain."""
+        """Return what is placed on this start of a worker; None before the first check of its drain."""
         return self._placed.get(ref_of(worker)) if worker.draining_ms else None
 
     def forget(self, worker: Worker) -> None:
@@ -86,12 +86,12 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
     if not others:
         waits = "no other worker takes data, so nothing can be handed on: start one, or cancel the drain"
     elif placed is None:
-        waits = "the leading master has not looked yet"
+        waits = "the leader has not checked yet"
     elif placed.epochs:
         partitions = counted(placed.epochs, "open partition")
         waits = f"{partitions} of {counted(placed.shuffles, 'shuffle')} take their batches there"
     elif kept is None:
-        waits = "the worker does not know of it yet"
+        waits = "the worker has not received the drain yet"
     elif kept.writing:
         waits = f"epochs and map files that are not sealed there: {kept.writing}"
     if waits:

@@ -1,7 +1,7 @@
 """What commands of the log did, as events: the same on every master, since all of them apply the same.
 
 Rules: `before` notes what a command may change, `after` compares; so a command that did nothing, was refused or was
-answered from memory tells nothing. Cheap: both run for every command, in Raft's thread. Called by
+answered from memory makes no event. Cheap: both run for every command, in Raft's thread. Called by
 state_machine/state_machine.py.
 """
 

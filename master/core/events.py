@@ -1,4 +1,4 @@
-"""What happened in the cluster, for people: a bounded ring of events, told the time by its caller.
+"""The latest events of the cluster, for people: a bounded ring; the caller passes the time.
 
 Rules: routine never drives out what matters: each level has a ring of its own. What repeats itself (a quota that
 refuses, an election that wavers) is one event that counts. Numbers grow by one for each thing that happens, so that a
@@ -80,7 +80,7 @@ class LatestEvents:
         self.counts: Counter[LogEvent] = Counter()
 
     def add(self, time_ms: int, happened: Happened, index: int = 0) -> Event:
-        """Keep what happened; the oldest of its level goes."""
+        """Keep an event; the oldest of its level is dropped."""
         self.last += 1
         self.counts[happened.event] += 1
         ring = self._rings[happened.event.level]
@@ -94,7 +94,7 @@ class LatestEvents:
         return event
 
     def _repeated(self, ring: OrderedDict[int, Event], event: Event) -> Event:
-        """Return the event, counting on from the one that it repeats, which goes."""
+        """Return the event, with the count of the one that it repeats, which is dropped."""
         what = (event.happened.event, event.happened.subject)
         before = ring.get(self._repeating.get(what, 0))
         if before is not None and event.time_ms - before.time_ms <= REPEAT_MS:

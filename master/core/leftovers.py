@@ -2,7 +2,7 @@
 
 The grace is for living workers, which remove their own files sooner and cheaper, and for reads that end. It is counted
 from when this leader first saw the folder dropped; a new leader counts anew. That something is unknown proves nothing
-(docs/adr/0010): it is told apart, and stays. Pure; time comes in. Called by control/dfs_cleaning.py.
+(docs/adr/0010): it is recognised, and stays. Pure; the caller passes the time. Called by control/dfs_cleaning.py.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from holdfast.master.core.state.state import State
 
 @dataclass(frozen=True, slots=True)
 class Instances:
-    """What the state knows of the instances that have folders in the store."""
+    """The state of the instances that have folders in the store."""
 
     dropped: tuple[Instance, ...]
     living: tuple[Instance, ...]
@@ -46,5 +46,5 @@ class Grace:
         return now_ns - since >= self._grace_ns
 
     def end_round(self) -> None:
-        """Forget the folders that this round did not meet: they are gone."""
+        """Forget the folders that this round did not find: they were removed."""
         self._before, self._now = self._now, {}

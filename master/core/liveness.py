@@ -1,9 +1,9 @@
-"""Decides on the leader who is lost and which leases ended; lives in the leader's memory, told the time by its caller.
+"""Decides on the leader which workers are lost and which leases have expired; in memory; the caller passes the time.
 
 Rules
-* Heartbeats and renewals are only heard here; what goes into the log are the changes that `tick` decides.
-* A new leader has heard nobody, so everybody starts with a full lease. The same when a tick comes late: then this
-  process stood still, and what was sent to it in the meantime may not have been read yet.
+* Heartbeats and renewals are only recorded here; the log gets the changes that `tick` decides.
+* A new leader has no heartbeats, so all start with a full lease. The same after a late tick: then this
+  process was stopped, and messages sent to it meanwhile may not have been read yet.
 * A lease without a renewal for its length is marked; one that is marked and stays silent for the grace beyond is ended;
   a renewal before that takes the mark back.
 * A call that names an instance but no holder of it renews every lease of that instance.
@@ -46,7 +46,7 @@ class LivenessDecisions:
 
 
 class Liveness:
-    """When everybody was last heard, on one leader during one leadership. Times are monotonic nanoseconds."""
+    """When each was last heard from, on one leader during one leadership. Times are monotonic nanoseconds."""
 
     def __init__(self, timing: Timing) -> None:
         self._timing = timing
@@ -55,12 +55,12 @@ class Liveness:
         self._workers: dict[WorkerRef, int] = {}
         self._leases: dict[LeaseRef, int] = {}
         self._instances: dict[bytes, int] = {}
-        #: since when this leadership knows them, heard or not
+        #: since when this leadership has them, heartbeat or not
         self._known: dict[WorkerRef | LeaseRef, int] = {}
         self._looked = False
 
     def lead(self, now: int) -> None:
-        """Begin a leadership: nobody was heard, everybody has a full lease."""
+        """Begin a leadership: no heartbeats yet, all have a full lease."""
         self._workers.clear()
         self._leases.clear()
         self._instances.clear()
@@ -69,7 +69,7 @@ class Liveness:
         self._since = self._ticked = now
 
     def heard_worker(self, now: int, worker: int, incarnation: int) -> None:
-        """Take note of a heartbeat or registration of a worker that the state knows."""
+        """Record a heartbeat or registration of a worker that is in the state."""
         self._workers[WorkerRef(worker, incarnation)] = now
 
     def heard_lease(self, now: int, application: Application, holder: bytes) -> None:
@@ -80,17 +80,17 @@ class Liveness:
             self._instances[application.instance] = now
 
     def worker_silence(self, now: int, worker: int, incarnation: int) -> int:
-        """Nanoseconds since this worker was heard, or since this leadership knows of this start of it."""
+        """Nanoseconds since this worker's heartbeat, or since this leadership has this start of it."""
         ref = WorkerRef(worker, incarnation)
         return self._silence(now, ref, self._workers.get(ref, 0))
 
     def lease_silence(self, now: int, instance: bytes, holder: bytes) -> int:
-        """Nanoseconds since this lease was renewed, or since this leadership knows of it."""
+        """Nanoseconds since this lease was renewed, or since this leadership has it."""
         ref = LeaseRef(instance, holder)
         return self._silence(now, ref, self._renewed(ref))
 
     def _silence(self, now: int, ref: WorkerRef | LeaseRef, heard: int) -> int:
-        """Who came during this leadership is in the state a moment before it is noted here that he was heard: it is
+        """A worker or lease of this leadership is in the state a moment before its heartbeat is recorded here: it is
         known from the first look at it. Those whom it found are known since it began."""
         known = self._known.setdefault(ref, now if self._looked else self._since)
         return now - max(heard, known, self._since)
@@ -148,7 +148,7 @@ class Liveness:
         return tuple(mark), tuple(revoke), tuple(end)
 
     def _prune(self, workers: dict[WorkerRef, Worker], leases: dict[LeaseRef, Lease]) -> None:
-        """Forget whom the state does not know any more, so that memory is bounded by the state."""
+        """Forget those that are not in the state any more, so that memory is bounded by the state."""
         self._workers = {ref: heard for ref, heard in self._workers.items() if ref in workers}
         self._leases = {ref: heard for ref, heard in self._leases.items() if ref in leases}
         self._known = {ref: since for ref, since in self._known.items() if ref in workers or ref in leases}

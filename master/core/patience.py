@@ -3,7 +3,7 @@
 Rules
 * A worker whose copies exist elsewhere, too, is waited for `copy_grace` from when it was asked, or until it has been
   silent for as long: it may only have been started again.
-* One that cannot be reached, or fails, is gone after `return_grace` in which it showed no sign of life; saying that it
+* One that is unreachable, or fails, is lost after `return_grace` without a sign of life; an answer that it
   is busy or full is one, and so is a later start of it that has not registered yet.
 * One that says again and again that it is busy or full has the data. It is asked for five times `return_grace`, counted
   from the first time, whatever came in between; only an answer ends the count.

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from holdfast.common.sizes import counted
 from holdfast.master.core.state.records import Application, Lease
 
-#: Leases that are told one by one.
+#: Leases that are listed one by one.
 LEASES_NAMED_MAX = 5
 
 
@@ -32,7 +32,7 @@ def retention_of(application: Application, silence_ms: Callable[[Lease], int], g
     left = last.lease_ms - last_silent
     leases = counted(len(silent), "lease")
     if left > 0:
-        sentence = f"{leases}, the last ends in {in_time(left)} unless renewed"
+        sentence = f"{leases}, the last expires in {in_time(left)} unless renewed"
         deletes = f"Deleted {in_time(grace_ms)} after that, or when its application drops it or leaves"
     else:
         sentence = f"{leases}, expired {in_time(-left)} ago; deleted after the grace"
@@ -45,7 +45,7 @@ def retention_of(application: Application, silence_ms: Callable[[Lease], int], g
 
 def _lease(lease: Lease, silent_ms: int) -> str:
     left = lease.lease_ms - silent_ms
-    ends = f"ends in {in_time(left)}" if left > 0 else f"over since {in_time(-left)}"
+    ends = f"expires in {in_time(left)}" if left > 0 else f"over since {in_time(-left)}"
     return f"holder {lease.holder.hex()[:8]}: renewed {in_time(silent_ms)} ago, of {in_time(lease.lease_ms)}; {ends}"
 
 

@@ -2,11 +2,11 @@
 
 Rules
 * Every epoch that was ever placed is asked for on every worker that holds a copy.
-* A worker that is away is waited for until its caller gives it up, but not for epochs whose other copy is known.
+* A worker that is away is waited for until its caller skips it, but not for epochs whose other copy is known.
 * What a worker said nothing of may be said later (`with_late`), by the same rules; what was said stays.
 * A copy is known if it is sealed, or if its worker never had a batch of it: what was acknowledged is on both copies,
   so then nothing was.
-* A worker that does not know an epoch is believed only if it has not started since, or kept all it acknowledged
+* A worker that does not have an epoch is trusted only if it has not started since, or kept all it acknowledged
   (epochs.vouches); otherwise that copy is lost.
 
 Pure; driven by commit.py, and by master/control/late.py.
@@ -93,12 +93,12 @@ class Seals:
 
     @property
     def settled(self) -> int:
-        """Copies that were answered for, or whose worker was given up."""
+        """Copies with an answer, or whose worker was skipped."""
         return self.copies - sum(left.count for one, left in self._left.items() if one not in self._given_up)
 
     @property
     def unanswered(self) -> list[int]:
-        """Workers that have something to answer and were not given up."""
+        """Workers that have something to answer and were not skipped."""
         return [worker for worker, left in self._left.items() if left.count and worker not in self._given_up]
 
     def missing(self, worker: int, most: int) -> list[EpochKey]:
@@ -131,7 +131,7 @@ class Seals:
         self._given_up.add(worker)
 
     def enough(self, away: Iterable[int] = ()) -> bool:
-        """Whether nobody has to be waited for, if those `away` are waited for only where there is no other copy."""
+        """Whether no wait is needed, if those `away` are waited for only where they have the only copy."""
         gone = set(away)
         return all(worker in gone and self.covered(worker) for worker in self.unanswered)
 
@@ -196,7 +196,7 @@ class Tally(NamedTuple):
 
 
 def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
-    """Count what stands in a manifest of a shuffle for which so many copies were asked."""
+    """Count the copies in a manifest of a shuffle that should have so many."""
     size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
     fewer = [each for each in results if each.under_replicated(wanted)]
     return Tally(
@@ -210,7 +210,7 @@ def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
 
 
 def without_unwritten(results: Iterable[EpochResult], written: bytes | None) -> Iterator[EpochResult]:
-    """Yield the results; a lost epoch of a partition for which no winner wrote anything is not lost: nobody misses a
+    """Yield the results; a lost epoch of a partition for which no winner wrote anything is not lost: no reader needs a
     batch of it, so its copies count as never written to. `written` has a bit for each partition; None: not known."""
     for each in results:
         if written is None or not each.lost or written[each.partition >> 3] & (1 << (each.partition & 7)):

@@ -1,7 +1,7 @@
-"""How much every application holds on the workers, as their heartbeats tell, and which quota that is beyond.
+"""How much every application holds on the workers, by their heartbeats, and which quota that exceeds.
 
-Rules: pure; kept in the leader's memory, so that a new leader knows it after a heartbeat of every worker. Each worker
-tells a bounded number of applications, the largest, and a few shuffles of each; sums are kept, not added up again.
+Rules: pure; kept in the leader's memory, so that a new leader has it after a heartbeat of every worker. Each worker
+reports a bounded number of applications, the largest, and a few shuffles of each; sums are kept, not added up again.
 Bytes and files are counted as they are stored: second copies count. An application that ended counts for its user until
 the workers have deleted what it had. Called by master/control/quotas.py.
 """
@@ -20,7 +20,7 @@ OWNED_MAX = 16_384
 
 
 class Row(NamedTuple):
-    """What one worker tells of one application: all it holds, and its largest shuffles there."""
+    """The report of one worker on one application: all it holds, and its largest shuffles there."""
 
     instance: bytes
     held: UsageTotals
@@ -64,7 +64,7 @@ class Owned(NamedTuple):
 
 
 class Usage:
-    """Sums over all workers that were heard."""
+    """Sums over the reports of all workers."""
 
     def __init__(self) -> None:
         self._rows: dict[int, Sequence[Row]] = {}
@@ -86,11 +86,11 @@ class Usage:
 
     @property
     def workers(self) -> list[int]:
-        """Those that were heard, and hold anything."""
+        """Those with a report that is not empty."""
         return list(self._rows)
 
     def heard(self, worker: int, rows: Sequence[Row]) -> None:
-        """Replace what a worker told before."""
+        """Replace the report of a worker."""
         for row in self._rows.pop(worker, ()):
             self._add(row, -1)
         for row in rows:
@@ -103,13 +103,13 @@ class Usage:
         return self._applications.get(instance, _Application()).held
 
     def shuffles(self, instance: bytes) -> dict[int, UsageTotals]:
-        """What those shuffles of an application hold that workers told of, which are the largest."""
+        """What the reported shuffles of an application hold, which are the largest."""
         return dict(self._applications.get(instance, _Application()).shuffles)
 
     def _add(self, row: Row, sign: int) -> None:
         found = self._applications.setdefault(row.instance, _Application())
         found.held = found.held.plus(row.held, sign)
-        assert min(found.held) >= 0, "no worker takes back more than it told"
+        assert min(found.held) >= 0, "no worker's usage falls below zero"
         for shuffle, held in row.shuffles:
             left = found.shuffles.get(shuffle, UsageTotals()).plus(held, sign)
             if left == UsageTotals():
@@ -136,8 +136,8 @@ def exceeded(
     of_user: QuotaLimits,
     own_row: bool = False,
 ) -> str:
-    """Say which quota of the application or of its user, who owns those, is used up, and by what; "" if none is.
-    `own_row`: the limits of this user stand in quota.users, not in those of all users."""
+    """Return which quota of the application or of its user, the owner of those, is used up, and by what; "" if none is.
+    `own_row`: the limits of this user are in quota.users, not those of all users."""
     own = usage.of(asker.instance)
     met = application.met(own)
     if met:
@@ -160,15 +160,15 @@ def exceeded(
     by_size = of_user.too_large(total)
     most = max(found, key=lambda each: _measure(usage.of(each.instance), by_size))
     return (
-        f'user "{user}" holds {met} that this user may have, in {counted(len(found), "application")}; largest: '
+        f'user "{user}" holds {met} that its quota allows in {counted(len(found), "application")}; largest: '
         f'application "{most.name}" ({most.instance.hex()[:8]}) with {_text(usage.of(most.instance))}'
-        f"{_largest_shuffle(usage, most, by_size)}. End or forget what is not needed any more, or ask for more: "
+        f"{_largest_shuffle(usage, most, by_size)}. End applications, drop shuffles, or ask for more: "
         f"{_key_of_user(user, of_user.key('user', total), own_row)}"
     )
 
 
 def _key_of_user(user: str, key: str, own_row: bool) -> str:
-    """Where the limit of a user stands."""
+    """The configuration key of a user's limit."""
     if own_row:
         return f'{key.removeprefix("user_")} of user "{user}" in quota.users of the masters'
     return f"{key} in [quota] of the masters"

@@ -1,1 +1,1 @@
-"""The workers as placement sees them: who may be given data, and where everybody is."""
+"""The workers as placement sees them: which ones may get data, and their places."""

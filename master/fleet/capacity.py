@@ -1,4 +1,4 @@
-"""Which workers take data, as their heartbeats say, and what stands against it where none does.
+"""Which workers take data, by their heartbeats, and the reason if none does.
 
 Rules: pure; a directory is what the last heartbeat of its worker said of it. Called by fleet.py.
 """
@@ -35,7 +35,7 @@ def excluded_because(directories: Sequence[pb.Directory]) -> str:
 
 def no_room(workers: Iterable[tuple[str, pb.HeartbeatRequest]]) -> str:
     """Say which limits were met on workers that all have no room, by name and last heartbeat; some of them are named.
-    Where files cannot go to the DFS, that is why there is none: it is said too."""
+    If files cannot be moved to the DFS, that is the cause: it is added."""
     found = list(workers)
     named = [_of_worker(name, each.directories) for name, each in found[:WORKERS_NAMED_MAX]]
     if len(found) > len(named):
@@ -44,7 +44,7 @@ def no_room(workers: Iterable[tuple[str, pb.HeartbeatRequest]]) -> str:
 
 
 def _of_dfs(workers: Sequence[tuple[str, pb.HeartbeatRequest]]) -> str:
-    """The DFS where it cannot be used, as the worker tells who met that first."""
+    """A DFS that cannot be used, as reported by the worker that met that first."""
     failing = [(name, each.dfs) for name, each in workers if each.dfs.problem]
     if not failing:
         return ""

@@ -1,4 +1,4 @@
-"""The workers as placement sees them: who may be given data, where everybody is, and who is better spared.
+"""The workers as placement sees them: which ones may get data, their places, and which ones to spare.
 
 Rules
 * Candidates are alive, do not drain, and have a directory that takes such data. Those that flap, that are in
@@ -82,7 +82,7 @@ def fresh_draw() -> Draw:
 
 
 class Fleet(WhileLeading):
-    """Chooses workers while this master leads."""
+    """Chooses workers while this master is the leader."""
 
     def __init__(self, leader: Leader) -> None:
         """Raises ConfigError for a resolver that cannot be made."""
@@ -179,7 +179,7 @@ class Fleet(WhileLeading):
             await asyncio.get_running_loop().run_in_executor(self._executor, self.places.resolve, batch)
 
     async def _run(self) -> None:
-        """Ask again for hosts that are not resolved, and tell the masters where workers are that are elsewhere."""
+        """Ask again for hosts that are not resolved, and record new places of workers."""
         while True:
             try:
                 await self._place_all()
@@ -198,7 +198,7 @@ class Fleet(WhileLeading):
         found = {host: known for host in hosts if (known := self.places.known(host)) is not None}
         placed = {each.host for each in workers if each.rack or each.place}
         self._leader.counts.rack_unresolved += sum(host not in found and host not in placed for host in new)
-        # What is recorded of a host that cannot be resolved now stands: a script that fails moves nobody.
+        # A host that cannot be resolved now keeps its recorded place: a script that fails moves no worker.
         moved = [
             cmd.WorkerPlace(each.id, found[each.host])
             for each in workers
@@ -236,7 +236,7 @@ class Fleet(WhileLeading):
         return self._stabiliser.reserve
 
     def _look(self) -> None:
-        """Take in who is there now."""
+        """Record the present workers."""
         workers = self._leader.peek(lambda state: list(state.workers.values()))
         writable = [each.id for each in workers if each.alive and not each.draining_ms]
         read_only = [each.id for each in workers if each.alive and each.draining_ms]
@@ -272,7 +272,7 @@ class Fleet(WhileLeading):
             if worker.draining_ms:
                 continue
             here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
-            # A new leader has not heard everybody yet; a worker refuses what it cannot take.
+            # A new leader has not got all heartbeats yet; a worker refuses what it cannot take.
             if here is None or here:
                 member = Member(worker.id, worker.host, places[worker.id])
                 found[member] = [DirectoryLoad(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
@@ -336,7 +336,7 @@ class Fleet(WhileLeading):
 
     def replacing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Moving]], Replaced]:
         """Return what finds new places for partitions of one shuffle, in any thread. It raises NotEnoughError, and
-        finds nothing if nobody takes data."""
+        finds nothing if no worker takes data."""
         default = self.policy.racks.default
         workers, time_ms = self._leader.peek(lambda state: (list(state.workers.values()), state.time_ms))
         return partial(
@@ -350,7 +350,7 @@ class Fleet(WhileLeading):
         )
 
     def nowhere(self) -> NoRoomError:
-        """The error of a shuffle that nobody takes."""
+        """The error of a shuffle that no worker takes."""
         reason = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
         self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="shuffles", reason=reason)
         return NoRoomError(reason)

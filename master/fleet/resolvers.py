@@ -1,6 +1,6 @@
 """Where a host is: resolvers, and the cache before them.
 
-Rules: a resolver answers for each host by itself, None where it does not know; it never raises for a host (B8: one
+Rules: a resolver answers for each host by itself, None for an unknown one; it never raises for a host (B8: one
 host that cannot be resolved says nothing of the others). `Places` keeps what was found, gives the default place to the
 rest, and counts them. Nothing that failed is kept. Resolvers may take long: they are called in a thread.
 
@@ -43,12 +43,12 @@ class Resolver(Protocol):
         """Return a place for each host, None where it is not known."""
 
     def reload(self) -> None:
-        """Read again whatever this was made of, if anything. Raises ConfigError, and goes on with what was known."""
+        """Read its source again, if it has one. Raises ConfigError, and continues with the old content."""
         return
 
 
 class StaticResolver(Resolver):
-    """Knows nothing: what workers say of themselves stands, or the default place."""
+    """Resolves nothing: workers keep the places that they report, or the default place."""
 
     def resolve(self, hosts: Sequence[str]) -> Sequence[str | None]:
         """None for all."""
@@ -70,7 +70,7 @@ class TableResolver(Resolver):
         return [self._places.get(host) for host in hosts]
 
     def reload(self) -> None:
-        """Read the file again. Raises ConfigError, which names the line, and goes on with what was known."""
+        """Read the file again. Raises ConfigError, which names the line, and continues with the old content."""
         try:
             text = self._path.read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
@@ -81,7 +81,7 @@ class TableResolver(Resolver):
             if not words:
                 continue
             if len(words) != 2:
-                raise ConfigError(f"{self._path} line {number} wants a host and a place, such as `h1 {DEFAULT_PLACE}`")
+                raise ConfigError(f"{self._path} line {number} needs a host and a place, such as `h1 {DEFAULT_PLACE}`")
             try:
                 place = check_place(words[1])
             except ConfigError as error:
@@ -132,7 +132,7 @@ class ScriptResolver(Resolver):
 
     def _call(self, hosts: Sequence[str]) -> list[str] | str:
         """What it printed, or why that is not to be used. It prints into a pipe that holds as much as an answer may
-        have, and which is read when it has ended: who prints more does not end."""
+        have, and which is read when it has ended: a script that prints more does not end."""
         try:
             process = subprocess.Popen(
                 [self._path, *hosts],
@@ -250,7 +250,7 @@ class Places:
             return [self._found.get(host, self.default) for host in hosts]
 
     def known(self, host: str) -> str | None:
-        """What was found, None if it has to be asked for; "" where there is nobody to ask. Never blocks."""
+        """The known place, None if it has to be resolved; "" without a resolver. Never blocks."""
         return "" if isinstance(self._resolver, StaticResolver) else self._found.get(host)
 
     def _ask(self, hosts: Sequence[str]) -> Iterator[tuple[str, str]]:
@@ -285,7 +285,7 @@ class Places:
         self._found.pop(host, None)
 
     def reload(self) -> None:
-        """Forget everything and have the resolver read again. Raises ConfigError; what was known stands then."""
+        """Forget everything and have the resolver read again. Raises ConfigError; then the old places stay."""
         with self._guard:
             self._resolver.reload()
             self._found.clear()

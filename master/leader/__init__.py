@@ -1,1 +1,1 @@
-"""What every service of a master stands on: commands, confirmed reads, leases, and links to workers."""
+"""The base of every service of a master: commands, confirmed reads, leases, and links to workers."""

@@ -1,7 +1,7 @@
-"""Asks workers to seal, and tells them what is placed there: the one way from the leader to them.
+"""Asks workers to seal, and announces what is placed there: the one way from the leader to them.
 
 Rules: an answer is that of the start of the worker that was asked. A wait for it ends with the shuffle, that start of
-the worker, and the leadership (scopes.py). What nobody waits for at this moment waits in the queue of its worker
+the worker, and the leadership (scopes.py). Work without a waiter is in the queue of its worker
 (worker_queues.py), and what a worker does not answer in time is left to the next time. Runs in the event loop. Used by
 shuffles.py, sealing.py, early.py and late.py.
 """
@@ -28,7 +28,7 @@ from holdfast.master.leader.worker_queues import WorkerQueues
 _LOST_S = 3.0
 #: A living worker that takes longer is asked again by a commit, and left for now by what others wait behind.
 ANSWER_SECONDS = 60.0
-#: Workers that are being told of new shuffles at a time, and how long that may take.
+#: Workers that get the announcement of new shuffles at a time, and how long that may take.
 ANNOUNCING_MAX = 1_024
 ANNOUNCE_SECONDS = 3.0
 
@@ -40,7 +40,7 @@ class Asker:
         self._leader = leader
         self._links = Links(leader.config.cluster.id, leader.security)
         self.queues = WorkerQueues(leader.fail)
-        #: workers that are being told of a shuffle
+        #: workers that are getting the announcement of a shuffle
         self._announcing = 0
         leader.listeners.append(self._led)
 

@@ -32,7 +32,7 @@ class DaemonThread(Executor):
                 return
             try:
                 result = fn(*args, **kwargs)
-            except BaseException as error:  # noqa: BLE001 - who waits for it gets it
+            except BaseException as error:  # noqa: BLE001 - the waiter gets it
                 future.set_exception(error)
             else:
                 future.set_result(result)

@@ -1,9 +1,9 @@
-"""What every service of a master stands on: commands, confirmed reads, leases, and the rhythm of the leader.
+"""The base of every service of a master: commands, confirmed reads, leases, and the timer of the leader.
 
 Rules
 * "Unknown", "not committed" and the like are only said after `confirmed`; what `peek` finds on a serving leader was
   committed and is true, but it may not be all.
-* Liveness is only kept while this master leads; its decisions are proposed like any command.
+* Liveness is only kept while this master is the leader; its decisions are proposed like any command.
 * Everything here runs in the event loop; Raft's thread is only met through futures and call_soon_threadsafe.
 """
 
@@ -98,14 +98,14 @@ class Leader:
         self.counts = MasterCounts()
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         self._callers = Callers()
-        #: last heartbeats by worker number, heard in this leadership; only of workers that the state knows
+        #: last heartbeats by worker number in this leadership; only of workers that are in the state
         self.reports: dict[int, WorkerReport] = {}
-        #: what those heartbeats say of who holds how much, and of what is not well
+        #: from those heartbeats: the usage of applications, and failing directories
         self.usage = Usage()
         self.conditions = Conditions()
         #: what is placed on draining workers, as this leadership last looked
         self.drains = Drains()
-        #: told whenever this master begins to lead, or ends; in the event loop
+        #: called whenever this master becomes the leader, or stops being it; in the event loop
         self.listeners: list[Callable[[bool], None]] = []
         #: set when a worker was lost, is back, or registered
         self.workers_changed = asyncio.Event()
@@ -135,7 +135,7 @@ class Leader:
         return self._addresses.get(name or "", "")
 
     def index(self) -> int:
-        """Return the place in the log of the last command applied here: what replies tell."""
+        """Return the index of the last command applied here, for replies."""
         return self.node.local(lambda machine: machine.state.index)
 
     # Leadership.
@@ -166,7 +166,7 @@ class Leader:
             listener(leads)
 
     async def _run(self) -> None:
-        """The leader's rhythm: name the state, look who was silent, propose what changed."""
+        """The leader's timer: name the state, find silent workers and leases, propose changes."""
         while True:
             await asyncio.sleep(self.config.lease.tick.seconds)
             try:
@@ -206,7 +206,7 @@ class Leader:
         self.events.tell_all(self.conditions.heard(beat.worker, worker, _spots(beat)))
 
     def report(self, worker: Worker) -> WorkerReport | None:
-        """The last heartbeat of this start of a worker, None if this leadership heard none."""
+        """The last heartbeat of this start of a worker, None if this leadership has none."""
         report = self.reports.get(worker.id)
         return report if report is not None and report.incarnation == worker.incarnation else None
 
@@ -218,7 +218,7 @@ class Leader:
 
     @staticmethod
     def expect(answer: Answer) -> Answer:
-        """Return an answer that is OK; raise any other as the error that it stands for."""
+        """Return an answer that is OK; raise any other as its error."""
         if answer.ok:
             return answer
         error = error_for(answer.status, answer.detail)
@@ -242,12 +242,12 @@ class Leader:
         return cmd.Command(body, client, number, drawn, digest.digest(), open_from)
 
     def owner(self, instance: bytes) -> str | None:
-        """The user of an application, None if this master knows none."""
+        """The user of an application, None if this master has none."""
         application = self.node.local(lambda machine: machine.state.applications.get(instance))
         return application.user if application is not None else None
 
     async def confirmed(self, read: Callable[[State], T]) -> T:
-        """Return read(state) after this master proved that it leads. Raises NotLeaderError."""
+        """Return read(state) after this master confirmed its leadership. Raises NotLeaderError."""
         try:
             return await of_the_log(asyncio.wrap_future(self.node.read(lambda machine: read(machine.state))))
         except Exception as error:
@@ -269,7 +269,7 @@ class Leader:
         return found if found is not None else await self.confirmed(read)
 
     async def state_id(self) -> StateId:
-        """Return which state this is, what goes with every number that it gives; it is named first where it has no name
+        """Return the id of this state, sent with every number that it gives; a state without an id gets one first
         since it began, or was restored. Raises NotLeaderError."""
         while True:
             named, at = self.peek(lambda state: (state.state_id, state.state_index))
@@ -290,7 +290,7 @@ class Leader:
 
 
 class WhileLeading:
-    """What runs while this master leads: `_run` is begun anew with each leadership, and ends with it."""
+    """A task that runs while this master is the leader: `_run` starts with each leadership, and ends with it."""
 
     def __init__(self, leader: Leader) -> None:
         self._leader = leader
@@ -326,5 +326,5 @@ def _spots(beat: pb.HeartbeatRequest) -> Iterator[Spot]:
 
 
 def gone(instance: bytes) -> ApplicationGoneError:
-    """The error for an instance that a confirmed leader does not know."""
+    """The error for an instance that is unknown to a confirmed leader."""
     return ApplicationGoneError(gone_text(instance))

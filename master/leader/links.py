@@ -1,7 +1,7 @@
-"""The leader's data connections to workers, for seals, and to tell of shuffles that are placed there.
+"""The leader's data connections to workers, for seals, and to announce shuffles that are placed there.
 
-Rules: one connection a worker, opened once for all who need it, closed when this master stops leading; the least used
-ones are closed beyond a bound. A connection on which many answers came for nobody any more is closed, too: it has room
+Rules: one connection a worker, opened once for all users, closed when this master stops leading; the least used
+ones are closed beyond a bound. A connection with many answers that have no waiter any more is closed, too: it has room
 for so many. Who answers must be the start of the worker that the state names: at the same address another worker may
 listen, or a later start that has not registered yet, which counts as busy. Runs in the event loop. Called by asking.py.
 """
@@ -26,7 +26,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.master.core.state.records import Worker
 
 LINKS_MAX = 1_024
-#: Seals without an answer on one connection, and how many of them nobody may wait for any more.
+#: Seals without an answer on one connection, and how many of them may have no waiter any more.
 INFLIGHT_MAX = 1_024
 ABANDONED_MAX = 256
 
@@ -43,7 +43,7 @@ class Links:
         self._credentials = credentials
         self._pool = BufferPool(FRAME_BODY_BYTES_MAX)  # answers have no bodies, so it stays empty
         self._links: OrderedDict[int, FrameClient] = OrderedDict()
-        #: by worker, seals on its connection that nobody waits for any more
+        #: by worker, seals on its connection that have no waiter any more
         self._abandoned: dict[int, int] = {}
         #: connections that are being opened
         self._opening: dict[_Start, asyncio.Task[FrameClient]] = {}
@@ -59,7 +59,7 @@ class Links:
         return SealAnswer.decode(reply.meta)
 
     async def announce(self, worker: Worker, registered: Registered, index: RaftIndex) -> None:
-        """Tell this start of the worker of a shuffle that is placed there. Raises RetryError if it cannot be told."""
+        """Announce a shuffle that is placed there to this start of the worker. Raises RetryError if that fails."""
         link = await self._link(worker, index)
         await link.request(FrameType.REGISTERED, registered.encode())
 
@@ -89,7 +89,7 @@ class Links:
         if opening is None:
             opening = self._opening[start] = awaited(self._connect(worker, index))
             opening.add_done_callback(partial(self._opened, start))
-        # All who need it wait for this one: one after the other they would wait for as many time-outs.
+        # All callers wait for this attempt: one after the other they would wait for as many time-outs.
         return await asyncio.shield(opening)
 
     def _opened(self, start: _Start, opening: asyncio.Task[FrameClient]) -> None:
@@ -99,7 +99,7 @@ class Links:
         if opening.cancelled() or opening.exception() is not None:
             return
         link, worker = opening.result(), start[0]
-        if not wanted:  # this master leads no more
+        if not wanted:  # this master is no longer the leader
             link.abort()
             return
         older = self._links.pop(worker, None)

@@ -31,7 +31,7 @@ from holdfast.master.state_machine.codec import encode_command, join_entry
 from holdfast.master.state_machine.state_machine import StateMachine
 
 T = TypeVar("T")
-#: The bytes of a command, and who waits for its answer.
+#: The bytes of a command, and the future of its answer.
 _Waiting = tuple[bytes, "asyncio.Future[Answer]"]
 
 #: Commands that wait to be proposed.
@@ -43,8 +43,8 @@ _ENTRY_COMMANDS_MAX = 128
 _ENTRY_BYTES = 256 * KIB
 
 
-#: What a majority of the masters has not taken by then: they hear one another, or this one would lead no more, but none
-#: of the others has the log before it, or a disk is very slow.
+#: If a majority of the masters has not taken it by then: they are connected, or this one would not be the leader, but
+#: none of the others has the log before it, or a disk is very slow.
 ANSWER_SECONDS = 60.0
 _LOG = "the masters' log: a majority has to write it down"
 
@@ -76,7 +76,7 @@ class Proposer:
             raise RetryError(f"{QUEUE_MAX} commands are waiting; try again", status=Status.BUSY)
         data = encode_command(command)
         if len(data) > COMMAND_PART_BYTES + 64 * KIB:
-            raise HoldfastError(f"a command of {len(data)} bytes should have gone in parts")
+            raise HoldfastError(f"a command of {len(data)} bytes has to be sent in parts")
         loop = asyncio.get_running_loop()
         answered: asyncio.Future[Answer] = loop.create_future()
         self._queue.append((data, answered))
@@ -161,7 +161,7 @@ def _hand_over(
     try:
         loop.call_soon_threadsafe(finish, batch, done)
     except RuntimeError:
-        return  # the loop is closed: the process ends, and nobody waits any more
+        return  # the loop is closed: the process ends, and no caller waits any more
 
 
 def _fail(batch: list[_Waiting], error: HoldfastError) -> None:

@@ -1,8 +1,8 @@
 """A wait of the leader with what it is about: a shuffle, a worker, the leadership. It ends as soon as one of them does.
 
-Rules: whoever waits for a worker, or for the end of something that concerns a shuffle, waits inside a scope. What ends
+Rules: a wait for a worker, or for the end of something that concerns a shuffle, is inside a scope. What ends
 it is read from the state, when the log says that it may have changed, and compared with the record that the waiter
-knows: a worker that was lost or has started again since is another one. What was waited for is cancelled then.
+has: a worker that was lost or has started again since is another one. The wait is cancelled then.
 Runs in the event loop. Used by sealing.py and late.py.
 """
 
@@ -29,7 +29,7 @@ class Scope:
     """What a wait is about."""
 
     shuffle: ShuffleKey
-    #: as the waiter knows it
+    #: as the waiter has it
     worker: Worker | None = None
 
     def check(self, state: State) -> None:

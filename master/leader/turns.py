@@ -1,7 +1,7 @@
-"""A turn at what one caller does at a time: who does not get it soon is told to come again.
+"""A turn at work that one caller does at a time: a caller that does not get it soon has to ask again.
 
-Rules: who is before may wait for the log, or work on something large, so the line is not waited in for longer than
-TURN_SECONDS: clients ask again, and nobody is kept who has gone. Runs in the event loop.
+Rules: an earlier caller may wait for the log, or work on something large, so none waits in the queue for longer than
+TURN_SECONDS: clients ask again, and a caller that has left is not kept. Runs in the event loop.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ async def turn(lock: asyncio.Lock | asyncio.Semaphore, what: str) -> AsyncIterat
 
 
 class UserTurns:
-    """One at a time, and one of each user in line: nobody stands behind all that one user has."""
+    """One at a time, and one of each user in the queue: no user waits for all calls of another."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()

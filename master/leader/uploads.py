@@ -19,8 +19,8 @@ _TRIES = 3
 
 
 def upload_name(size: int, *identity: bytes) -> bytes:
-    """Name an upload of so many bytes, the same for the same content, so that a retry goes on where the first try was;
-    empty if they fit into one command."""
+    """Name an upload of so many bytes, the same for the same content, so that a retry continues where the first try
+    was; empty if they fit into one command."""
     if size <= COMMAND_PART_BYTES:
         return b""
     return hashlib.blake2b(b" ".join(identity), digest_size=16).digest()

@@ -1,7 +1,7 @@
 """Who waits for what the log does to shuffles and workers: woken by applied commands, and when leadership is lost.
 
 Rules: long polls are bounded in number, and divided by user and application (common/shares.py); a waiter is woken to
-look again, in the order they came, never told what happened. Runs in the event loop. Used by long polls (`wait`) and by
+check again, in the order they came. Runs in the event loop. Used by long polls (`wait`) and by
 scopes.py (`watch`).
 """
 
@@ -28,7 +28,7 @@ class Waiters:
         self._waiting: dict[Hashable, dict[object, Callable[[], None]]] = {}
         #: long polls, by owner
         self._polls = Shares(WAITERS_MAX)
-        #: all who wait
+        #: all waiters
         self.watching = 0
 
     @property
@@ -50,7 +50,7 @@ class Waiters:
     @contextmanager
     def watch(self, subjects: Iterable[ShuffleKey | int], changed: Callable[[], None]) -> Iterator[None]:
         """Have `changed` called, inside, whenever one of these shuffles or workers may have changed, or this master
-        leads no more."""
+        loses the leadership."""
         me = object()
         places: list[Hashable] = [_place(each) for each in subjects]
         for place in places:
@@ -67,7 +67,7 @@ class Waiters:
                     del self._waiting[place]
 
     def wake(self, changed: Iterable[Subject]) -> None:
-        """Wake who waits: for a shuffle by a key of it, by its instance, or by b"" for all; for a worker by its number,
+        """Wake waiters: for a shuffle by a key of it, by its instance, or by b"" for all; for a worker by its number,
         or by b""."""
         for subject in changed:
             if isinstance(subject, ShuffleKey | int):

@@ -1,6 +1,6 @@
 """Work of the leader in the background, one queue for each worker: what hangs on one of them delays no other.
 
-Rules: the queue of a worker is bounded, and what finds it full is refused: whoever hands it in finds it again in the
+Rules: the queue of a worker is bounded, and work for a full one is refused: its caller finds it again in the
 state. Jobs of one worker run one after another. All end with the leadership. Runs in the event loop.
 """
 
@@ -31,7 +31,7 @@ class WorkerQueues:
     """Queues by worker number; a worker has one while it has work."""
 
     def __init__(self, failed: Failed) -> None:
-        """`failed` hears what a job raised, which none should."""
+        """`failed` gets the error of a job, which should not raise."""
         self._failed = failed
         self._queues: dict[int, _Queue] = {}
         self.waiting = 0

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(slots=True)
 class MasterCounts:
-    """Those of `Leader.counts`, which whoever does something adds to; read by main.py."""
+    """Those of `Leader.counts`, which the services increase; read by main.py."""
 
     quota_refusals: int = 0
     revives: int = 0

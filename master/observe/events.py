@@ -1,9 +1,9 @@
-"""The events of this master: what the log tells on every master, and what only this one sees.
+"""The events of this master: those from the log, the same on every master, and its own.
 
 Rules: the log's events come from Raft's thread, all others from the event loop; a lock held for microseconds keeps them
 apart. Everything is logged where it is seen; what commands of the log did, by the leader alone. After a start the log
-is applied from the last snapshot on, and tells what happened then, with the times of then. Called by main.py and by
-whoever has something to tell; read by admin.py, web and metrics.
+is applied from the last snapshot on, and gives the events of that time, with their times. Called by main.py and by
+all that report events; read by admin.py, web and metrics.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from holdfast.master.raft.node import RaftStatus
 
 _LIMIT_DEFAULT, LIMIT_MAX = 100, 3_000
 _LOOK_SECONDS = 1.0
-#: Masters that start together find each other within this; before, who is not there is no news.
+#: Masters that start together find each other within this; before that, a missing one is no event.
 _SETTLE_SECONDS = 10.0
 _LEVELS = {level.word: level for level in LEVELS}
 
@@ -60,7 +60,7 @@ class Events:
             return self._ring.latest(limit, after, least)
 
     def counts(self) -> Mapping[LogEvent, int]:
-        """How often each of them happened, since this master started or as far as its log tells."""
+        """How often each of them happened, since this master started or as far back as its log reaches."""
         with self._lock:
             return dict(self._ring.counts)
 

@@ -1,4 +1,4 @@
-"""What a master says of the masters: names, addresses, who leads, who is reachable. Called by the other services."""
+"""A master's view of the masters: names, addresses, the leader, connections. Called by the other services."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Masters:
         self._config = config
         self.grpc = ""
         self.http = ""
-        #: what Admin/Status tells of the secret (common/agreement.py)
+        #: the digest of the secret for Admin/Status (common/agreement.py)
         self.secret_digest = ""
 
     def infos(self, status: RaftStatus, serving: bool) -> list[pb.MasterInfo]:

@@ -24,7 +24,7 @@ _TIERS = ("MEMORY", "SSD", "HDD", "DFS", "other")
 
 
 class StateMetrics(Collector):
-    """Reads what `leader` knows, and the numbers of `gauges` by name."""
+    """Reads the state of `leader`, and the numbers of `gauges` by name."""
 
     def __init__(self, leader: Leader, gauges: Callable[[], Iterable[tuple[str, float]]]) -> None:
         self._leader, self._gauges = leader, gauges

@@ -5,7 +5,7 @@ laid out domain by domain, those of one domain interleaved; entry i is the prima
 one partition. No domain has more than half of the entries, so both are in different ones; and since the workers of a
 domain take turns, each round from another one on, what one worker has is spread over many others when it is lost.
 
-Rules: pure. A domain with more than half is cut to half: keeping copies apart goes before shares. Linear but for sorts.
+Rules: pure. A domain with more than half is cut to half: distance of copies comes before shares. Linear but for sorts.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from holdfast.master.placement.topology import region_of
 
 
 class CopyPlace(NamedTuple):
-    """Where one epoch of a partition goes; `replica` is NO_WORKER where there is one copy."""
+    """The workers of one epoch of a partition; `replica` is NO_WORKER with one copy."""
 
     primary: int
     replica: int
@@ -103,7 +103,7 @@ def assign_pairs(
     order = list(inside)
     draw.shuffle(order)
     halves = cut_to_half({domain: sum([shares[at] for at in inside[domain]]) for domain in order})
-    # Twice as many entries: each stands once as primary and once as replica, and none is left out if count is odd.
+    # Twice as many entries: each is once a primary and once a replica, and none is left out if count is odd.
     flat: list[int] = []
     for domain, size in zip(order, _at_most_half(2 * count, [halves[domain] for domain in order]), strict=True):
         own = [shares[at] for at in inside[domain]]

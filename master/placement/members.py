@@ -1,7 +1,7 @@
 """Workers as placement sees them, and the order in which candidates are tried.
 
-Rules: pure; randomness is handed in. An order only says who comes first: whether somebody may stand beside others is
-for the constraints (racks.py, regions.py).
+Rules: pure; randomness is handed in. An order only says which worker comes first: whether a worker may hold a copy
+beside others is for the constraints (racks.py, regions.py).
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ class RandomOrder:
 
 
 class RoundRobinOrder:
-    """By turns: who was chosen longest ago comes first."""
+    """By turns: the worker chosen longest ago comes first."""
 
     def __init__(self) -> None:
         self._turn = 0

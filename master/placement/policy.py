@@ -1,4 +1,4 @@
-"""The policy by which places are given: an order of workers, and a constraint on who may stand together.
+"""The placement policy: an order of workers, and a constraint on which may hold copies together.
 
     order         roundrobin   equal shares
                   loadaware    disks in groups by their flush and fetch times, each group's share above the next one's
@@ -7,9 +7,9 @@
                   rackaware    on different racks where there are two
                   regionaware  in different regions where there are two, else on different racks
 
-Rules: pure. What cannot be had is given up in steps: first workers that are to be spared come in, as second copies
-where others are left, then the wish for racks or regions goes, unless it is enforced; two copies never share a host.
-Called by fleet/fleet.py.
+Rules: pure. Unmet wishes are dropped in steps: first workers that are to be spared come in, as second copies
+where others are left, then the wish for racks or regions is dropped, unless it is enforced; two copies never share a
+host. Called by fleet/fleet.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
 
@@ -29,7 +29,7 @@ Order = Literal["roundrobin", "loadaware", "weighted"]
 
 
 class DirectoryLoad(NamedTuple):
-    """What a worker told of a directory that takes data; times are means of the last window, 0 if nothing was done."""
+    """A worker's report of a directory that takes data; times are means of the last window, 0 if nothing was done."""
 
     free_bytes: int
     flush_us: int
@@ -93,7 +93,7 @@ class Field(NamedTuple):
 
 
 def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
-    """Return who takes part in an assignment with so many copies (1 or 2); nobody if there is nobody.
+    """Return the workers for an assignment with so many copies (1 or 2); none if no worker takes data.
 
     With two copies and one host the members of that host are returned: one copy is all that can be had. Raises
     NotEnoughError where that breaks what is enforced.
@@ -114,7 +114,7 @@ def choose_field(policy: Policy, candidates: Candidates, copies: int) -> Field:
 
 
 def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list[Member]:
-    """Who may stand anywhere at all."""
+    """The workers that may hold a copy at all."""
     found = list(members)
     if policy.constraint == "regionaware":
         wish = policy.regions
@@ -147,7 +147,7 @@ _SPARED = "\0spared"
 
 def _beside(field: Field, wanted: int) -> Field:
     """The field where no pair is of spared workers alone: those that are not, the first ones, are all in one domain,
-    and the spared ones of other domains only stand beside them."""
+    and the spared ones of other domains only hold the other copies."""
     home = set(field.domains[:wanted])
     if len(home) != 1:
         return field
@@ -196,7 +196,7 @@ class Spread:
 
 
 def keeps(policy: Policy, one: Member | None, two: Member | None, there: Spread) -> bool:
-    """Whether two copies stand as wished, given what there is at all; None is nobody, or somebody unknown."""
+    """Whether two copies are placed as configured, as far as possible; None is no worker, or an unknown one."""
     if one is None or two is None:
         return False
     if policy.racks.enforced and spreads(policy) and policy.racks.default in (one.place, two.place):
@@ -235,7 +235,7 @@ def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequen
     return [1 / len(members)] * len(members)
 
 
-#: Stands for the disks of a worker that was not heard yet: neither fast nor slow is known of it.
+#: The disks of a worker without a heartbeat yet: neither fast nor slow.
 _UNHEARD = (DirectoryLoad(0, 0, 0),)
 
 

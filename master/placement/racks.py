@@ -1,7 +1,7 @@
-"""Groups whose members stand on different racks.
+"""Groups whose members are on different racks.
 
 Rules: pure. Candidates come in the order that the `Order` says; a rack that the group does not have yet is preferred,
-and tried first for the first member if the requester is there. What cannot be had is given up in steps: unused racks,
+and tried first for the first member if the requester is there. Unmet wishes are dropped in steps: unused racks,
 then anything that the windows allow, then anything, unless racks are enforced. Where greed fails under enforcement
 other orders are tried, and for small groups everything (B6).
 
@@ -24,7 +24,7 @@ TRIES = 8
 #: Groups for which everything is tried.
 EXACT_SIZE_MAX = 8
 
-#: Says whether a member may stand at a position; beside the windows of racks.
+#: Whether a member may take a position; beside the windows of racks.
 Allows = Callable[[int, Member], bool]
 
 
@@ -41,21 +41,21 @@ class Racks:
 
     least: int = 2
     enforced: bool = False
-    #: whoever cannot be resolved is here, and alike for that
+    #: the rack of all hosts that cannot be resolved
     default: str = DEFAULT_PLACE
 
 
 def check_sizes(size: int, write_quorum: int, ack_quorum: int) -> None:
     """Raise ValueError unless size >= write quorum >= ack quorum >= 1."""
     if not size >= write_quorum >= ack_quorum >= 1:
-        raise ValueError(f"a group of {size} wants size >= write quorum {write_quorum} >= ack quorum {ack_quorum} >= 1")
+        raise ValueError(f"a group of {size} needs size >= write quorum {write_quorum} >= ack quorum {ack_quorum} >= 1")
 
 
 class RackAware:
     """Chooses groups among known workers."""
 
     def __init__(self, members: Iterable[Member], order: Order, racks: Racks, near: str = "") -> None:
-        """`near` is the rack of who asks, "" without one."""
+        """`near` is the rack of the requester, "" without one."""
         self._members = {one.worker: one for one in members}
         self._order = order
         self.racks = racks
@@ -95,7 +95,7 @@ class RackAware:
     def replace(
         self, victim: int, members: Sequence[int], write_quorum: int, exclude: Collection[int] = (), *, place: str = ""
     ) -> tuple[int, Group]:
-        """Choose who takes the place of `victim` among `members`; `place` is where it was, "" if that is not to be used
+        """Choose the replacement of `victim` among `members`; `place` is where it was, "" if that is not to be used
         (its rack cannot be reached). Returns the worker, and the group with it. Raises NotEnoughError."""
         at = members.index(victim)
         left = [self._members.get(one) for one in members if one != victim]
@@ -121,7 +121,7 @@ class RackAware:
                 new = [*members[:at], found.worker, *members[at + 1 :]]
                 self._order.took(found.worker)
                 return found.worker, Group(tuple(new), self.adherence(new, write_quorum))
-        raise NotEnoughError(f"nobody can take the place of worker {victim}")
+        raise NotEnoughError(f"no worker can replace worker {victim}")
 
     # verdicts
 
@@ -142,7 +142,7 @@ class RackAware:
 
     @property
     def near(self) -> str:
-        """The rack of who asks."""
+        """The rack of the requester."""
         return self._near
 
 

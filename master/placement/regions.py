@@ -1,11 +1,11 @@
-"""Groups over regions: spread, kept durable when a region is lost, or near who asks.
+"""Groups over regions: spread, kept durable when a region is lost, or near the requester.
 
 Rules: pure. Each region has a rack-aware policy of its own, which extends the group by the region's share under a
 constraint over all regions. Without a wish for durability every write quorum shall have as many regions as it has been
 given racks to have; with one (`durable` regions), no `durable` - 1 of them may hold an ack quorum, so that losing all
 others leaves nothing acknowledged unread. Regions may be refused at run time.
 
-Source: the region-aware policy of Apache BookKeeper; its adherence, a stub there, is told here (B9).
+Source: the region-aware policy of Apache BookKeeper; its adherence, a stub there, is reported here (B9).
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Regions:
     durable: int = 0
     #: take no new members
     refused: frozenset[str] = frozenset()
-    #: the region of who asks comes first; "" for none
+    #: the region of the requester comes first; "" for none
     local: str = ""
     #: a member is replaced under the constraint too
     enforced_in_replace: bool = True
@@ -40,7 +40,7 @@ class Regions:
     def __post_init__(self) -> None:
         if self.write_to and len(self.write_to) < self.durable:
             raise ConfigError(
-                f"{self.durable} regions for durability want as many to write to, not {len(self.write_to)}"
+                f"{self.durable} regions for durability need as many to write to, not {len(self.write_to)}"
                 f" ({', '.join(self.write_to)})"
             )
 
@@ -57,7 +57,7 @@ class Regions:
         least = write_quorum - write_quorum // self.durable + 1
         if ack_quorum < max(self.durable, least):
             raise ConfigError(
-                f"{self.durable} regions for durability with {write_quorum} copies want"
+                f"{self.durable} regions for durability with {write_quorum} copies need"
                 f" {max(self.durable, least)} of them acknowledged, not {ack_quorum}"
             )
 
@@ -186,7 +186,7 @@ class RegionAware:
         *,
         place: str = "",
     ) -> tuple[int, Group]:
-        """Choose who takes the place of `victim`: of its region first, unless that is refused. Returns the worker, and
+        """Choose the replacement of `victim`: of its region first, unless that is refused. Returns the worker, and
         the group with it. Raises NotEnoughError."""
         at = members.index(victim)
         home = region_of(place) if place else ""
@@ -213,7 +213,7 @@ class RegionAware:
             except NotEnoughError:
                 continue
             return worker, Group(group.members, self.adherence(group.members, write_quorum, ack_quorum))
-        raise NotEnoughError(f"nobody can take the place of worker {victim}")
+        raise NotEnoughError(f"no worker can replace worker {victim}")
 
     # verdicts
 

@@ -3,7 +3,7 @@
 Rules: pure. Who takes the victim's place is of the victim's rack first, unless that rack cannot be reached; else of
 another rack than the copy that stays; else, where racks are not enforced, anybody on another host. Partitions of one
 kind (the same copy stays, the same workers are avoided) are dealt together, by the shares of the order, so what one
-worker had is spread over many. Workers to avoid are avoided where there is another choice; a copy is given up for no
+worker had is spread over many. Workers to avoid are avoided where there is another choice; a copy is dropped for no
 wish. A partition without a copy that can stay is placed as in a new shuffle.
 
 Source: replaceBookie of Apache BookKeeper, without B7 (it is no ring, and what is excluded is the caller's own).
@@ -26,9 +26,9 @@ class Moving(NamedTuple):
 
     primary: int
     replica: int
-    #: of these two, who cannot keep it
+    #: of these two, the one that cannot keep it
     leaves: frozenset[int]
-    #: who is not to get it
+    #: workers that must not get it
     avoid: frozenset[int]
 
 
@@ -51,7 +51,7 @@ def replace_all(
 ) -> Replaced:
     """Return a new place for each row; no places at all if there are no candidates.
 
-    `places` says where workers are, those that are gone included; racks in `unreachable` are not gone back to. Raises
+    `places` are the places of workers, lost ones included; racks in `unreachable` are not used again. Raises
     NotEnoughError where that breaks what is enforced.
     """
     if not len(candidates):
@@ -101,7 +101,7 @@ def _assigned(policy: Policy, fields: Sequence[Candidates], count: int, copies: 
 
 
 def _without(candidates: Candidates, avoid: frozenset[int]) -> Candidates:
-    """The candidates without those to avoid, unless that leaves nobody."""
+    """The candidates without those to avoid, unless that leaves none."""
     left = Candidates(
         [one for one in candidates.members if one.worker not in avoid],
         [one for one in candidates.spared if one.worker not in avoid],
@@ -112,8 +112,8 @@ def _without(candidates: Candidates, avoid: frozenset[int]) -> Candidates:
 
 
 def _instead(policy: Policy, fields: Sequence[Candidates], kept: Member, home: str) -> tuple[list[Member], bool]:
-    """Return who of the first field that has somebody may stand beside `kept`, and whether that is as wished; nobody if
-    the copy that stays is all there can be. `home` is where the victim was, "" if that is not to be used.
+    """Return a worker of the first field with a candidate for the copy beside `kept`, and whether it is as configured;
+    none if the copy that stays is all there can be. `home` is where the victim was, "" if that is not to be used.
 
     Raises NotEnoughError.
     """
@@ -131,7 +131,7 @@ def _instead(policy: Policy, fields: Sequence[Candidates], kept: Member, home: s
             if found := _apart(policy, every, kept, members):
                 return found, True
     if policy.racks.enforced or (policy.constraint == "regionaware" and policy.regions.durable_in_replace):
-        raise NotEnoughError(f"nobody can stand beside worker {kept.worker} without breaking what placement enforces")
+        raise NotEnoughError(f"no worker may hold the other copy of worker {kept.worker}: placement is enforced")
     return anybody, bool(anybody) and fields[-1].alike
 
 
@@ -145,7 +145,7 @@ def _apart(policy: Policy, every: Sequence[Member], kept: Member, members: Seque
 
 
 def _dealt(policy: Policy, candidates: Candidates, members: list[Member], count: int, draw: Draw) -> list[int]:
-    """Return a worker for each of so many partitions, NO_WORKER if there is nobody."""
+    """Return a worker for each of so many partitions, NO_WORKER without candidates."""
     if not members:
         return [NO_WORKER] * count
     draw.shuffle(members)

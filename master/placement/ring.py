@@ -1,7 +1,7 @@
 """Chooses the ordered ring of workers that a shuffle of MAP partitions writes to.
 
-Rules: pure; the order depends on the seed and the candidates alone. Copies of one file stand on neighbours of the ring,
-so with two copies no neighbours share a host: spread is given up for that before a copy is. Where there is only one
+Rules: pure; the order depends on the seed and the candidates alone. Copies of one file are on neighbours of the ring,
+so with two copies no neighbours share a host: spread is dropped for that before a copy is. Where there is only one
 host, one copy is placed and the caller says so.
 Called by master/api and master/control on the leader; the result travels in the command.
 """

@@ -20,13 +20,13 @@ class Changed(NamedTuple):
 
     joined: frozenset[int]
     left: frozenset[int]
-    #: left, and gone: neither writable nor read-only, and their grace is over
+    #: left: neither writable nor read-only, and their grace is over
     dead: frozenset[int]
 
 
 @dataclass(slots=True)
 class Stabiliser:
-    """Knows who was there a moment ago."""
+    """Remembers recent members."""
 
     #: how long one that left is kept in reserve; 0: not at all
     period_ns: int = 0
@@ -51,7 +51,7 @@ class Stabiliser:
         return Changed(joined, left, self.expired(now_ns))
 
     def expired(self, now_ns: int) -> frozenset[int]:
-        """Those whose grace has ended by now: they are dead, unless they are read-only. Each is told once."""
+        """Those whose grace is over by now: they are dead, unless they are read-only. Each is returned once."""
         over = {worker for worker, until in self._absent_until.items() if now_ns >= until}
         for worker in over:
             del self._absent_until[worker]
@@ -70,7 +70,7 @@ class Stabiliser:
 
     @property
     def reserve(self) -> frozenset[int]:
-        """Those that left and may be back in a moment: for requests that nobody else can serve."""
+        """Those that left and may be back in a moment: for requests that no other can serve."""
         return frozenset(self._absent_until)
 
 
@@ -112,13 +112,13 @@ class Quarantine:
     _until_ns: dict[int, int] = field(default_factory=dict)
 
     def failed(self, workers: Iterable[int]) -> None:
-        """An operation failed there; "not found" and a plain restart are no failures, so nobody tells of them."""
+        """An operation failed there; "not found" and a plain restart are no failures, and are not reported."""
         if self.errors_max:
             for worker in workers:
                 self._errors[worker] = self._errors.get(worker, 0) + 1
 
     def tick(self, now_ns: int, draw: Draw) -> frozenset[int]:
-        """At the end of an interval: hold back who had too many errors in it. Returns who is held back now."""
+        """At the end of an interval: hold back members with too many errors in it. Returns those held back now."""
         if now_ns - self._since_ns >= self.interval_ns:
             for worker in sorted(self._errors):
                 if self._errors[worker] >= self.errors_max and draw.random() < self.ratio:

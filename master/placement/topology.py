@@ -54,7 +54,7 @@ class Topology:
         self._racks.setdefault(place, {})[worker] = None
 
     def remove(self, worker: int) -> None:
-        """A worker is gone; one that is not known is gone already."""
+        """A worker has left; an unknown one is ignored."""
         place = self._places.pop(worker, None)
         if place is not None:
             del self._racks[place][worker]

@@ -1,6 +1,6 @@
-"""Whether members of a group stand far enough apart: the test that a candidate passes, and the verdict on a group.
+"""Whether members of a group are far enough apart: the test of a candidate, and the verdict on a group.
 
-A group of E members is a ring, and entry i of what they keep is on W of them that stand side by side, from i on; so
+A group of E members is a ring, and entry i of what they keep is on W adjacent ones, from i on; so
 every W neighbours, the ring closed, are a window. A window adheres if its members are of `least` domains or more: racks
 mostly, regions sometimes. A group of copies of one partition has E = W, and then all windows are the whole group.
 
@@ -27,7 +27,7 @@ class Windows:
     """The windows of a group of `size` whose members are being chosen."""
 
     def __init__(self, size: int, quorum: int, least: int) -> None:
-        """`quorum` members side by side are of `least` domains or more; raises nothing, whoever calls has checked."""
+        """`quorum` adjacent members are of `least` domains or more; raises nothing, the caller has checked."""
         self._size, self._quorum = size, quorum
         self.least = min(quorum, least)
         self._domains: list[str | None] = [None] * size
@@ -42,7 +42,7 @@ class Windows:
         return windows
 
     def passes(self, position: int, domain: str) -> bool:
-        """Whether a member of this domain may stand there."""
+        """Whether a member of this domain may take the position."""
         if self._quorum < 2:
             return True
         return all(self._quorum_possible(inside, domain) for inside in self._through(position))
@@ -52,12 +52,12 @@ class Windows:
         return others >= self.least - len({*inside, domain})
 
     def put(self, position: int, domain: str | None) -> None:
-        """A member of this domain stands there; None: nobody any more."""
+        """A member of this domain takes the position; None: it is empty."""
         self._domains[position] = domain
 
 
 def adheres(domains: Sequence[str | None], quorum: int, least: int) -> bool:
-    """Whether every window of a whole group has enough domains; None is a member that nobody knows. Not if empty."""
+    """Whether every window of a whole group has enough domains; None is an unknown member. Not if empty."""
     least, size = min(quorum, least), len(domains)
     for start in range(size if quorum < size else 1):
         inside = {domains[(start + step) % size] for step in range(min(quorum, size))}
@@ -67,5 +67,5 @@ def adheres(domains: Sequence[str | None], quorum: int, least: int) -> bool:
 
 
 def acknowledged_enough(domains: Sequence[str], quorum: int, least: int) -> bool:
-    """Whether those who acknowledged a write are of as many domains as it needs."""
+    """Whether the members that acknowledged a write are of as many domains as it needs."""
     return len(set(domains)) >= min(quorum, least)

@@ -76,7 +76,7 @@ class SnapshotPart:
 class AppendAnswer:
     """Answer to the append or part with the same (term, seq).
 
-    success: the log equals the leader's up to next_index - 1. reset: send again from next_index. Neither: heard you.
+    success: the log equals the leader's up to next_index - 1. reset: send again from next_index. Neither: no news.
     """
 
     term: int
@@ -88,14 +88,14 @@ class AppendAnswer:
 
 @dataclass(frozen=True, slots=True)
 class TimeoutNow:
-    """The leader of `term` asks its follower to stand for election at once."""
+    """The leader of `term` asks its follower to start an election at once."""
 
     term: int
 
 
 @dataclass(frozen=True, slots=True)
 class PreVote:
-    """Would you vote for me? `number` counts the rounds of who asks; its log ends with (last_index, last_term)."""
+    """Asks for a pre-vote. `number` counts the rounds of the candidate; its log ends with (last_index, last_term)."""
 
     number: int
     last_index: int
@@ -166,7 +166,7 @@ def decode(payload: bytes) -> Message:
         raise WireError("a Raft message needs at least 2 bytes")
     version, kind = _HEAD.unpack_from(payload)
     if version != WIRE_VERSION:
-        raise WireError(f"Raft message of version {version}; this build speaks {WIRE_VERSION}: run equal builds")
+        raise WireError(f"Raft message of version {version}; this build has version {WIRE_VERSION}: run equal builds")
     if kind == 3:
         return _decode_append(payload)
     if kind == 4:

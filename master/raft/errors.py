@@ -22,7 +22,7 @@ class RaftError(Exception):
 class NotLeader(RaftError):
     """This node does not lead; the command was definitely not proposed, or the read not run.
 
-    `leader` is the node id of the leader as far as this node knows, or None.
+    `leader` is the node id of the known leader, or None.
     """
 
     def __init__(self, leader: str | None) -> None:
@@ -48,7 +48,7 @@ class NodeStopped(RaftError):
 
 
 #: What to do where an address cannot be listened at.
-TAKEN = "stop what listens there (one that was told to stop takes some seconds), or set another port"
+TAKEN = "stop the process that listens there (a shutdown takes some seconds), or set another port"
 
 
 class SettingsRefused(RaftError):
@@ -57,7 +57,7 @@ class SettingsRefused(RaftError):
 
 class StorageFailed(RaftError):
     """The disk of the journal or of the snapshots takes no write; the message says which and why. What was acknowledged
-    is on it, and a start goes on from there once it can be written again."""
+    is on it, and the next start continues from there once it can be written again."""
 
 
 class StorageDamaged(RaftError):

@@ -1,11 +1,11 @@
 """Mutual authentication of two masters by a shared secret, and the seal on every message after it.
 
 Rules: pure (nonces are given). Who calls proves the secret first, over both nonces; only then does the other side prove
-it, and only then do names pass: so who connects without the secret hears nothing that was made with it, and neither a
-name nor the cluster's id, and who answers in a master's place hears no name. Each proof is bound to version, both
+it, and names are sent only then: so a peer without the secret gets nothing that was made with it, and neither a
+name nor the cluster's id, and an impostor that answers gets no name. Each proof is bound to version, both
 nonces and the side that makes it, so it serves for one connection in one direction: a proof that is sent back to its
 maker, or kept for later, proves nothing. One that is passed on between two masters lets these two speak with each
-other and nobody else, since the keys are made of the secret. The names are sealed, and the keys of a connection are
+other and no others, since the keys are made of the secret. The names are sealed, and the keys of a connection are
 bound to them too. The acceptor's first secret is the connection's; an initiator proves its own and, while the secret is
 changed, the other one. Afterwards each direction has a key of its own and every message a MAC over a growing number, so
 nothing can be forged, replayed, dropped or swapped unseen.
@@ -38,7 +38,7 @@ NONCE_BYTES = 32
 PROOF_BYTES = 32
 MAC_BYTES = 16
 MAX_HANDSHAKE_BYTES = 1 << 10
-#: Hello with its version, and refusal, are the same in all versions: so two of them tell each other what is wrong.
+#: Hello with its version, and refusal, are the same in all versions: so two of them can send each other the reason.
 HELLO, CHALLENGE, PROOF, WELCOME, REFUSAL, PROVEN, NAMES = range(1, 8)
 _WRONG_SECRET = "the secret is not this cluster's: give all masters the same"
 _VERSION = struct.Struct("<H")
@@ -71,7 +71,7 @@ class SecureSession:
         self._sent = self._received = 0
 
     def seal(self, payload: bytes) -> bytes:
-        """MAC of the next payload to send; it goes in front of it."""
+        """MAC of the next payload to send; it is sent before it."""
         self._sent += 1
         return _mac(self._send_key, self._sent, payload)
 
@@ -137,7 +137,7 @@ class Initiator:
         return self._step(frame)
 
     def _challenge(self, frame: bytes) -> bytes | None:
-        nonce = _expect(frame, CHALLENGE, (NONCE_BYTES,), "what answers there is no Holdfast master (no challenge)")
+        nonce = _expect(frame, CHALLENGE, (NONCE_BYTES,), "the peer is not a Holdfast master (no challenge)")
         self._bound = _VERSION.pack(PROTOCOL_VERSION) + self._nonce + nonce
         self._step = self._proven
         return bytes([PROOF]) + b"".join([_derive(each, b"initiator", self._bound) for each in self._secrets()])
@@ -146,7 +146,7 @@ class Initiator:
         return [secret for secret in (self._me.secret, self._me.other_secret) if secret]
 
     def _proven(self, frame: bytes) -> bytes | None:
-        wrong = f"{self.peer} does not know this cluster's secret: give all masters the same"
+        wrong = f"{self.peer} has another cluster secret: give all masters the same"
         proof = _expect(frame, PROVEN, (PROOF_BYTES,), wrong)
         for secret in self._secrets():
             if compare_digest(proof, _derive(secret, b"acceptor", self._bound)):
@@ -182,7 +182,7 @@ class Acceptor:
     def feed(self, frame: bytes) -> bytes | None:
         """See `Initiator.feed`."""
         if self.session is not None:
-            raise PeerRefused("a handshake goes on behind its end")
+            raise PeerRefused("the handshake has completed before")
         return self._step(frame)
 
     def _hello(self, frame: bytes) -> bytes:
@@ -191,7 +191,7 @@ class Acceptor:
             raise PeerRefused("not a hello of a Holdfast master")
         (version,) = _VERSION.unpack_from(hello)
         if version != PROTOCOL_VERSION:
-            raise PeerRefused(f"protocol version {version}; this master speaks {PROTOCOL_VERSION}: see docs/upgrade.md")
+            raise PeerRefused(f"protocol version {version}; this master has {PROTOCOL_VERSION}: see docs/upgrade.md")
         if len(hello) != _VERSION.size + NONCE_BYTES:
             raise PeerRefused("not a hello of a Holdfast master")
         self._bound = hello + self._nonce
@@ -207,7 +207,7 @@ class Acceptor:
         return bytes([PROVEN]) + _derive(self._me.secret, b"acceptor", self._bound)
 
     def _called(self, frame: bytes) -> bytes:
-        """From here on the other side is a master with the secret, and is told what is wrong."""
+        """From here on the other side is a master with the secret, and gets the reason of a refusal."""
         secret = self._me.secret
         sealed = _expect(frame, NAMES, (), "no names where they were due")
         names = sealed[PROOF_BYTES:]

@@ -78,7 +78,7 @@ class Journal:
             self._first = idx
             self._same_to = idx - 1
         if idx != self._first + len(self._commands):
-            raise AssertionError(f"entry {idx} put behind entry {self.last_index}")
+            raise AssertionError(f"entry {idx} appended after entry {self.last_index}")
         self._commands.append(command)
         self._terms.append(term)
         self.bytes += len(command)

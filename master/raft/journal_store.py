@@ -45,7 +45,7 @@ _SHORT = struct.Struct("<H")
 
 @contextmanager
 def writing(directory: Path) -> Iterator[None]:
-    """Raise StorageFailed where the disk takes no write: it is full, read-only, gone or broken."""
+    """Raise StorageFailed if the disk takes no write: it is full, read-only, missing or broken."""
     try:
         yield
     except (OSError, lmdb.Error) as error:

@@ -184,12 +184,12 @@ class Hardened:
 
     @property
     def election_due(self) -> bool:
-        """Whether the library stands for election in its next tick, without having been asked to by the leader."""
+        """Whether the library starts an election in its next tick, without a request of the leader."""
         due = self._SyncObj__raftState != LEADER and self._SyncObj__raftElectionDeadline < self.clock()
         return due and bool(self._SyncObj__connectedNodes) and not self._SyncObj__transferInProgress
 
     def stand(self, term: int) -> None:
-        """Have the library stand in its next tick, in a term above this one, which others are in."""
+        """Have the library start an election in its next tick, in a term above this one, which others are in."""
         if term > self._SyncObj__raftCurrentTerm:
             self._SyncObj__setCurrentTerm(term, None)
         self._SyncObj__raftElectionDeadline = self.clock() - 1.0

@@ -1,6 +1,6 @@
 """One TCP connection between masters, from its first byte on: frames in and out, as they are or under TLS.
 
-Rules: no policy and no waiting; what cannot be sent now stays queued, and whoever owns the link bounds the queue. A
+Rules: no policy and no waiting; what cannot be sent now stays queued, and the owner of the link bounds the queue. A
 frame is u32 length and its bytes; the length is checked before anything is kept. Under TLS one piece is sealed at a
 time, the next when the kernel has taken it, and a call seals TURN_BYTES at most, so a turn of the Raft thread stays
 short. Called by `transport`.
@@ -76,12 +76,12 @@ class Link:
             return True
 
     def feed(self, data: bytes, scratch: memoryview) -> None:
-        """Take what came; what is said goes to `incoming`. Raises PeerRefused for what TLS does not take."""
+        """Take received bytes; messages are put into `incoming`. Raises PeerRefused for invalid TLS."""
         if self.tls is None:
             self.incoming += data
             return
         if not self._heard and not data.startswith(_TLS_FIRST):
-            self.tls = None  # it is told so in a way that it understands
+            self.tls = None  # it gets a refusal that it can read
             raise PeerRefused(NOT_TLS)
         self._heard = True
         self.tls.receive(data)

@@ -52,7 +52,7 @@ class RaftStateMachine(Protocol):
     """What is replicated. Equal commands in equal order give equal states."""
 
     def apply(self, index: int, term: int, command: bytes) -> object:
-        """Apply one command; its result goes to the proposer. Deterministic; must not raise."""
+        """Apply one command; the proposer gets its result. Deterministic; must not raise."""
 
     def capture(self) -> object:
         """A view of the state that later commands do not change; quick."""
@@ -110,7 +110,7 @@ class Surroundings:
 
 @dataclass(slots=True)
 class _HandOver:
-    """Leadership on its way to `node`, or to whoever is furthest on."""
+    """A transfer of leadership to `node`, or to the member with the longest log."""
 
     node: Any
     future: Future[bool]
@@ -119,7 +119,7 @@ class _HandOver:
 
 
 class RaftMember:
-    """See the module. `on_leadership(serving, term)` is told when the node begins and ends to serve as leader."""
+    """See the module. `on_leadership(serving, term)` is called when the node starts and stops serving as leader."""
 
     def __init__(
         self,
@@ -196,10 +196,10 @@ class RaftMember:
         self._new_reads.append((fn, future))
 
     def transfer_leadership(self, to: str | None, future: Future[bool]) -> None:
-        """Have `to`, or the peer furthest on, stand for election as soon as it has the whole log.
+        """Have `to`, or the peer with the longest log, start an election as soon as it has the whole log.
 
-        Commands wait meanwhile, or no peer would have it under load. The future holds True once this node leads no
-        more, False if there is nobody, or nobody was fit within an election timeout: then it leads on, and takes what
+        Commands wait meanwhile, or no peer would have it under load. The future is True once this node is no longer
+        leader, False if no peer was ready within an election timeout: then it stays the leader, and takes what
         waited. Only the time of an election is chosen here: whom a majority follows is decided as ever.
         """
         node = self._nodes.get(to) if to else None
@@ -209,7 +209,7 @@ class RaftMember:
             self._handing = _HandOver(node, future, self._clock() + self.settings.election_max)
 
     def _hand_on(self) -> None:
-        """Take a step of handing over: ask, or see that it came about, or give it up."""
+        """Take a step of handing over: ask, find that it has happened, or cancel it."""
         handing = self._handing
         if handing is None:
             return
@@ -244,14 +244,14 @@ class RaftMember:
             self._pre_votes.heard()
 
     def connected(self, peer: str) -> None:
-        """A connection stands."""
+        """A connection is open."""
         self.gate.connected(peer)
 
     def disconnected(self, peer: str) -> None:
         """A connection ended."""
         self._replicator.forget(peer)
         self.gate.disconnected(peer)
-        self._pre_votes.end()  # a peer that cannot be reached now may hear a leader before it can
+        self._pre_votes.end()  # an unreachable peer may have a leader before it is reachable again
 
     def tick(self) -> None:
         """Let the library act on what came in and on the time; then let messages leave."""
@@ -264,7 +264,7 @@ class RaftMember:
         self.gate.flush()
 
     def _ask_first(self) -> None:
-        """Row 12: before this member stands for election it has to know that a majority would vote for it."""
+        """Row 12: before an election of its own this member has to know that a majority would vote for it."""
         if not self.raft.election_due or not self._nodes:
             return
         if self._pre_votes.may_stand:
@@ -328,7 +328,7 @@ class RaftMember:
             term, self._serving_term = self._serving_term, None
             self._on_leadership(False, term)
         if self.raft.role == library.FOLLOWER and self.raft.leader_id is None:
-            self.raft.postpone_election()  # a leader's own deadline is stale: it would stand again at once
+            self.raft.postpone_election()  # a leader's own deadline is stale: it would start an election at once
 
     def _refuse(self) -> None:
         error = NotLeader(self.raft.leader_id)

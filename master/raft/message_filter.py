@@ -71,7 +71,7 @@ class AppendWindow:
         self._open = keep
 
     def clear(self) -> None:
-        """The connection is gone, and what was on it."""
+        """The connection is closed, and what was on it is lost."""
         self._open = []
         self._bytes = 0
 
@@ -157,7 +157,7 @@ class MessageFilter:
             out = RequestVote(message["term"], message["last_log_index"], message["last_log_term"])
         elif kind == "response_vote":
             out = Vote(message["term"])
-            self._pre_votes.end()  # to stand now would depose who was voted for
+            self._pre_votes.end()  # an election now would depose the candidate that got the vote
         elif kind == "timeout_now":
             out = TimeoutNow(message["term"])
         else:
@@ -219,11 +219,11 @@ class MessageFilter:
     # what comes in
 
     def connected(self, peer: str) -> None:
-        """A new connection to the peer stands."""
+        """A new connection to the peer is open."""
         self._on_connected(self._nodes[peer])
 
     def disconnected(self, peer: str) -> None:
-        """The connection is gone."""
+        """The connection is closed."""
         self.windows[peer].clear()
         self._on_disconnected(self._nodes[peer])
 

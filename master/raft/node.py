@@ -1,8 +1,8 @@
 """The door to the replicated log: one thread, its sockets and its disk around a `member.RaftMember`.
 
 Rules: everything inside happens on the Raft thread; other threads hand over work through an inbox and a wake-up;
-sockets are served before time is looked at, so a node that was stopped for a while hears its peers before it acts;
-whatever goes wrong inside ends the process at once (fail-stop), because half-applied commands must not go on.
+sockets are served before time is looked at, so a node that was stopped for a while reads its peers' messages before it
+acts; any internal error ends the process at once (fail-stop), because half-applied commands must not continue.
 Called by the master's service.
 """
 
@@ -51,7 +51,7 @@ ROLES = {library.FOLLOWER: "follower", library.CANDIDATE: "candidate", library.L
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftSettings(MemberSettings):
-    """Everything a node is told.
+    """All settings of a node.
 
     `address` is where it listens and `peers` maps node ids to addresses (its own is ignored). Times in seconds. A
     snapshot is made after `compact_entries` commands or `compact_bytes` bytes of them. With `tls` the port speaks

@@ -1,19 +1,20 @@
-"""Whether this member may stand for election: pre-votes (Diego Ongaro, "Consensus: Bridging Theory and Practice", 9.6).
+"""Whether this member may start an election: pre-votes (Diego Ongaro, "Consensus: Bridging Theory and Practice", 9.6).
 
-Rules: pure, but for the clock it is given. Who has not heard a leader for an election timeout first asks its peers
-whether they would vote for it, in its own term, which does not change by that. A peer says yes if it does not lead, has
-not heard a leader lately either, and its log is not ahead. Only with a majority may the member stand. So one that was
-cut off, stopped or started again takes nothing away from a leader that works. A leader that hands over
-(TimeoutNow) needs no pre-vote. Who grants, or votes, waits a moment with its own candidacy: two that stand at once
-split the votes or depose each other, which costs another election timeout. Called by `gate` and `member`.
+Rules: pure, but for the clock it is given. A member without a message of a leader for an election timeout first asks
+its peers whether they would vote for it, in its own term, which does not change by that. A peer says yes if it does not
+lead, has had no message of a leader lately either, and its log is not ahead. Only with a majority may the member start
+it. So one that was cut off, stopped or started again takes nothing away from a leader that works. A leader that hands
+over (TimeoutNow) needs no pre-vote. A member that grants, or votes, delays its own candidacy for a moment: two
+candidates split the votes or depose each other, which costs another election timeout.
+Called by `message_filter` and `member`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
-#: Pre-votes that were not granted are asked for again after this share of an election timeout: who heard the leader a
-#: moment later than this member grants soon. A member gives way to another one's election for as long.
+#: Pre-votes that were not granted are asked for again after this share of an election timeout: a member that had a
+#: message of the leader a moment later than this member grants soon. A member defers to another election for as long.
 ASK_AGAIN_SHARE = 0.3
 
 
@@ -27,10 +28,10 @@ class PreVotes:
         self._needed = members // 2
         self._silence = silence
         self._clock = clock
-        self._heard = clock()  # who has just started has not had the time to hear one
+        self._heard = clock()  # a member that has just started had no time to get one
         self._round = 0
         self._granted: set[str] | None = None
-        #: the highest term of who would vote for this member
+        #: the highest term of the peers that would vote for this member
         self.term = 0
         self._left_behind = False
         self._gave_way = False
@@ -61,7 +62,7 @@ class PreVotes:
 
         Of two that ask at once exactly one gives way: the one with the shorter log (`longer`: the peer's is longer), or
         with the later name. A member gives way once between two rounds of its own: a peer that asks again and again,
-        and is never elected, keeps nobody waiting.
+        and is never elected, delays no election.
         """
         asking = self._granted is not None
         if self._gave_way or (asking and not longer and self._name < peer):
@@ -70,7 +71,7 @@ class PreVotes:
         return True
 
     def granted(self, peer: str, number: int, term: int) -> bool:
-        """A peer would vote for this member; returns whether it may stand now."""
+        """A peer would vote for this member; returns whether it may start an election now."""
         if self._granted is None or number != self._round:
             return False
         self._granted.add(peer)
@@ -83,5 +84,5 @@ class PreVotes:
         return self._left_behind or (self._granted is not None and len(self._granted) >= self._needed)
 
     def end(self) -> None:
-        """The member stands: the next election has to be asked for again."""
+        """The member starts an election: the next one needs new pre-votes."""
         self._granted, self._left_behind = None, False

@@ -1,7 +1,7 @@
 """The leader's sending: entries in bounded batches, snapshots in parts, heartbeats, all under each peer's window.
 
 Rules: a peer whose next entry is still in the log gets entries; one that is further behind gets the current snapshot
-and then what follows it; a heartbeat goes whenever it is due and nothing else went, window or not, because its answer
+and then what follows it; a heartbeat is sent whenever it is due and nothing else was, window or not, because its answer
 frees the window. Called by `member`.
 """
 
@@ -33,7 +33,7 @@ class Replicator:
         self._transfers: dict[str, Transfer] = {}
 
     def replicate(self, heartbeat: bool) -> None:
-        """Send each connected peer what its window has room for, and a heartbeat if asked and nothing else went."""
+        """Send each connected peer what its window has room for, and a heartbeat if asked and nothing else was sent."""
         for peer, node in self._nodes.items():
             if node not in self._raft.connected:
                 continue
@@ -46,7 +46,7 @@ class Replicator:
                 self._send_heartbeat(peer, node)
 
     def forget(self, peer: str) -> None:
-        """End a transfer: the connection or the leadership is gone."""
+        """End a transfer: the connection or the leadership was lost."""
         transfer = self._transfers.pop(peer, None)
         if transfer is not None:
             transfer.close()
@@ -100,6 +100,6 @@ class Replicator:
     def _begin(self, peer: str) -> Transfer:
         transfer = self._snapshots.transfer()
         if transfer is None:
-            raise RaftError("the log was compacted and there is no snapshot to send")
+            raise RaftError("the log was compacted and no snapshot exists to send")
         self._transfers[peer] = transfer
         return transfer

@@ -64,7 +64,7 @@ class Snapshots(Protocol):
 
     @property
     def length(self) -> int:
-        """Its bytes; 0 if there is none."""
+        """Its bytes; 0 without one."""
 
     def write(self, last: SnapshotId, chunks: Iterable[bytes]) -> int:
         """Make a new current snapshot; the body's length. May run on any thread."""
@@ -116,7 +116,7 @@ class FileSnapshots:
     def _read_header(self, path: Path, file: BinaryIO) -> tuple[SnapshotId, int, int]:
         start = file.read(len(MAGIC) + 4)
         if len(start) < len(MAGIC) + 4 or start[: len(MAGIC)] != MAGIC:
-            raise self._damaged(path, "does not begin as one")
+            raise self._damaged(path, "does not start as one")
         (version,) = _SHORT.unpack_from(start, len(MAGIC))
         (length,) = _SHORT.unpack_from(start, len(MAGIC) + 2)
         if version != FORMAT_VERSION or length > 256:

@@ -4,9 +4,9 @@ Rules: the node with the greater id connects, the other listens; a frame is u32 
 MAC of 16 bytes and the payload; lengths are checked before anything is kept; what waits to be sent is bounded, and a
 peer that lets it overflow is disconnected; a newer authenticated connection replaces the older. Whoever has not proved
 the secret yet is a stranger: strangers have a bounded number of places, those from hosts of peers by far the most, and
-where all are taken the one that came first makes room, so silence keeps nobody out. They are served after peers, and
+where all are taken the oldest is closed, so silent ones keep no master out. They are served after peers, and
 are worth one line of the log in a while. With security on all
-of it is under TLS: the side that connects knows the other by its certificate and its address, and then both prove the
+of it is under TLS: the side that connects verifies the other's certificate and address, and then both prove the
 secret as they do without. `poll` waits for sockets or a `wake` and calls the handlers. Called by `node`.
 """
 
@@ -141,7 +141,7 @@ class Transport:
         self._others: dict[Link, str] = {}
         #: addresses of the peers' hosts, as far as they are known by now
         self._hosts = {peer: split_address(each)[0].strip("[]") for peer, each in self._peers.items()}
-        #: when strangers were last told of in the log, and how many were refused since
+        #: when strangers were last logged, and how many were refused since
         self._said, self._unsaid = float("-inf"), 0
         #: connections that had to make room before they had proved anything
         self.displaced = 0
@@ -187,7 +187,7 @@ class Transport:
         return len(self._known) + len(self._others)
 
     def is_connected(self, peer: str) -> bool:
-        """Whether an authenticated connection to the peer stands."""
+        """Whether an authenticated connection to the peer is open."""
         return peer in self._links
 
     def send(self, peer: str, payload: bytes) -> None:
@@ -197,16 +197,16 @@ class Transport:
             return
         link.put(link.session.seal(payload), payload)
         if link.out_bytes > OUT_LIMIT_BYTES:
-            self._close(link, "it does not take what is sent to it")
+            self._close(link, "it does not read the data that is sent to it")
 
     def flush(self) -> None:
-        """Write what sockets take now; the rest goes when they take more."""
+        """Write what sockets take now; the rest is sent when they take more."""
         for link in list(self._links.values()):
             if link.waits and not link.writing:
                 self._write(link)
 
     def next_due(self) -> float | None:
-        """Clock time at which a connection is to be tried or given up."""
+        """Clock time at which a connection is to be tried or closed."""
         if self._settled():
             return None
         due = [at for peer, (at, _) in self._retry.items() if not self._trying(peer)]
@@ -228,14 +228,14 @@ class Transport:
         self._timers()
 
     def _settled(self) -> bool:
-        """Whether every peer is connected and nobody else is: nothing is to be tried or given up."""
+        """Whether every peer is connected and no stranger is: no connection is to be tried or closed."""
         return len(self._links) == len(self._peers) and not (self._calling or self._known or self._others)
 
     def _unproved(self) -> tuple[dict[Link, str], ...]:
         return self._calling, self._known, self._others
 
     def _turn_of(self, event: tuple[selectors.SelectorKey, int]) -> int:
-        """Peers first, then who may be one, then whoever else."""
+        """Peers first, then possible peers, then others."""
         link = event[0].data
         return 2 if link in self._others else 1 if link in self._known else 0
 
@@ -318,7 +318,7 @@ class Transport:
                 group, most = self._known, KNOWN_STRANGERS_MAX
             if len(group) >= most:
                 self.displaced += 1
-                self._close(next(iter(group)), "made room for one that came later")
+                self._close(next(iter(group)), "closed to make room for a later one")
             sock.setblocking(False)
             pipe = None if self._tls is None else TlsPipe(self._tls.listening)
             group[self._add(sock, Acceptor(self._me, self._peers, self._nonce()), pipe)] = host
@@ -370,7 +370,7 @@ class Transport:
     def _established(self, link: Link) -> None:
         peer = link.handshake.peer
         if peer is None or link.handshake.session is None:
-            raise RaftError("a connection was taken over before its handshake ended")
+            raise RaftError("a connection was taken over before its handshake completed")
         older = self._links.get(peer)
         if older is not None:
             self._close(older, "replaced by a newer connection")

@@ -97,7 +97,7 @@ def _command_message(command: cmd.Command) -> pb.Command:
 def _command(message: pb.Command) -> cmd.Command:
     field = message.WhichOneof("body")
     if field is None:
-        raise VersionError("a log entry holds a command that this version of Holdfast does not know")
+        raise VersionError("a log entry holds an unknown command for this version of Holdfast")
     body = from_message(_BODY_OF[field], getattr(message, field))
     return cmd.Command(body, **{name: getattr(message, name) for name in _CALL})
 

@@ -3,7 +3,7 @@
 Layout: "HFSTATE" and a version byte; then u32 little-endian length and a `Record` each, followed by the arrays that the
 record names, as they are; an `End` record with the number of records closes it. Raft's own file around it has the
 checksum. Rules: yields small pieces, so that the thread that encodes never holds the interpreter for long; a stream
-that ends early, goes on, or holds something unknown is refused with SnapshotError and nothing of it is used.
+that is too short, too long, or holds something unknown is refused with SnapshotError and nothing of it is used.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ def decode(chunks: Iterable[bytes]) -> StateTables:
                 raise SnapshotError(f"the snapshot ends at record {count}, not where it says")
             return tables
         if kind is None:
-            raise SnapshotError(f"record {count} of the snapshot is of a kind this version does not know")
+            raise SnapshotError(f"record {count} of the snapshot is of an unknown kind for this version")
         try:
             _load(tables, kind, getattr(record, kind), arrays)
         except (ValueError, struct.error) as error:

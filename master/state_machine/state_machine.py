@@ -18,7 +18,7 @@ from holdfast.master.core.state.records import Answer
 from holdfast.master.core.state.state import State, StateTables
 from holdfast.master.state_machine import codec, snapshot
 
-#: What may have changed, for whoever waits: the key of a shuffle, an instance or b"" for all, the number of a worker.
+#: What may have changed, for waiters: the key of a shuffle, an instance or b"" for all, the number of a worker.
 Subject = ShuffleKey | bytes | int
 
 
@@ -30,7 +30,7 @@ class StateMachine:
         on_change: Callable[[tuple[Subject, ...]], None] | None = None,
         on_events: Callable[[int, int, list[Happened]], None] | None = None,
     ) -> None:
-        """`on_change` hears the shuffles, instances and workers of which whoever waits may have something new to hear;
+        """`on_change` gets the shuffles, instances and workers whose waiters may have news;
         `on_events` the time, the place in the log, and what happened there, for people."""
         self.state = State()
         self._on_change = on_change
@@ -82,7 +82,7 @@ class StateMachine:
 
 
 def _subjects(body: cmd.Body, answer: Answer) -> tuple[Subject, ...]:
-    """What whoever waits is woken by."""
+    """The keys by which waiters are woken."""
     if isinstance(body, cmd.Commit | cmd.Unregister):
         return (body.key,)
     if isinstance(body, cmd.Detach | cmd.Forget):

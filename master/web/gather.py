@@ -2,9 +2,9 @@
 
 Rules
 * Under the state lock only tables are copied and one page of shuffles is looked up; never a loop over all shuffles.
-* The thread rests as it goes, so that the loop and Raft's thread get the interpreter; one page at a time is made, and
-  who waits for more than a few others is sent away.
-* It says what the leader knows after a proof that it leads; whoever cannot prove it shows its own state and no more.
+* The thread pauses in between, so that the loop and Raft's thread get the interpreter; one page at a time is made, and
+  further requests are refused.
+* It shows the state of a leader that has confirmed its leadership; another master shows its own state and no more.
 
 Called by master/api/http.py.
 """
@@ -36,14 +36,14 @@ from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCo
 from holdfast.master.web.summary import fleet_of
 from holdfast.master.web.view import Cut, View
 
-#: Who asks for a page while so many wait is told to come again.
+#: A request for a page while so many wait is refused.
 WAITING_MAX = 16
 _PROOF_SECONDS = 1.0
 #: Counting all shuffles again is for later where there are many.
 _COUNT_AT_ONCE = 5_000
 _COUNT_AGAIN_SECONDS = 10.0
 _REST_SECONDS = 0.001
-#: Workers whose drain is told.
+#: Workers whose drain is shown.
 _DRAINS_MAX = 200
 
 
@@ -95,7 +95,7 @@ class Pages:
     async def page(self, query: Mapping[str, str]) -> bytes:
         """Return the page as HTML. Raises RetryError (BUSY) where too many wait for one."""
         if self._waiting >= WAITING_MAX:
-            raise RetryError(f"{WAITING_MAX} others wait for this page; come again", status=Status.BUSY)
+            raise RetryError(f"{WAITING_MAX} requests wait for this page; try again", status=Status.BUSY)
         self._waiting += 1
         try:
             async with turn(self._turn, "this page"):

@@ -37,6 +37,6 @@ class PaceKeeper(WhileLeading):
             self._samples.append(self._look())
 
     def _look(self) -> Rates:
-        """What holds now; a worker that was not heard lately does nothing."""
+        """The current rates; a worker without a recent heartbeat has none."""
         now, limit = self._leader.now_ns(), self._leader.config.lease.worker.ns
         return rates_of(report.rates for report in self._leader.reports.values() if now - report.at_ns < limit)

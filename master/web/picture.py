@@ -80,7 +80,7 @@ class DiskRow:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRow:
-    """One worker. `seen_ms` is -1 while this leader has not heard it."""
+    """One worker. `seen_ms` is -1 before its first heartbeat to this leader."""
 
     worker: Worker
     rack: str
@@ -108,7 +108,7 @@ class RackRow:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRow:
-    """One generation of a shuffle. `held`: bytes that workers told of while it is open."""
+    """One generation of a shuffle. `held`: bytes that workers reported while it is open."""
 
     application: Application
     shuffle: Shuffle
@@ -119,7 +119,7 @@ class ShuffleRow:
 
     @property
     def number(self) -> str:
-        """What stands behind the application in its name."""
+        """The part of its name after the application."""
         name = self.application.name
         return shuffle_name(name, *self.shuffle.key.number).removeprefix(name)
 
@@ -158,7 +158,7 @@ class ShuffleCounts:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """What somebody should look at."""
+    """A problem to look at."""
 
     text: str
     grave: bool = True

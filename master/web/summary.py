@@ -1,4 +1,4 @@
-"""Sums and rows from what workers told: which racks, how full, what is not well. Pure; run in a thread.
+"""Sums and rows from the reports of workers: racks, usage, problems. Pure; run in a thread.
 
 It looks at every directory of every worker, which is a few milliseconds of a thousand workers, and rests between.
 """
@@ -44,7 +44,7 @@ def fleet_of(
     rest: Callable[[], None],
 ) -> FleetPicture:
     """Sum up the workers, and make rows of those that are asked for. `reports`: the last heartbeats of their latest
-    starts, as far as they were heard; `drains`: what drains wait for."""
+    starts, as far as they reported; `drains`: what drains wait for."""
     racks: dict[str, RackRow] = {}
     tiers: dict[str, TierUsage] = defaultdict(TierUsage)
     problems = _Problems()
@@ -80,11 +80,11 @@ def fleet_of(
 
 
 def problems_of(picture: Picture) -> list[Problem]:
-    """What somebody should look at, in all that is shown."""
+    """The problems in all that is shown."""
     own, fleet, counts = picture.own, picture.fleet, picture.counts
     found = []
     if not own.status.leader:
-        found.append(Problem("there is no leader, as far as this one knows: nothing is registered or committed now"))
+        found.append(Problem("this master has no leader: no registration or commit is possible now"))
     found += [
         Problem(f"master {each.name} is not connected{f': {each.error}' if each.error else ''}")
         for each in own.masters

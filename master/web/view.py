@@ -1,6 +1,6 @@
 """What part of the cluster is asked for: the query of the page's address, read leniently and written back. Pure.
 
-Rules: nothing that somebody writes there is an error; what means nothing is left out, and pages beyond the last show
+Rules: no input is an error; unknown parts are left out, and pages beyond the last show
 the last. So every address shows something, and a link of an hour ago still works.
 """
 

@@ -199,4 +199,4 @@ def test_files_for_a_cluster_without_security_are_named(files: dict[str, str], t
     with local_cluster(masters=1, workers=0, dir=tmp_path / "plain") as plain:
         ((code, what),) = seen({**files, "spark.holdfast.master.endpoints": plain.endpoints}, tmp_path)[1]
     assert code == "spark-security"
-    assert "speaks no TLS" in what
+    assert "uses no TLS" in what

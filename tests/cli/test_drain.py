@@ -109,7 +109,7 @@ def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
     ("words", "status", "sentence"),
     [
         (["w9"], 1, "there are w1, w2, w3"),
-        (["w1", "w2", "w3"], 1, "no other worker would be left"),
+        (["w1", "w2", "w3"], 1, "no other worker would take data"),
         ([], 2, "WORKER"),
         (["w1", "--for", "fun"], 2, "fun"),
         (["w1", "--cancel", "--no-wait"], 2, "--no-wait"),
@@ -130,7 +130,7 @@ def test_waiting_ends_when_the_worker_is_gone_or_cancelled(cluster: LocalCluster
     with Session(cluster.endpoints, app="cli") as session:
         fill(session)
         name = keeping(session)[0].name
-        for trouble, sentence in (("cancel", "somebody cancelled"), ("kill", f"{name} is lost")):
+        for trouble, sentence in (("cancel", "was cancelled"), ("kill", f"{name} is lost")):
             command = [*COMMAND, "drain", name, "--for", "removal", "--masters", cluster.endpoints]
             with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
                 assert running.stderr is not None

@@ -117,7 +117,7 @@ def test_a_token_is_written_where_a_file_was_and_nowhere_else(
     os.mkfifo(pipe, 0o644)
     for wrong in (link, pipe, tmp_path):
         assert run([*common, str(wrong)]) == 2
-        assert "no regular file" in capsys.readouterr().err
+        assert "not a regular file" in capsys.readouterr().err
     assert other.read_text() == "before"
     assert stat.S_IMODE(other.stat().st_mode) == stat.S_IMODE(pipe.stat().st_mode) == 0o644
 

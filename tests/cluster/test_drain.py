@@ -210,7 +210,7 @@ def test_who_cannot_be_drained_is_reported(trio: LocalCluster) -> None:
     with pytest.raises(HoldfastError, match="there are w1, w2, w3") as unknown:
         drain(trio, "w1", "w9")
     assert unknown.value.status is Status.UNKNOWN_WORKER
-    with pytest.raises(NoRoomError, match="no other worker would be left"):
+    with pytest.raises(NoRoomError, match="no other worker would take data"):
         drain(trio, "w1", "w2", "w3")
     with pytest.raises(HoldfastError, match="name 1 to"):
         drain(trio)
@@ -222,7 +222,7 @@ def test_who_cannot_be_drained_is_reported(trio: LocalCluster) -> None:
     reported = json.loads(answer)["workers"]
     assert [(each["name"], each["state"]) for each in reported] == [("w2", "draining")]
     assert [each.state for each in drain(trio, "w2")] == ["draining"], "asked again, it is as it was"
-    with pytest.raises(NoRoomError, match="no other worker would be left"):
+    with pytest.raises(NoRoomError, match="no other worker would take data"):
         drain(trio, "w1", "w3")
 
 

@@ -34,7 +34,7 @@ def test_a_port_that_is_taken(tmp_path: Path, which: str) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("holdfast master: ")
     assert str(ports[which]) in last
-    assert last.endswith("stop what listens there (one that was told to stop takes some seconds), or set another port")
+    assert last.endswith("stop the process that listens there (a shutdown takes some seconds), or set another port")
 
 
 def test_a_relative_directory(tmp_path: Path) -> None:

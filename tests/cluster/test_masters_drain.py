@@ -62,7 +62,7 @@ def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalC
             assert all(leaver.number not in (each.primary, each.replica) for each in fresh.partitions)
             ring = MapAssignment.decode((await driver.shuffle(4)).assignment_array)
             assert sorted(ring.workers) == sorted(peer.number for peer in peers[1:])
-            assert "does not know of it yet" in (await reported(client, leaver)).drain.waits
+            assert "has not received the drain yet" in (await reported(client, leaver)).drain.waits
             for writing, shuffles, may in ((2, 2, (False, False)), (0, 2, (True, False)), (0, 0, (True, True))):
                 await beat(client, leaver, emptying=pb.Emptying(writing=writing, shuffles=shuffles))
                 drained = (await reported(client, leaver)).drain

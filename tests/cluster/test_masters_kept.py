@@ -72,7 +72,7 @@ def test_leadership_goes_to_whom_it_is_given(shared: LocalCluster) -> None:
 
 
 def test_leadership_moves_under_commands(shared: LocalCluster) -> None:
-    """While eight clients command, leadership goes round three times, and no client is told of an error: commands that
+    """While eight clients command, leadership goes round three times, and no client gets an error: commands that
     wait for the change are repeated."""
 
     async def story() -> None:

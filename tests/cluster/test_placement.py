@@ -183,7 +183,7 @@ def test_a_writer_waits_for_what_is_enforced_and_then_hears_of_it(tmp_path: Path
             other.kill()
             with shuffle.writer(0) as writer:
                 writer.write(0, b"lost")
-                with pytest.raises(NoRoomError, match="without breaking what placement enforces"):
+                with pytest.raises(NoRoomError, match="placement is enforced"):
                     writer.close()
 
 
@@ -250,7 +250,7 @@ def test_what_cannot_be_explained_or_simulated_is_said(racks: LocalCluster, tmp_
             (["--explain", f"{session.instance.hex()}/7"], f"there is no shuffle {session.instance.hex()[:8]}/7"),
             (["--explain", "seven"], "names no shuffle"),
             (["--simulate", str(tmp_path / "racks")], "not valid TOML"),
-            ([], "say either"),
+            ([], "pass either"),
         ):
             done = CliRunner().invoke(
                 holdfast, ["placement", *words, "--masters", racks.endpoints], standalone_mode=False

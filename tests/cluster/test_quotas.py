@@ -123,7 +123,7 @@ def test_row_42_a_user_with_too_much_is_reported_the_largest_application(shared:
             wait_for_heartbeats(session, size)
         for session in (nightly, adhoc):
             text = refusal(session)
-            assert text.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that this user may have, in 2 applications')
+            assert text.startswith('user "ann" holds 4.4 MiB of 4.0 MiB that its quota allows in 2 applications')
             assert f'largest: application "nightly" ({nightly.instance.hex()[:8]}) with 2.4 MiB' in text
         load.register_reduce_shuffle(2)
         info = reported_of(load)

@@ -416,7 +416,7 @@ def test_a_token_that_ends_is_renewed_under_way(tmp_path: Path) -> None:
             assert [bytes(each.payload) for each in shuffle.reader([0])] == [b"kept"]
         assert session.ticket.credentials.token != first
         log = cluster.workers[0].log
-        wait_until(lambda: "the token of this connection has ended" in log.read_text(), "the worker to end one")
+        wait_until(lambda: "the token of this connection has expired" in log.read_text(), "the worker to end one")
 
 
 def test_writers_and_readers_outlive_tokens(tmp_path: Path) -> None:
@@ -430,7 +430,7 @@ def test_writers_and_readers_outlive_tokens(tmp_path: Path) -> None:
         log = cluster.workers[0].log
 
         def ends() -> int:
-            return log.read_text().count("the token of this connection has ended")
+            return log.read_text().count("the token of this connection has expired")
 
         def wait_for_an_end(before: int) -> None:
             wait_until(lambda: ends() > before, "the worker to end a connection", 30.0)

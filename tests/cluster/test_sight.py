@@ -279,5 +279,5 @@ def test_a_leader_that_dies_is_reported_and_its_log_tells_again(own: LocalCluste
     for master in own.masters:
         if master is not last:
             master.kill()
-    wait_until(lambda: "there is no leader" in Reader(page(last)[2]).text, "it to know that it is alone")
+    wait_until(lambda: "this master has no leader" in Reader(page(last)[2]).text, "it to know that it is alone")
     assert 'id="workers"' not in page(last)[2].decode()

@@ -50,7 +50,7 @@ def test_a36_a_mistake_as_time_is_over_ends_the_attempt(session: Session, monkey
     """The same where the mistake is made because no acknowledgement came in time."""
     shuffle = session.register_map_shuffle(1)
     monkeypatch.setattr(writer, "ACK_SECONDS", 0.5)
-    monkeypatch.setattr(writer._Sender, "_answered", lambda *_: None)
+    monkeypatch.setattr(writer._MapSender, "_answered", lambda *_: None)
     monkeypatch.setattr(MapWrite, "failed", wrong)
     (error,) = ends(shuffle)
     assert "two and two" in str(error)
@@ -63,7 +63,7 @@ def test_a36_a_mistake_as_a_pause_ends_ends_the_attempt(session: Session, monkey
     async def busy(*_: Any) -> int:
         raise RetryError("not now", status=Status.BUSY)
 
-    monkeypatch.setattr(writer._Sender, "_open", busy)
+    monkeypatch.setattr(writer._MapSender, "_open", busy)
     monkeypatch.setattr(MapWrite, "woken", wrong)
     (error,) = ends(shuffle)
     assert "two and two" in str(error)

@@ -6,8 +6,9 @@ import enum
 import importlib
 import inspect
 import re
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any, TypeVar, get_args, get_origin
 
 MODULES = {
     "holdfast.client": "Sessions, shuffles, clusters on this machine, errors.",
@@ -60,17 +61,21 @@ def _class(name: str, value: type[Any]) -> Iterator[str]:
             yield from ("", f"#### {name}.{each}", "", *_text(member))
         elif inspect.isfunction(member):
             yield from _function(f"{name}.{each}", member, "####")
-    for base in value.__bases__:
+    for written in vars(value).get("__orig_bases__", value.__bases__):
+        base = get_origin(written) or written
+        types = dict(zip(getattr(base, "__parameters__", ()), get_args(written), strict=False))
         for each, member in sorted(vars(base).items()):
             if inspect.isfunction(member) and not each.startswith("_") and base.__module__.startswith("holdfast"):
-                yield from _function(f"{name}.{each}", member, "####")
+                yield from _function(f"{name}.{each}", member, "####", types)
 
 
-def _function(name: str, value: Any, level: str) -> Iterator[str]:
+def _function(name: str, value: Any, level: str, types: Mapping[TypeVar, Any] = MappingProxyType({})) -> Iterator[str]:
+    """`types`: what the type variables of an inherited method's class are in the class that is shown."""
     signature = inspect.signature(value)
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
     shown = signature.replace(
-        parameters=[_credentials(each) for each in parameters], return_annotation=_plain(signature.return_annotation)
+        parameters=[_credentials(each) for each in parameters],
+        return_annotation=_plain(signature.return_annotation, types),
     )
     text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
     yield from ("", f"{level} {name}", "", "```text", f"{name}{_wrapped(shown)}", "```", "", *text)
@@ -112,8 +117,12 @@ def _credentials(parameter: inspect.Parameter) -> inspect.Parameter:
     return parameter.replace(default=default, annotation=_plain(parameter.annotation))
 
 
-def _plain(annotation: Any) -> Any:
-    return _Plain(annotation) if isinstance(annotation, str) else annotation
+def _plain(annotation: Any, types: Mapping[TypeVar, Any] = MappingProxyType({})) -> Any:
+    if not isinstance(annotation, str):
+        return annotation
+    for variable, actual in types.items():
+        annotation = re.sub(rf"\b{variable.__name__}\b", getattr(actual, "__name__", str(actual)), annotation)
+    return _Plain(annotation)
 
 
 def _text(value: Any) -> Iterator[str]:

@@ -39,7 +39,7 @@ rule_files: [deploy/prometheus/*.yml]
 """
 _TABLE = "| Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|"
 _EVENTS = """
-What the log tells every master counts, and counts again after a restart: take one master's, and no alert on it.
+Every master counts the events of the log, and counts them again after a restart: take one master's, and no alert on it.
 """
 _BOTH = """
 ## Both

@@ -183,7 +183,7 @@ async def busy(client: ControlClient, seconds: float = 6.0) -> World:
 
 
 async def degraded(cluster: LocalCluster, client: ControlClient) -> World:
-    """What somebody should look at."""
+    """A problem to look at."""
     world = await busy(client, 1.0)
     await world.application(EVIL, '"><b>user</b>', 2, 1)
     world.workers[1].problems = {"/data/disk1": "OSError: [Errno 5] Input/output error: '/data/disk1/p/000017'"}

@@ -80,5 +80,5 @@ def test_membership_and_version_entries_are_refused(kind: int) -> None:
 
 def test_other_versions_are_named() -> None:
     """A message of another version is refused with both versions in the text."""
-    with pytest.raises(WireError, match="version 2; this build speaks 1"):
+    with pytest.raises(WireError, match="version 2; this build has version 1"):
         codec.decode(b"\x02" + codec.encode(Vote(1))[1:])

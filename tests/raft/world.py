@@ -154,7 +154,7 @@ class Peer(Protocol):
         """Start on the disk as it is."""
 
     def connected(self, peer: str) -> None:
-        """A connection stands."""
+        """A connection is open."""
 
     def disconnected(self, peer: str) -> None:
         """A connection ended."""

@@ -1,6 +1,6 @@
 """Clients: executors that push and read with the product's sessions, and what stands for the edges around these.
 
-`_Pusher`, `PushLine`, `Addresses` and `PushBatches` are the product's; `push` does what writer threads do
+`_PushSender`, `PushLine`, `Addresses` and `PushBatches` are the product's; `push` does what writer threads do
 (push_writer.PushWriter), `Reader` what stream_reader.py and push_reader.py do around `ChunkFetch`.
 """
 
@@ -172,7 +172,7 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
         key_message=shuffle.message,
     )
     map_id, attempt = MapId(plan.map), AttemptId(plan.attempt)
-    pusher = push_writer._Pusher(face, map_id, attempt, plan.press)
+    pusher = push_writer._PushSender(face, map_id, attempt, plan.press)
     batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, Codec.NONE)
     try:
         for partition, payload in plan.records:

@@ -1,6 +1,6 @@
 """An application with shuffles of MAP partitions beside the job: written, committed, read, and read again at the end.
 
-`_Sender`, `MapRegions`, `Spool` and the whole of `RangeReader` are the product's. `write` does what the thread of a
+`_MapSender`, `MapRegions`, `Spool` and the whole of `RangeReader` are the product's. `write` does what the thread of a
 task does in writer.py, `MapReader.read` what it does in stream_reader.py.
 """
 
@@ -105,7 +105,7 @@ async def write(shuffle: MapShuffleHere, plan: MapPlan, rng: random.Random) -> M
     """Run one attempt to its end; raises what ended it."""
     regions = MapRegions(shuffle.key, plan.map, plan.attempt, shuffle.partitions, Codec.NONE)
     spool, assignment = Spool(), MapAssignment.decode(shuffle.reply.assignment_array)
-    sender = writer._Sender(cast("Any", shuffle), assignment, plan.map, plan.attempt, spool)
+    sender = writer._MapSender(cast("Any", shuffle), assignment, plan.map, plan.attempt, spool)
 
     def add(frame: MapPushFrame) -> None:
         spool.add(frame)

@@ -244,7 +244,7 @@ class SimWorker:
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0
         store.run_on(self._deliver)
-        server.accept(standing.worker != NO_WORKER, "the masters do not know this worker yet")
+        server.accept(standing.worker != NO_WORKER, "the masters have not accepted this worker yet")
         self._learn_number()
         server.tick()
         self.monitor = store.monitor(PROBE_SECONDS)

@@ -1,8 +1,8 @@
 """Measures the control plane of a running cluster: the time of one durable command, and how many a second many clients
 get.
 
-The command is Attach of one application: it goes through the log of the masters like any other and leaves no more state
-behind. Used by `holdfast bench` and by `python -m benchmarks.control_plane`. Nothing here judges the figures.
+The command is Attach of one application: it passes through the log of the masters like any other and leaves no more
+state behind. Used by `holdfast bench` and by `python -m benchmarks.control_plane`. Nothing here judges the figures.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ _RANGE = 8  # partitions read at a time: what a reduce task of a coalesced stage
 
 @dataclass(frozen=True, slots=True)
 class _Load:
-    """What a client process is told."""
+    """The parameters of a client process."""
 
     address: str
     cluster_id: str

@@ -1,4 +1,4 @@
-"""Workers that are only told of: masters take their registrations and heartbeats for those of real ones."""
+"""Simulated workers: they only send registrations and heartbeats to the masters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _TIERS = (("MEMORY", "/dev/shm/holdfast"), ("SSD", "/data/nvme0"), ("HDD", "/dat
 
 
 async def register(client: ControlClient) -> list[tuple[pb.RegisterWorkerRequest, pb.RegisterWorkerReply]]:
-    """Tell the masters of all workers; return what each said, and was told."""
+    """Register all workers with the masters; return each request and reply."""
     registered: list[tuple[pb.RegisterWorkerRequest, pb.RegisterWorkerReply]] = []
     for first in range(0, WORKERS, AT_ONCE):
         made = [_registration(number) for number in range(first, min(first + AT_ONCE, WORKERS))]

@@ -1,6 +1,6 @@
 """The page of the leading master and its metrics, with 1,500 workers and 1,000 shuffles.
 
-The workers are only told of, by one client that sends their heartbeats; each has three directories. Measured is what a
+The workers are simulated by one client that sends their heartbeats; each has three directories. Measured is what a
 client sees from the request to the last byte, one page after the other while heartbeats and commands go on, and what
 commands beside them see, since a page must not hold up the masters. What a browser adds is seen with `tox -e page`.
 """

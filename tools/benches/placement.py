@@ -29,7 +29,7 @@ PARTITIONS = 100_000
 SHUFFLES = 10
 #: Of commands beside snapshots.
 _SECONDS = 10.0
-#: For the masters of this section: nobody sends heartbeats for the workers, and snapshots come often.
+#: For the masters of this section: the workers send no heartbeats, and snapshots come often.
 SETTINGS: Mapping[str, Mapping[str, object]] = {"lease": {"worker": "1h"}, "raft": {"snapshot_entries": 2_000}}
 
 

@@ -1,6 +1,6 @@
 """Entry point of `holdfast`: finds the command, and turns errors into one sentence and an exit status.
 
-Rules: exit 0 good, 1 the answer is bad news, 2 usage or configuration error with a sentence that says what to do.
+Rules: exit 0 good, 1 the answer is bad news, 2 usage or configuration error with a sentence on what to do.
 A command's module is imported when it is run, so that `holdfast --help` loads click alone. With --json every command
 leaves exactly one JSON document on standard output, also when it fails; progress and errors go to standard error.
 """
@@ -22,7 +22,7 @@ from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.version import EXTRAS, missing
 from holdfast.common.visible import visible_lines
 
-#: What a write to standard output ends with where there is no room, or nobody who reads.
+#: Errors of a write to standard output without room, or without a reader.
 _NOT_WRITTEN = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EPIPE)
 
 GOOD, BAD_NEWS, USAGE, INTERRUPTED = 0, 1, 2, 130
@@ -33,20 +33,20 @@ COMMANDS = {
     "local": ("servers", "Run a whole cluster on this machine, in the foreground."),
     "master": ("servers", "Run one master."),
     "worker": ("servers", "Run one worker."),
-    "status": ("status", "Tell how the cluster is: masters, leader, workers, problems."),
+    "status": ("status", "Show the state of the cluster: masters, leader, workers, problems."),
     "workers": ("status", "List the workers and their directories."),
-    "top": ("top", "Show workers and shuffles with their pace, live."),
-    "events": ("events", "Tell what happened lately."),
+    "top": ("top", "Show workers and shuffles with their throughput, live."),
+    "events": ("events", "Show the latest events."),
     "applications": ("applications", "List the applications and what keeps them."),
     "shuffles": ("status", "List the shuffles and what keeps them."),
-    "doctor": ("doctor", "Say what is wrong on this host, and what to do."),
+    "doctor": ("doctor", "Find problems on this host, and show what to do."),
     "drain": ("draining", "Have workers take nothing new, and wait until they may go."),
     "handover": ("masters", "Have another master lead, without an election's pause."),
     "backup": ("masters", "Copy a master's state to a file, while it runs or not."),
     "restore": ("masters", "Make an empty master's directory from a backup."),
     "forget": ("applications", "Drop an application, or one shuffle of it, now."),
     "export": ("export", "Write a committed shuffle's rows to files, without Spark."),
-    "placement": ("placement", "Tell where partitions went and why, or would go."),
+    "placement": ("placement", "Explain where partitions were placed, or would be."),
     "reload": ("placement", "Have the masters read their placement settings again."),
     "inspect": ("offline", "Show what a storage directory holds; no server is needed."),
     "verify": ("offline", "Check every byte of a storage directory; no server is needed."),
@@ -67,7 +67,7 @@ class LazyGroup(click.Group):
         return list(COMMANDS)
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """Import the command; None if there is none of that name."""
+        """Import the command; None if no command has that name."""
         if cmd_name not in COMMANDS:
             return None
         module = importlib.import_module(f"holdfast.tools.cli.commands.{COMMANDS[cmd_name][0]}")
@@ -91,12 +91,12 @@ def _print_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None
 
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
-    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Tell the version."
+    "--version", is_flag=True, is_eager=True, expose_value=False, callback=_print_version, help="Show the version."
 )
 def holdfast() -> None:
-    """Holdfast, a remote shuffle service for Spark: what it has acknowledged it still has.
+    """Holdfast, a remote shuffle service for Spark: it keeps what it has acknowledged.
 
-    Commands that ask a cluster take --masters, or HOLDFAST_MASTERS: the masters' HTTP addresses with commas in between.
+    Commands for a cluster take --masters, or HOLDFAST_MASTERS: the masters' HTTP addresses with commas in between.
     """
 
 
@@ -105,7 +105,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     words = list(sys.argv[1:] if arguments is None else arguments)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="backslashreplace")  # names are any text, terminals know some
+            stream.reconfigure(errors="backslashreplace")  # names are any text, terminals can show some
     sys.exit(run(words))
 
 
@@ -113,7 +113,7 @@ def run(words: list[str]) -> int:
     """Run one command line and return its exit status."""
     for word in words:
         if any("\ud800" <= letter <= "\udfff" for letter in word):  # bytes that are no text came as these
-            return _fail(words, f"{word!r} is no text in UTF-8: write it so, or rename the file", USAGE)
+            return _fail(words, f"{word!r} is not text in UTF-8: write it in UTF-8, or rename the file", USAGE)
     try:
         status = holdfast.main(words, prog_name="holdfast", standalone_mode=False)
         sys.stdout.flush()
@@ -144,7 +144,7 @@ def run(words: list[str]) -> int:
 
 
 def _not_written(error: OSError) -> int:
-    """Standard output took not all of it: it is closed to what is still in buffers, and who reads is told on the other
+    """Standard output took not all of it: it is closed to what is still in buffers, and the error is shown on the other
     one, unless a pager or `head` has just had enough."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     if error.errno != errno.EPIPE:

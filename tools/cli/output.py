@@ -49,7 +49,7 @@ class FiniteRange(click.FloatRange):
 def _endpoints(_: click.Context, __: click.Parameter, value: str | None) -> str:
     if not value:
         raise ConfigError(
-            "tell where the masters are: --masters host:port,host:port,host:port, or the variable HOLDFAST_MASTERS "
+            "pass the masters: --masters host:port,host:port,host:port, or the variable HOLDFAST_MASTERS "
             "(`holdfast local` prints them)"
         )
     return value
@@ -77,11 +77,11 @@ def show(document: Document, as_json: bool, draw: Callable[[Console], None]) -> 
 
 
 def console(stderr: bool = False) -> Console:
-    """A console on standard output (or error) that keeps lines whole when nobody watches."""
+    """A console on standard output (or error) that keeps lines whole when it is not a terminal."""
     from rich.console import Console
 
     class Screen(Console):
-        """Shows what a terminal would obey; what is no line of its own goes through `escape` before."""
+        """Shows control characters; the caller applies `escape` to parts of a line."""
 
         def render_str(self, text: str, **how: Any) -> Text:
             return super().render_str(visible_lines(text), **how)
@@ -115,7 +115,7 @@ def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str |
 
 @contextmanager
 def progress(what: str, total: int) -> Iterator[Callable[[str], None]]:
-    """Draw a bar on standard error; call what is yielded after each of `total` steps, with a word on how it goes.
+    """Draw a bar on standard error; call what is yielded after each of `total` steps, with a short status.
 
     Where standard error is not a terminal, a line is written about twenty times in all.
     """

@@ -50,7 +50,7 @@ class _Unnamed:
 
 
 def credentials_of(config: Config | None) -> CredentialsProvider | None:
-    """What the environment says, else what the server of this file has itself; None without security, or where the
+    """Credentials of the environment, else of the server of this file; None without security, or where the
     files are not as they should be, which others say."""
     try:
         found = Credentials.from_environment()
@@ -155,7 +155,7 @@ async def _welcome(client: ControlClient, address: str, secured: bool) -> Welcom
     except RetryError:
         return await _tls_differs(address, secured)
     except HoldfastError:
-        pass  # whatever else it says, it has let us in
+        pass  # whatever its answer is, it has admitted us
     return WelcomeFact(address=address, let_in=True)
 
 
@@ -222,7 +222,7 @@ async def _data_port(address: str, cluster_id: str, credentials: CredentialsProv
 
 
 async def _speaks_tls(address: str) -> bool:
-    """Whether who listens there shakes hands, whatever its certificate says."""
+    """Whether the server there completes a handshake, whatever its certificate."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
     try:
@@ -283,7 +283,7 @@ async def _worker(
 
 
 def _clock(sent: float, got: float, clock_ms: int) -> Clock | None:
-    """How far the other clock is ahead, as it was half-way between question and answer; None if it told nothing."""
+    """How far the other clock is ahead, as it was half-way between question and answer; None if it gave no time."""
     return Clock(clock_ms / 1e3 - (sent + got) / 2, (got - sent) / 2) if clock_ms else None
 
 
@@ -303,7 +303,7 @@ async def _unanswered(what: str, address: str, reason: str) -> SilentPort:
 
 
 async def _connect(address: str, context: ssl.SSLContext | None = None) -> asyncio.StreamWriter:
-    """Raises OSError; where nobody answers in time TimeoutError, which is one."""
+    """Raises OSError; TimeoutError, which is one, if no answer comes in time."""
     host, _, port = address.rpartition(":")
     async with asyncio.timeout(_SECONDS):
         _, writer = await asyncio.open_connection(host.strip("[]"), int(port), ssl=context)
@@ -311,7 +311,7 @@ async def _connect(address: str, context: ssl.SSLContext | None = None) -> async
 
 
 async def _reach(address: str) -> tuple[str, bool]:
-    """Why nobody can connect there, "" if one can, and whether the host itself refused."""
+    """Why no connection is possible there, "" if one is, and whether the host itself refused."""
     try:
         writer = await _connect(address)
     except TimeoutError:

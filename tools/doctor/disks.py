@@ -74,7 +74,7 @@ def _nearest(path: str) -> str:
 
 
 def _unusable(path: str, there: str) -> str:
-    """Why the directory cannot be made or written, as the worker says it."""
+    """Why the directory cannot be made or written, in the worker's words."""
     from holdfast.worker.storage.env.directory_paths import unusable
 
     try:
@@ -107,7 +107,7 @@ def _sync_us(folder: str) -> float | None:
 
 
 def _identity(path: str) -> tuple[str, str, str]:
-    """Cluster and worker that a storage directory says it is of, and why it cannot be read."""
+    """Recorded cluster and worker of a storage directory, and why it cannot be read."""
     from holdfast.worker.storage.identity import Identity
     from holdfast.worker.storage.names import IDENTITY
 
@@ -150,7 +150,7 @@ def shared_paths(config: Config) -> str:
 
 
 def gather_secret(config: Config) -> SecretFact | None:
-    """The masters' secret, if one is set; of its bytes only what may be told is kept."""
+    """The masters' secret, if one is set; of its bytes only what may be shown is kept."""
     path = config.cluster.secret_file
     if not path:
         return None
@@ -174,5 +174,5 @@ def _other_digest(config: Config) -> str:
     try:
         other = read_other_secret(config)
     except ConfigError:
-        return ""  # found with the settings, by whoever starts a server with them
+        return ""  # found with the settings, at the start of a server with them
     return secret_digest(other, config.cluster.id) if other else ""

@@ -1,4 +1,4 @@
-"""Gathers facts of this machine: limits, memory, names, and who has the ports of its servers."""
+"""Gathers facts of this machine: limits, memory, names, and the listeners on the ports of its servers."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def _nofile(server_pid: int | None) -> tuple[int, str]:
 
 
 def _nofile_first(file: Path = Path("/proc/1/limits")) -> int:
-    """What the first process of this host may have open; much where nobody tells."""
+    """What the first process of this host may have open; a large number if unknown."""
     try:
         found = re.search(r"(?m)^Max open files +\S+ +(\d+) ", file.read_text(encoding="ascii"))
     except (OSError, UnicodeDecodeError):
@@ -83,7 +83,7 @@ def _number(path: Path) -> int | None:
 
 
 def gather_names(config: Config, host: Host) -> dict[str, NameFact]:
-    """Look up every host that the configuration names, and what others are told of this one."""
+    """Look up every host of the configuration, and the name or address that other hosts get for this one."""
     hosts: list[str] = []
     if config.master.peers:
         hosts += [address for peer in config.master.peers for address in (str(peer.raft), str(peer.http))]
@@ -169,7 +169,7 @@ def _try(bind: str, port: int) -> tuple[PortState, str]:
 
 
 def _holders(ports: set[int]) -> dict[int, int]:
-    """Process ids of who listens on these ports; 0 where this user may not know."""
+    """Process ids of the listeners on these ports; 0 if this user may not see it."""
     found = dict.fromkeys(ports, 0)
     try:
         connections = psutil.net_connections("tcp")

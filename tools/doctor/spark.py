@@ -28,7 +28,7 @@ print('%d.%d' % sys.version_info[:2], all(map(there, ('holdfast.client', 'numpy'
 
 
 def gather_spark(file: Path, environ: Mapping[str, str] = os.environ) -> SparkFact:
-    """What spark-defaults.conf (or a file for --properties-file) says and meets here. Raises ConfigError."""
+    """What spark-defaults.conf (or a file for --properties-file) sets, and what is on this host. Raises ConfigError."""
     settings = read_settings(file)
     spark, jar_name = _installed()
     java_command, java = _java(environ)
@@ -114,7 +114,7 @@ def _java(environ: Mapping[str, str]) -> tuple[str, int]:
 def _python(command: str, setting: str) -> PythonFact:
     found = shutil.which(command)
     if found is None:
-        return PythonFact(command=command, setting=setting, error="there is no such program")
+        return PythonFact(command=command, setting=setting, error="program not found")
     try:
         done = subprocess.run([found, "-c", _LOOK], check=False, capture_output=True, text=True, timeout=_SECONDS)
     except (OSError, subprocess.TimeoutExpired) as error:
@@ -122,5 +122,5 @@ def _python(command: str, setting: str) -> PythonFact:
     words = done.stdout.split()
     if len(words) == 2:
         return PythonFact(command=command, setting=setting, version=words[0], has_holdfast=words[1] == "True")
-    version = (done.stderr.strip().splitlines() or ["it says nothing"])[-1]
+    version = (done.stderr.strip().splitlines() or ["no output"])[-1]
     return PythonFact(command=command, setting=setting, error=version)

@@ -1,10 +1,10 @@
 """Clocks of masters that differ by hours and jump: no lease ends early, every lease ends, nothing is deleted.
 
 The masters' clocks are offset through the fault port, each by its own time, and the clock of the day of each jumps to
-and fro every two seconds. Each round kills the leader, so that a master with another clock leads. A driver with a short
-lease lives all the time: what it committed must be read in every round, its application must not be marked, and no
-worker may be called lost. Another application of every round is not renewed: it must live for its lease and grace, by
-the clock of this process, and end after that.
+and fro every two seconds. Each round kills the leader, so that a master with another clock becomes the leader. A driver
+with a short lease lives all the time: what it committed must be read in every round, its application must not be
+marked, and no worker may be called lost. Another application of every round is not renewed: it must live for its lease
+and grace, by the clock of this process, and end after that.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ JUMP_SECONDS = 2.0
 _OFFSET_SECONDS_MAX = 2 * 86_400
 _SILENT_SECONDS_MAX = 120.0
 _LOOK_SECONDS = 0.1
-#: What the answer to the last word may take on a loaded machine; the lease runs from when it was heard.
+#: What the answer to the last renewal may take on a loaded machine; the lease runs from its arrival.
 _HEARD_SECONDS = 0.5
 
 
@@ -104,10 +104,10 @@ async def _silent(endpoints: str, report: Report, instance: bytes) -> None:
     async with ControlClient(endpoints) as control:
         await register_application(control, instance, "silent", lease_ms=int(LEASE_SECONDS * 1e3))
         await register_shuffle(control, instance, 0, partitions=1, maps=1)
-        heard = time.monotonic()
-        with report.until("an application that nobody renews does not end"):
+        renewed = time.monotonic()
+        with report.until("an application without renewals does not end"):
             await _until_gone(control, instance)
-    lasted = time.monotonic() - heard
+    lasted = time.monotonic() - renewed
     least = LEASE_SECONDS + GRACE_SECONDS
     wrong = f"a lease of {LEASE_SECONDS:g} s with {GRACE_SECONDS:g} s of grace ended after {lasted:.1f} s"
     report.check("no lease ends early", lasted >= least - _HEARD_SECONDS, wrong)

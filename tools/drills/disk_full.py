@@ -3,7 +3,7 @@
 Three workers' disks hold little, each another amount (ENOSPC through the fault port). Each round lets maps push more
 than the smallest disk can take: their partitions move to workers that have room. In half of the rounds a worker that is
 full is killed with -9 before the commit, and comes back. Everything is read, once. Then maps push more than all disks
-hold together: whoever does not end must be told NoRoomError, with the limit that was met; and what was committed before
+hold together: each map that fails must get NoRoomError, with the limit that was met; and what was committed before
 is read again. A worker that starts anew finds its disk empty, so all are killed and started between two rounds.
 """
 
@@ -76,7 +76,7 @@ async def _round(cluster: LocalCluster, session: Session, report: Report, rng: r
 
 
 async def _too_much(session: Session, report: Report, rng: random.Random) -> None:
-    """Push more than there is room for: every map ends, or is told what is full."""
+    """Push more than there is room for: every map ends, or gets the error of what is full."""
     job = await asyncio.to_thread(_job, session, report, rng.getrandbits(32), _TOO_MUCH_MIB, 1)
     pushes = [asyncio.to_thread(job.push_map, map_id, 0.0, map_id) for map_id in range(MAPS)]
     refused = 0
@@ -88,7 +88,7 @@ async def _too_much(session: Session, report: Report, rng: random.Random) -> Non
         elif isinstance(outcome, BaseException):
             raise outcome
     report.counts["maps without room"] += refused
-    report.check("somebody is told that there is no room", refused > 0, f"{_TOO_MUCH_MIB} MiB found room")
+    report.check("a client gets the error that there is no room", refused > 0, f"{_TOO_MUCH_MIB} MiB found room")
     await asyncio.to_thread(job.shuffle.unregister)
 
 

@@ -1,4 +1,4 @@
-"""Many clients push at full speed at one worker whose disk is slow: it stays inside its memory, and nobody starves.
+"""Many clients push at full speed at one worker whose disk is slow: it stays inside its memory, and no client starves.
 
 Each client is a process of its own with one connection and one map attempt, and writes as fast as its writer lets it.
 Meanwhile the worker's memory is looked at; then the masters commit, and everything is read back and counted.
@@ -167,7 +167,7 @@ async def drill(
             found = await asyncio.to_thread(_run_clients, shuffle, clients, seconds)
             pushed = [each for each in found if isinstance(each, _Pushed)]
             errors = [each for each in found if isinstance(each, str)]
-            report.check("no client is told of an error", not errors, "; ".join(errors[:3]))
+            report.check("no client gets an error", not errors, "; ".join(errors[:3]))
             if errors:
                 raise DrillError("clients failed, so there is nothing to count")
             missing, extra = await asyncio.to_thread(_commit_and_read, shuffle, pushed)
@@ -181,7 +181,7 @@ async def drill(
 
 
 def _judge(report: Report, pushed: list[_Pushed], taken: _Memory, status: dict[str, Any], memory: int) -> None:
-    """Memory, fairness, and that nobody was held by silence instead of credit."""
+    """Memory, fairness, and that no client was held by silence instead of credit."""
     grown, bodies = taken.peak - taken.idle, status["body_bytes_peak"]
     report.check(
         "memory inside the budget", grown <= memory, f"the worker grew by {grown // MIB} MiB, past {memory // MIB}"
@@ -191,7 +191,9 @@ def _judge(report: Report, pushed: list[_Pushed], taken: _Memory, status: dict[s
     report.check("no connection left unread", not waits, f"{waits} times a connection was not read for want of memory")
     mean = sum(each.acknowledged for each in pushed) / len(pushed)
     least = min(each.acknowledged for each in pushed)
-    report.check("nobody starves", least >= _FAIR_SHARE * mean, f"the least of all got {least:.0f} of {mean:.0f} bytes")
+    report.check(
+        "no client starves", least >= _FAIR_SHARE * mean, f"the least of all got {least:.0f} of {mean:.0f} bytes"
+    )
     report.counts.update(
         {
             "records": sum(each.records for each in pushed),

@@ -1,9 +1,9 @@
-"""The driver killed with -9: a new one attaches, reads and goes on; where none does, leases end and data is deleted.
+"""The driver killed with -9: a new one attaches, reads and continues; without one, leases expire and data is deleted.
 
 Each round starts a driver, a process of its own, that pushes and commits shuffles one after the other, and kills it at
 a random moment. In every other round a new driver attaches before the lease is over: it must read everything that was
 committed, end the shuffle that was not (its maps run again, as another driver's would), and push one of its own. In the
-others nobody comes. At the end no application may be left: none before its lease was over, and all of them, with their
+others none does. At the end no application may be left: none before its lease was over, and all of them, with their
 files, after lease and grace.
 """
 
@@ -59,8 +59,8 @@ class _Driver:
 
 
 async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, files: bool = True) -> None:
-    """Run the rounds; with `files` also wait until the files are gone. Raises DrillError when something does not happen
-    in time."""
+    """Run the rounds; with `files` also wait until the files are deleted. Raises DrillError when something does not
+    happen in time."""
     drivers: list[_Driver] = []
     with ThreadPoolExecutor(1, thread_name_prefix="drill-driver") as launcher:
         for number in range(report.rounds):
@@ -72,7 +72,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
                     await _go_on(cluster, driver, report, rng)
                     report.counts["drivers that another one followed"] += 1
             else:
-                report.counts["drivers that nobody followed"] += 1
+                report.counts["drivers without a successor"] += 1
             report.done += 1
             step(f"{report.counts['shuffles read']} shuffles read, {report.failed} broken promises")
     await _all_gone(cluster, drivers, report)
@@ -135,7 +135,7 @@ async def _go_on(cluster: LocalCluster, driver: _Driver, report: Report, rng: ra
 
 
 def _attach(cluster: LocalCluster, driver: _Driver, report: Report, seed: int) -> None:
-    """What a new driver does. Raises what it is told. Blocks."""
+    """What a new driver does. Raises the errors of its calls. Blocks."""
     with Session(
         cluster.endpoints, app=driver.app, attach=True, lease_seconds=LEASE_SECONDS, credentials=cluster.credentials
     ) as session:
@@ -150,7 +150,7 @@ def _attach(cluster: LocalCluster, driver: _Driver, report: Report, seed: int) -
             asyncio.run(job.push(0.0, attempts_from=jobs.MAPS))
             try:
                 job.commit()
-            except ConflictError:  # the driver's commit had arrived when it was killed, and stands
+            except ConflictError:  # the driver's commit had arrived when it was killed, and is valid
                 report.counts["commits that had arrived"] += 1
             job.check_read()
             report.counts["shuffles ended for the killed driver"] += 1

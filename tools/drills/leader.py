@@ -1,7 +1,7 @@
 """The leading master killed, or stopped and continued, while clients give commands.
 
 Killed: how long from the kill until the next command is accepted. Stopped (SIGSTOP): others elect a new leader and
-accept commands; when the old one continues, it must not answer from what it knew. It is asked on connections whose
+accept commands; when the old one continues, it must not answer from its old state. It is asked on connections whose
 questions lay in its queue while it slept, and on new ones.
 """
 
@@ -40,7 +40,7 @@ _CLIENTS = 3
 
 
 class Commands:
-    """Clients that register one new shuffle after the other; knows when each accepted command was sent and answered."""
+    """Clients that register shuffles in a row; records when each accepted command was sent and answered."""
 
     def __init__(self, cluster: LocalCluster, rng: random.Random) -> None:
         self.instance = rng.randbytes(16)
@@ -167,7 +167,7 @@ async def _stop_and_ask(old: Server, report: Report, rng: random.Random, command
 
 
 async def ask_for_new(connection: DirectConnection, new: int, commands: Commands, report: Report) -> None:
-    """Ask one master for what it cannot know unless it follows the new leader; any answer must have it."""
+    """Ask one master for what it cannot have unless it follows the new leader; any answer must have it."""
     listing = pb.ListShufflesRequest(instance=commands.instance, limit=1_000_000)
     listed = await _answer(connection, "Admin/ListShuffles", listing, pb.ListShufflesReply, report)
     if listed is not None:

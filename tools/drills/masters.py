@@ -1,7 +1,7 @@
 """All masters killed at once, under concurrent commands: nothing acknowledged is missing, nothing is applied twice.
 
 Each round: traffic runs, all three masters are killed with -9 at a random moment and started again in random order, the
-traffic goes on until new commands are acknowledged; then it stands still, and what the masters say is compared with the
+traffic continues until new commands are acknowledged; then it stops, and the state of the masters is compared with the
 ledger and with one another.
 """
 

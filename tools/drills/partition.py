@@ -1,15 +1,15 @@
-"""The network cut between masters and workers: a minority says nothing, who was cut off comes back, nothing is lost.
+"""The network cut between masters and workers: a minority answers nothing, cut-off servers come back, nothing is lost.
 
 Each round lets maps push, with one copy or two, and cuts the network in one of these ways, in turn:
 
 * the leader from the other masters, from all workers and from clients: the others elect a new one and accept a command
-  that the old one cannot know; then it is asked, and may say that it does not lead, but not answer from memory;
+  that the old one cannot have; then it is asked, and may answer that it is not the leader, but not from memory;
 * one worker from all masters, until these call it lost: clients reach it all the time;
 * one worker from the other workers, from the masters and from clients, for some seconds;
 * the leader and one worker from everybody else.
 
 Then the network is joined: in half of the rounds what was on its way arrives late, in the others connections break. The
-maps end, the masters commit, and everything is read: every record once, nothing lost, no client told of an error.
+maps end, the masters commit, and everything is read: every record once, nothing lost, no client gets an error.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ class _Round:
     rng: random.Random
 
     async def run(self, session: Session, cut: NetworkCut) -> None:
-        """Push, cut, join, commit, read. Raises what a client is told."""
+        """Push, cut, join, commit, read. Raises the errors of clients."""
         rng, report = self.rng, self.report
         job = await asyncio.to_thread(Job, session, report, rng.getrandbits(32), copies=rng.choice((1, 2)))
         pushing = awaited(job.push(_PUSH_SECONDS))
@@ -109,7 +109,7 @@ class _Round:
         finally:
             self._join()
         await pushing
-        with report.until("who was cut off is not accepted again"):
+        with report.until("a server that was cut off is not accepted again"):
             await self._all_back()
         await asyncio.to_thread(job.commit)
         job.check_attempts()
@@ -119,7 +119,7 @@ class _Round:
     async def end(self) -> None:
         """Whatever a round came to, the next one begins whole."""
         self.network.join(broken=True)
-        with self.report.until("who was cut off is not accepted again"):
+        with self.report.until("a server that was cut off is not accepted again"):
             await self._all_back()
 
     def _cut(self, some: list[Server]) -> None:
@@ -135,7 +135,7 @@ class _Round:
         self.report.event("joined; connections " + ("break" if broken else "go on"))
 
     async def _cut_leader(self, old: Server, with_it: list[Server]) -> None:
-        """Cut the leader off, have the others accept a command, and ask it for what it cannot know."""
+        """Cut the leader off, have the others accept a command, and ask it for what it cannot have."""
         report, commands = self.report, self.commands
         connections = [DirectConnection(old.address, seconds=10.0) for _ in range(2)]
         self._cut([old, *with_it])
@@ -163,7 +163,7 @@ class _Round:
 
         with self.report.until("a worker without masters is not called lost"):
             await servers.until(lost, _LOST_SECONDS_MAX)
-        self.report.check("a worker that is cut off goes on", worker.running, f"{worker.name} has ended")
+        self.report.check("a worker that is cut off keeps running", worker.running, f"{worker.name} has ended")
 
     async def _all_back(self) -> None:
         """Wait until all workers are alive for the masters, and take data. Raises TimeoutError."""

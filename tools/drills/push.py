@@ -5,7 +5,7 @@ random worker with -9 at a random moment, and mostly a second time during commit
 worker is started again soon; with two it stays away for the round, half the time. No attempt may fail, each map's first
 attempt must win, and what is read must be exactly what was pushed.
 
-Only what was acknowledged in memory with one copy may be gone: then the masters must say LOST, the reader must name
+Only what was acknowledged in memory with one copy may be lost: then the masters must report LOST, the reader must name
 the partition, and no partition may be lost that was never on a killed worker. With two copies in memory a round kills
 one worker only, since two hold the only copies of some epoch until it is sealed.
 """
@@ -53,7 +53,7 @@ class _Round:
         self._killed: list[Server] = []
 
     async def run(self) -> None:
-        """Push, commit, read; raises what a client was told."""
+        """Push, commit, read; raises the errors of clients."""
         pushes = [asyncio.to_thread(self._push, map_id, self._rng.random() < 0.3) for map_id in range(jobs.MAPS)]
         kill = self._kill(self._rng.uniform(0, _PUSH_SECONDS))
         self._job.statuses, _ = await asyncio.gather(asyncio.gather(*pushes), kill)
@@ -113,7 +113,7 @@ class _Round:
         self._report.time("read", time.monotonic() - committed)
 
     def _read(self, partitions: Iterable[int]) -> jobs.Contents:
-        """What a reader gets. Raises DataLostError, or what no client may be told."""
+        """What a reader gets. Raises DataLostError, or an error that no client may get."""
         reader = jobs.reader_of(self._job.shuffle, partitions)
         found = jobs.contents(reader)
         self._report.counts["duplicates removed"] += reader.duplicates

@@ -1,4 +1,4 @@
-"""Every worker of one rack killed, under load with two copies: nothing is lost, nothing runs again, nobody is told.
+"""Every worker of one rack killed, under load with two copies: nothing is lost or runs again, no client gets an error.
 
 Each round registers a shuffle with two copies, lets four maps push, and kills all workers of a rack with -9 at once: in
 the middle of the pushes, before the commit, or before the reads. They stay away until everything was read. A shuffle
@@ -21,8 +21,8 @@ from holdfast.tools.drills.support.jobs import Job, no_client_error
 from holdfast.tools.drills.support.report import DrillError, Report, Step
 
 WORKERS = 4
-#: Two racks of two workers, in turn, so that who knows no racks would put both copies on one. Who is away is soon
-#: called lost, so that a round is not spent on waiting.
+#: Two racks of two workers, in turn, so that placement without racks would put both copies on one. A worker that is
+#: away is soon called lost, so that a round is not spent on waiting.
 GROUND = Ground(
     workers=WORKERS,
     settings={"lease": {"worker": "3s", "heartbeat": "500ms"}, "worker": {"return_grace": "10s"}},

@@ -53,7 +53,7 @@ def workers(copies: int) -> int:
 
 @dataclass(slots=True)
 class _Load:
-    """The drivers: each goes through shuffles, one after the other, until it is stopped."""
+    """The drivers: each runs shuffles, one after the other, until it is stopped."""
 
     session: Session
     report: Report
@@ -89,9 +89,9 @@ class _Load:
             try:
                 await asyncio.to_thread(one, hash((self.seed, number, shuffle)))
             except HoldfastError as error:
-                self.report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
+                self.report.check("no client gets an error", False, f"{type(error).__name__}: {error}")
             else:
-                self.report.check("no client is told of an error", True, "")
+                self.report.check("no client gets an error", True, "")
                 async with self._read:
                     self._began.append(began)
                     self._read.notify_all()
@@ -176,7 +176,7 @@ async def restart(worker: Server, report: Report) -> None:
     status = await asyncio.to_thread(worker.stop, _END_SECONDS_MAX)
     report.time("SIGTERM, until the process has ended", time.monotonic() - began)
     report.event(f"ended {worker.name} in order")
-    if status is not None:  # of one elsewhere nobody knows
+    if status is not None:  # unknown on another host
         report.check("workers end by themselves", status == 0, f"{worker.name} ended with {status}")
     if log := worker.log_tail():
         stopping = (line for line in reversed(log.splitlines()) if f" {LogEvent.WORKER_STOPPING} " in line)

@@ -45,7 +45,7 @@ _REFUSALS = {Status.UNKNOWN_FILE, Status.NOT_SEALED}
 
 
 class SealState(Enum):
-    """What the drill knows of a file."""
+    """The record of a file in the drill."""
 
     UNSEALED = "never sealed"
     ASKED = "seal asked, not answered"
@@ -225,4 +225,4 @@ async def _round(worker: Server, state: _Drill, rng: random.Random) -> None:
         try:
             await state.check_all()
         except RetryError as error:
-            raise DrillError(f"the restarted worker is gone: {error}") from None
+            raise DrillError(f"the restarted worker does not answer: {error}") from None

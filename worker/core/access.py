@@ -52,7 +52,7 @@ def check_hello(hello: Hello, cluster_id: str) -> None:
     """Raise ProtocolError with what to do if the sender is of another version or cluster."""
     if hello.version != PROTOCOL_VERSION:
         raise ProtocolError(
-            f"this worker speaks version {PROTOCOL_VERSION} of the data protocol, not {hello.version}: run clients and "
+            f"this worker has version {PROTOCOL_VERSION} of the data protocol, not {hello.version}: run clients and "
             "workers of releases that go together (docs/upgrade.md; `holdfast doctor` names the odd ones)",
             status=Status.BAD_VERSION,
         )

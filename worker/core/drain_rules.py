@@ -24,8 +24,8 @@ class Stay(Enum):
 
     TAKING = "takes new data"
     DRAINING = "serves, and takes nothing new"
-    DECOMMISSIONING = "ends as soon as that is safe"
-    ENDING = "ends now"
+    DECOMMISSIONING = "stops when that is safe"
+    ENDING = "stops now"
 
 
 #: From each state the states that may follow.

@@ -56,7 +56,7 @@ def judge(
     """
     problem = ""
     if answer_cluster_id != cluster_id:
-        problem = f"the masters say they are cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}"
+        problem = f"the masters are of cluster {answer_cluster_id!r}, this worker is of {cluster_id!r}"
     elif answer_state != state:
         problem = (
             "the masters were restored from a backup since this worker registered, so nothing is deleted until it has "
@@ -73,7 +73,7 @@ def judge(
     if answer_unheard:
         one = answer_unheard[0]
         problem = (
-            f"the masters do not know {len(answer_unheard)} shuffles that this worker has, such as {one}: they were "
+            f"{len(answer_unheard)} shuffles are unknown to the masters that this worker has, such as {one}: they were "
             "restored from an older state, or forgot a very old application. The data is kept; "
             f"`holdfast forget {one.instance.hex()}` deletes it"
         )

@@ -158,7 +158,7 @@ class WorkerProcess:
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
         _stop_at_signals(departure.asked, departure.hurried)
         store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
-        server.accept(kept.worker != NO_WORKER, "the masters do not know this worker yet")
+        server.accept(kept.worker != NO_WORKER, "the masters have not accepted this worker yet")
         server.tick()
         pool = BufferPool(int(config.worker.memory), STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))
@@ -246,7 +246,7 @@ def _addresses(config: Config, data_port: int, http_port: int) -> WorkerAddresse
 def _state(standing: WorkerIdentity, departure: Departure) -> str:
     """How this worker is, for whoever looks at the service: a few words."""
     if departure.decommissioning:
-        return "hands over what is open here, then shuts down"
+        return "hands over open data, then shuts down"
     if departure.draining:
         return "draining: serves, and takes no new data"
     return f"serves, incarnation {standing.incarnation}" + ("" if standing.registered else "; not registered yet")

@@ -58,7 +58,7 @@ class Identity:
                 "empty directory in worker.directories (docs/upgrade.md)"
             )
         if magic != _IDENTITY_MAGIC or len(body) != start + cluster + name:
-            raise CorruptError("an identity file without its magic number, or of another length than it says")
+            raise CorruptError("an identity file without its magic number, or of another length than its header has")
         return cls(
             cluster_id=body[start : start + cluster].decode(),
             worker_name=body[start + cluster :].decode(),

@@ -166,7 +166,7 @@ class Store:
         self.reduce.old = frozenset(self.shuffles())
         if self.away is None:
             urls = ", ".join(sorted(dfs.urls))
-            told = f"an index was lost, and what it had on the DFS {urls} cannot be looked for: set [dfs] url as it was"
+            told = f"an index was lost, and its files on the DFS {urls} cannot be searched for: set [dfs] url as it was"
             self.reduce.not_known_yet = lambda: told
             return (told,)
         search = self._search = AwaySearch(self._env.threads, self.away, self._directories, self._owner)

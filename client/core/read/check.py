@@ -1,7 +1,7 @@
 """Decides whether what was read of a map file is all of it, and exactly once.
 
 Rules: pure; batches come verified (their CRC is right) and are judged by their headers. Within a file the numbers
-of a partition ascend from 0, so one counter tells a duplicate (below it: dropped, a stream may start again) from a
+of a partition ascend from 0, so one counter separates a duplicate (below it: dropped, a stream may start again) from a
 gap (above it: something is missing). A partition whose bit is set in the winner's bitmap must end with LAST and its
 totals; one without must have nothing. Batches of another map or attempt are losers and are dropped. Called by
 reader.py.
@@ -80,7 +80,7 @@ class FileCheck:
         if not self.begin <= partition < self.end:
             raise IncompleteError(partition, f"was not asked for; partitions {self.begin} to {self.end - 1} were")
         if not self.winner.has(PartitionId(partition)):
-            raise IncompleteError(partition, "has batches, though the map's status says it wrote none")
+            raise IncompleteError(partition, "has batches, though the map's status has none")
 
     def _wanted(self) -> list[int]:
         if self.end - self.begin == 1:

@@ -1,13 +1,13 @@
 """Reads pushed partitions of a committed shuffle: which epochs to ask of whom, from which chunk, and what is whole.
 
 Rules: pure. Every epoch that has a sealed copy is a file of read/fetch.py, which decides about workers, tries and
-copies. Chunks of one copy are asked for once: a stream that is opened again goes on with the first chunk that was not
+copies. Chunks of one copy are requested once: a stream that is opened again continues with the first chunk that was not
 complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
 the other (recovery cut a damaged end); of two that are equal to CopyOrder the longer is read first, so that this is
-rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker says of it: where
-nobody knows which maps wrote, nothing else tells that a map is missing. Copies that were sealed after the manifest was
+rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker reports: where
+it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after the manifest was
 read are learned from a newer one. Called by push_reader.py.
 """
 
@@ -91,7 +91,7 @@ class ChunkFetch:
     def learn(self, newer: ReduceManifest) -> None:
         """A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was."""
         before, now = self._away, _away(newer)
-        # Manifests may come out of order: a worker that sealed is awaited no more, whatever an older one says.
+        # Manifests may come out of order: a worker that sealed is awaited no more, even if an older one lists it.
         self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
         for result in newer.epochs:
             key = (result.partition, result.epoch)
@@ -129,7 +129,7 @@ class ChunkFetch:
         came, sealed = self._bytes.get((key, worker), 0), self._sealed[key, worker]
         if came != sealed and not self._partly:
             self._next[key, worker] = self._bytes[key, worker] = 0  # whatever it is: all of it again
-            raise IncompleteError(key[0], f"{came} bytes of {_name(key)} came, and {sealed} were sealed")
+            raise IncompleteError(key[0], f"{came} bytes of {_name(key)} came, but {sealed} were sealed")
 
     def admit(self, partition: PartitionId, batch: Batch) -> bool:
         """Take note of a batch; return whether its payload counts. Raises IncompleteError."""

@@ -1,6 +1,6 @@
-"""What a compressed payload says of itself, looked at before any memory is taken for what it claims to hold.
+"""The declared size of a compressed payload, checked before any memory is taken for it.
 
-Rules: a payload is exactly one LZ4 block or one zstd frame that says its size, and what it claims must be possible for
+Rules: a payload is exactly one LZ4 block or one zstd frame that declares its size, which must be possible for
 its length: so a few bytes never cost a reader 64 MiB, and nothing behind a frame is taken for a part of it. The twin of
 the checks in wire/Codec.java and wire/ZstdFrame.java; tests/fuzz/payloads.py compares the two. Pure.
 """
@@ -11,7 +11,7 @@ import struct
 
 from holdfast.common.limits import KIB, MIB
 
-#: A byte of an LZ4 block stands for so many bytes at most.
+#: A byte of an LZ4 block decodes to so many bytes at most.
 LZ4_RATIO_MAX = 255
 #: The longest block that a frame of LZ4 may have; longer ones cannot be put into one.
 LZ4_FRAMED_BYTES_MAX = 4 * MIB
@@ -57,7 +57,7 @@ def zstd_possible(frame: memoryview, size: int) -> bool:
 
 
 def lz4_framed(block: memoryview, size: int) -> bytes:
-    """Return a frame of LZ4 around a block, which says that it holds `size` bytes: who decompresses a frame compares
+    """Return a frame of LZ4 around a block, which declares `size` bytes: a reader of the frame compares
     that, and of a bare block pyarrow does not. Neither may be above LZ4_FRAMED_BYTES_MAX, and `size` is not 0."""
     longest = max(len(block), size)
     code = next(code for most, code in _LZ4_SIZES if longest <= most)

@@ -2,7 +2,7 @@
 
 Rules: pure; batches come verified (their CRC is right), in any order and any number of times, and are judged by their
 headers. Of every winning map the numbers seen are kept as "all below n" and what lies above; a number seen before is
-dropped. A map is whole when its LAST was seen and count and sum of checksums are what LAST says. Batches of other
+dropped. A map is whole when its LAST was seen and count and sum of checksums match LAST. Batches of other
 attempts are losers. Called by chunk_fetch.py.
 """
 
@@ -28,7 +28,7 @@ class _Seen:
     above: set[int] = field(default_factory=set)
     #: of the batches before LAST
     crc_sum: int = 0
-    #: (batches, crc sum) as LAST says
+    #: (batches, crc sum) of LAST
     totals: tuple[int, int] | None = None
 
     def note(self, number: int) -> bool:
@@ -67,9 +67,7 @@ class PartitionCheck:
         seen = self._seen.get(map_id)
         if seen is None:
             if self._winners.has(map_id, self._partition) is False:
-                raise IncompleteError(
-                    self._partition, f"map {map_id} has batches, though its status says it wrote none"
-                )
+                raise IncompleteError(self._partition, f"map {map_id} has batches, though its status has none")
             seen = self._seen[map_id] = _Seen()
         if not seen.note(batch.number):
             self.duplicates += 1
@@ -83,7 +81,7 @@ class PartitionCheck:
     def missing(self, *, all_read: bool) -> str:
         """Return what is not there, for people, or "" if everything is.
 
-        all_read: every epoch was read; only then a map of which nothing came, and of which nobody said whether it
+        all_read: every epoch was read; only then a map of which nothing came, and of which it is unknown whether it
         wrote, wrote nothing.
         """
         for map_id in self._maps:
@@ -117,5 +115,5 @@ class PartitionCheck:
         if seen.above or seen.below != count:
             return f"has {came} batches of {count}; number {seen.below} is missing"
         if crc_sum != seen.crc_sum:
-            return f"has batches whose checksums do not add up to what its LAST says; {_MIXED}"
+            return f"has batches whose checksums do not match those of its LAST; {_MIXED}"
         return ""

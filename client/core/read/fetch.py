@@ -1,14 +1,14 @@
-"""Reads files of a committed shuffle: decides which files to ask of which worker, and when to give up.
+"""Reads files of a committed shuffle: decides which files to request from which worker, and when to fail.
 
 Rules: pure; events in, effects out; time is a number that comes with the events. A file is named by a key: the map
 whose winner wrote it, or (partition, epoch) of one that was pushed to. Files that are complete are never asked for
 again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum mismatch, missing
 batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
-it has not been gone for the return grace, which begins anew whenever more of a file came of that worker than ever
-before. A copy whose worker is gone is given up at once if another copy is left, and one whose worker is merely silent
+it has not been lost for the return grace, which starts again whenever that worker sent more of a file than ever
+before. A copy whose worker is lost is abandoned at once if another copy is left, and one whose worker is merely silent
 is left for another one that may answer. A file may be wanted again from other workers when it is complete, or when all
-copies of another one are given up: read/chunk_fetch.py decides that. Which copy is asked first is said by a CopyOrder,
-which is told what became of it. A stream that is late may get a rival, which is asked for files of it on another
+copies of another one are abandoned: read/chunk_fetch.py decides that. A CopyOrder chooses which copy is read first,
+and gets the outcome. A stream that is late may get a rival, which requests files of it from another
 worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed. Events of a
 stream that is over are ignored. Called by stream_reader.py.
 """
@@ -27,13 +27,13 @@ from holdfast.common.ids import WorkerId
 from holdfast.common.limits import STREAM_FILES_MAX
 from holdfast.common.statuses import MEANINGS, FetchDisposition, Status
 
-#: Answers that did not help, per copy of a file, before the copy is given up.
+#: Answers without progress, per copy of a file, before the copy is abandoned.
 TRIES_MAX = 3
 #: Streams open at the same time: enough to hide one slow worker, few enough that each has a useful share of the credit.
 STREAMS_MAX = 4
 #: Rivals open at the same time, beside these: one shows whether another worker is quicker.
 RIVALS_MAX = 2
-#: How long a worker may be gone before data of which it has the only copy is called lost. The masters' own
+#: How long a worker may be lost before data of which it has the only copy is called lost. The masters' own
 #: setting is worker.return_grace; this is its default.
 RETURN_GRACE_NS = 30_000_000_000
 #: How long a worker that the masters call alive may be out of our reach: a broken network must not hang a task.
@@ -50,7 +50,7 @@ K = TypeVar("K", bound=_Key)
 
 
 class CopyOrder(Protocol):
-    """Which copy is asked first. The readers of a process share what they know (read_book.py, by reads.py)."""
+    """Which copy is read first. The readers of a process share it (read_book.py, by shared_read_state.py)."""
 
     def ordered(self, copies: Sequence[WorkerId]) -> Sequence[WorkerId]:
         """Return all copies, the one to ask first first."""
@@ -110,14 +110,14 @@ class CloseStream:
 
 @dataclass(frozen=True, slots=True)
 class AskMasters:
-    """Ask the masters, after so long, who is alive and where; answer with `workers_known` or `masters_silent`."""
+    """Ask the masters, after so long, for live workers; answer with `workers_known` or `masters_silent`."""
 
     after_ns: int
 
 
 @dataclass(frozen=True, slots=True)
 class Complete:
-    """Every file is complete, or was given up without harm."""
+    """Every file is complete, or is not needed any more."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,10 +133,10 @@ Effect = OpenStream[K] | CloseStream | AskMasters | Complete | ReadFailed
 @dataclass(slots=True)
 class _File:
     name: str
-    #: copies not given up, in the order of preference
+    #: copies not abandoned, in the order of preference
     copies: list[WorkerId]
     tries: Counter[WorkerId] = field(default_factory=Counter)
-    #: the last thing that went wrong, for the error
+    #: the latest failure, for the error
     cause: str = ""
     status: Status = Status.OK
 
@@ -281,7 +281,7 @@ class Fetch(Generic[K]):
         return failed if failed is not None else self._continue()
 
     def workers_known(self, states: Mapping[WorkerId, WorkerState], now_ns: int) -> list[Effect[K]]:
-        """The masters say who is alive; a worker they do not name is lost."""
+        """The masters list live workers; a worker that is not listed is lost."""
         if self.over:
             return []
         for worker in sorted(self._waiting):
@@ -304,7 +304,7 @@ class Fetch(Generic[K]):
             file.copies.extend(workers)
 
     def masters_silent(self, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
-        """The masters cannot be reached: go on trying the workers for as long as one may be gone."""
+        """The masters cannot be reached: keep trying the workers for the return grace."""
         if self.over:
             return []
         if self._waiting and all(self._is_out_of_reach(worker, now_ns, self._grace_ns) for worker in self._waiting):
@@ -316,7 +316,7 @@ class Fetch(Generic[K]):
         return [] if self.over else self._stop(error)
 
     def may_switch(self, stream: int) -> bool:
-        """Whether everything that a stream owes has another copy, on a worker that answers as far as we know."""
+        """Whether all that is missing of a stream has another copy, on a worker that is known to answer."""
         state = self._streams.get(stream)
         return state is not None and all(
             any(worker != state.worker and worker not in self._unreachable for worker in self._files[key].copies)
@@ -360,7 +360,7 @@ class Fetch(Generic[K]):
         return effects
 
     def _choose(self, file: _File) -> WorkerId:
-        """The first copy that can be reached, as far as we know; else the one whose worker was tried least often."""
+        """The first copy that is known to be reachable; else the one whose worker was tried least often."""
         return min(file.copies, key=lambda worker: (worker in self._unreachable, self._refusals[worker]))
 
     def _open(self, worker: WorkerId, files: Iterable[K], rival_of: int | None = None) -> OpenStream[K]:
@@ -372,7 +372,7 @@ class Fetch(Generic[K]):
         return effect
 
     def _end(self, stream: int) -> _Stream[K] | None:
-        """Forget a stream; its rival goes on alone."""
+        """Forget a stream; its rival continues alone."""
         state = self._streams.pop(stream, None)
         for each in self._streams.values():
             if each.rival_of == stream:
@@ -401,7 +401,7 @@ class Fetch(Generic[K]):
                 del self._streams[number]
             return [CloseStream(number) for number in rivals]
         lost = self._end(first)
-        assert lost is not None, "a rival of a stream that is over goes on alone"
+        assert lost is not None, "the second stream continues alone after the first has ended"
         self._order.slow(lost.worker)
         for file in self._files.values():
             if lost.worker in file.copies:
@@ -441,7 +441,7 @@ class Fetch(Generic[K]):
         """Count an answer that did not help; returns how the read ends if no copy is left."""
         file = self._files.get(key)
         if file is None or worker not in file.copies:
-            return None  # given up meanwhile
+            return None  # abandoned meanwhile
         self._order.failed(worker)
         file.cause, file.status = cause, status
         file.tries[worker] += 1
@@ -456,15 +456,15 @@ class Fetch(Generic[K]):
         return self._no_copy(key, CorruptError(text) if file.status == Status.CORRUPT else DataLostError(text))
 
     def _drop_worker(self, worker: WorkerId, spent: bool) -> list[Effect[K]] | None:
-        """Give up the copies of a worker that is gone, where another copy is left or the grace is over."""
+        """Abandon the copies of a lost worker where another copy is left or the grace is over."""
         for key, file in list(self._files.items()):
             if worker not in file.copies or (len(file.copies) == 1 and not spent):
                 continue
             file.copies.remove(worker)
             if not file.copies:
                 text = (
-                    f"{self._name(file)} is lost: worker {worker} is gone for more than "
-                    f"{self._grace_ns // 10**9} s and has the last copy ({file.cause}). Start the worker again on "
+                    f"{self._name(file)} is lost: worker {worker} has been lost for more than "
+                    f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}). Start the worker again on "
                     "its directories, or run the map stage again."
                 )
                 failed = self._no_copy(key, DataLostError(text))
@@ -473,7 +473,7 @@ class Fetch(Generic[K]):
         return None
 
     def _no_copy(self, key: K, error: HoldfastError) -> list[Effect[K]] | None:
-        """The last copy of a file is given up; returns how the read ends, if it does."""
+        """The last copy of a file is abandoned; returns the result of the read, if this ends it."""
         verdict = error if self._gave_up is None else self._gave_up(key, error)
         if isinstance(verdict, HoldfastError):
             return self._stop(verdict)

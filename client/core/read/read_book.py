@@ -1,7 +1,7 @@
-"""What a process knows of reading from the workers of one cluster, and which copy it asks first by that.
+"""Keeps how reads from each worker of a cluster went, and orders copies by that.
 
 Rules: pure; time is a number that comes with the calls. What the masters said of a worker holds for as long as a
-failure is remembered: then it is taken for one that serves again, and whoever asks it finds out. A worker of which
+failure is remembered: then it counts as healthy again, and the next read shows whether it is. A worker of which
 nothing is known is one that takes data. Everything is bounded. Called by reads.py, one for all readers of a process.
 """
 

@@ -1,7 +1,7 @@
 """Which copy is read first.
 
 Rules: pure, a tuple sort; nothing is ever dropped. Categories: those that take data and never failed here, in the own
-region; those of it that failed; the same of other regions; those that only serve; slow ones; those that are gone.
+region; those of it that failed; the same of other regions; those that only serve; slow ones; lost ones.
 Within a category: the one whose failure is longest ago, of slow ones the one with the fewest requests under way, then
 the given order. A failure and a slow answer are forgotten after a while. Without an own region none is another one; a
 worker of which no region is known is in another one. Called by read_book.py.
@@ -18,7 +18,7 @@ from enum import Enum, IntEnum, unique
 EXPIRE_NS = 60 * 10**9
 #: Workers of which a failure, or a slow answer, is remembered; the oldest is forgotten first.
 REMEMBERED_MAX = 4_096
-#: Behind how many local copies the first of another region stands.
+#: After how many local copies the first of another region comes.
 REMOTE_AT = 2
 
 
@@ -87,7 +87,7 @@ def _note(times: dict[int, int], worker: int, now_ns: int) -> None:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What a reader knows of the cluster."""
+    """The state of the cluster for a reader."""
 
     writable: Collection[int]
     read_only: Collection[int] = ()

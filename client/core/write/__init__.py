@@ -1,1 +1,1 @@
-"""Decisions of writers: where output goes, and what a refusal means."""
+"""Decisions of writers: where output is sent, and what a refusal means."""

@@ -1,9 +1,9 @@
 """Shares what a worker lets one connection have unanswered among the attempts that push over it.
 
-Rules: pure. The worker says one number for the connection, anew with every answer; pushes that are given room here
-never exceed it. First come, first served, byte-exact. When nothing is left the worker is asked once for all who wait.
+Rules: pure. The worker sends one number for the connection, again with every answer; pushes that are given room here
+never exceed it. First come, first served, byte-exact. When nothing is left the worker is asked once for all waiters.
 What it is asked for begins small, doubles while the worker lets us have it, and is halved when it takes room back,
-since it does so only for others who wait: so many clients of a slow worker take short turns instead of long ones.
+since it does so only for other waiters: so many clients of a slow worker take short turns instead of long ones.
 Called by push_credit.py, one line per connection.
 """
 
@@ -66,13 +66,13 @@ class CreditLine:
     def returned(self, size: int) -> list[Effect]:
         """Room that was given is not used."""
         self.given -= size
-        assert self.given >= 0, "no more comes back than was given"
+        assert self.given >= 0, "no more credit is returned than was granted"
         return self._serve()
 
     def answered(self, size: int, window: int | None) -> list[Effect]:
         """A push of `size` bytes is answered; `window` is None where the answer does not say.
 
-        A push that was refused as beyond the window says 0: what we took for granted has lapsed.
+        A push that was refused as beyond the window returns 0: the assumed credit has lapsed.
         """
         self.given -= size
         assert self.given >= 0, "each push is answered once"
@@ -94,14 +94,14 @@ class CreditLine:
         self._asked = False
         self.window = window
         if self._waiting and window < self._waiting[0][1]:
-            # Less than one batch: asking again would not help, and the push itself gets the answer that says why.
+            # Less than one batch: asking again would not help, and the push itself gets the answer with the reason.
             who, least, _ = self._waiting.popleft()
             self.given += least
             return [Give(who, least), *self._serve()]
         return self._serve()
 
     def ask_failed(self) -> None:
-        """The worker cannot be asked: nobody waits any more."""
+        """The worker is unreachable: end all waits."""
         self._asked = False
         self._waiting.clear()
 

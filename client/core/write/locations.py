@@ -1,8 +1,8 @@
-"""Where the REDUCE partitions of one shuffle take batches now, as this process knows it.
+"""Where the REDUCE partitions of one shuffle take batches now, in the view of this process.
 
 Rules: pure. Epochs only grow, so what is learnt twice or late changes nothing. A place carries the incarnations it was
 given with: a worker that restarted is another place, whose own epochs it never appends to. One object per process and
-shuffle, shared by all its attempts: what one of them had to ask for, the others know. Called by push.py and
+shuffle, shared by all its attempts: the answer to one attempt serves the others. Called by push.py and
 push_writer.py.
 """
 

@@ -24,7 +24,7 @@ from holdfast.common.statuses import MEANINGS, Status
 WINDOW_BYTES = 8 << 20
 #: Frames sent and not yet acknowledged, per copy.
 WINDOW_FRAMES = 16
-#: An attempt that hears nothing good for this long gives up: twice the time a worker has to come back.
+#: An attempt without progress for this long fails: twice the time a worker has to come back.
 PATIENCE_NS = 60_000_000_000
 #: Starts of one attempt. A worker that takes frames and fails every seal must not keep a task for ever.
 EPOCHS_MAX = 64
@@ -157,7 +157,7 @@ class MapWrite:
 
     def frame_added(self, size: int, now_ns: int) -> list[Effect]:
         """The caller has one more frame, of `size` body bytes."""
-        assert self._totals is None, "frames come before the end"
+        assert self._totals is None, "frames are added before the end"
         self._go_on(now_ns)
         self._sizes.append(size)
         return self._advance_all()

@@ -1,4 +1,4 @@
-"""Pushes the batches of one map attempt: decides what goes where, when, and what a refusal means.
+"""Pushes the batches of one map attempt: decides where and when each is sent, and what a refusal means.
 
 Rules: pure; events in, effects out; time is a number that comes with the events. Batches are known by number and size
 only, the edge (push_writer.py) keeps their bytes until they are `Settled`. A batch keeps its number whatever happens to
@@ -33,7 +33,7 @@ FRAME_BYTES_MIN = 256 * KIB
 FRAME_BYTES_MAX = 4 * MIB
 #: On its way to all workers together.
 UNANSWERED_BYTES_MAX = 64 * MIB
-#: When so much waits for its turn the fullest destination goes, however little that is.
+#: When so much waits for its turn the fullest destination is served, however little it has.
 PRESS_BYTES = 32 * MIB
 #: Times in a row that a worker may be lost before its batches go elsewhere: a connection may break for other reasons.
 LOSSES_MAX = 2
@@ -113,7 +113,7 @@ class _Queue:
 
 @dataclass(slots=True, eq=False)
 class _Worker:
-    """What this attempt knows of one primary."""
+    """The state of one primary for this attempt."""
 
     window: Window = field(default_factory=Window)
     queues: dict[Destination, _Queue] = field(default_factory=dict)
@@ -163,7 +163,7 @@ class PushSession:
 
     def added(self, batches: Iterable[tuple[PartitionId, int, int]]) -> list[Effect]:
         """The caller has more batches (partition, number, size); they are numbered on from 0 over all calls."""
-        assert not self._finishing, "batches come before the end"
+        assert not self._finishing, "batches are added before the end"
         for batch in batches:
             self._batches[self._next_batch] = batch
             self._enqueue(self._next_batch)
@@ -224,7 +224,7 @@ class PushSession:
                 continue
             refused.add(index)
             if disposition is PushDisposition.MOVE:
-                self._revivals.cause = f"worker {sent.destination.primary} said {Status(status).name}"
+                self._revivals.cause = f"worker {sent.destination.primary} answered {Status(status).name}"
                 self._refuse(sent.batches[index], sent.entries[index].epoch, sent.destination, Status(status))
             else:
                 self._enqueue(sent.batches[index])
@@ -285,7 +285,7 @@ class PushSession:
             return []  # only soft splits were asked about: the old places are good still
         if MEANINGS[error.status].push is PushDisposition.STOP:
             return self._stop(error)
-        self._revivals.cause = f"the masters said: {error}"
+        self._revivals.cause = f"the masters answered: {error}"
         return self._advance()
 
     def woken(self, worker: WorkerId | None) -> list[Effect]:
@@ -360,7 +360,7 @@ class PushSession:
 
     def _asked(self, state: _Worker, size: int) -> None:
         self._asked_bytes += size - state.asked
-        assert self._asked_bytes >= 0, "what is asked for is counted once"
+        assert self._asked_bytes >= 0, "a request is counted once"
         state.asked = size
 
     def _fullest(self, state: _Worker) -> _Queue | None:
@@ -440,7 +440,7 @@ class PushSession:
         """The worker cannot be reached: try again at once, then go elsewhere."""
         state = self._workers[worker]
         if state.paused and error.status is not Status.OUTCOME_UNKNOWN:
-            return []  # the same loss, told by another frame
+            return []  # the same loss, from another frame
         state.losses += 1
         if state.losses < LOSSES_MAX and error.status is not Status.OUTCOME_UNKNOWN:
             return self._pause(worker)
@@ -464,7 +464,7 @@ class PushSession:
     # Revives.
 
     def _refuse(self, batch: int, epoch: Epoch, destination: Destination, status: Status) -> None:
-        """A batch was not taken there: it waits for another place, or goes to it if it is known."""
+        """A worker refused a batch: it waits for another location, or is sent there if one is known."""
         self._revivals.refuse(self._batches[batch][0], epoch, destination, status)
         self._enqueue(batch)
 

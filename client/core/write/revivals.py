@@ -1,8 +1,8 @@
 """Which partitions of a push session wait for a new place, and when the masters are asked for it.
 
 Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked for
-again and again without an accepted batch in between are waited for ever longer, and given up in the end. Want of room
-is another matter, whether the masters say that no worker has any or a worker says so before they know: it leaves that
+again and again without an accepted batch in between wait longer each time, and fail in the end. Lack of room
+is different, whether the masters report that no worker has any or a worker does so before them: it leaves that
 budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
 batch is the grace. A soft split is asked about in passing: its place is good still. Called by push.py.
 """
@@ -106,7 +106,7 @@ class Revivals:
         return freed
 
     def spent(self, where: str) -> HoldfastError | None:
-        """Return why the attempt should be given up, None while it should not: NoRoomError for want of room, RetryError
+        """Return why the attempt should fail, None while it should not: NoRoomError for lack of room, RetryError
         for places that break or cannot be reached. `where` begins the sentence."""
         waits = self._asked or self._pausing
         if self._hungry and self._starved_ns >= self._grace_ns and not waits:
@@ -145,7 +145,7 @@ class Revivals:
         rows = [(partition, epoch, status) for partition, (epoch, _, status) in self._refused.items()]
         soft = ((partition, epoch) for partition, epoch in self._soft.items() if partition not in self._refused)
         rows += [(partition, epoch, Status.SOFT_SPLIT) for partition, epoch in soft]
-        # Asked about once: the next answer of the place says so again.
+        # Asked about once: the next answer of the place repeats it.
         self._soft.clear()
         rows = rows[:REVIVE_PARTITIONS_MAX]
         self._asking = [partition for partition, _, status in rows if status is not Status.SOFT_SPLIT]

@@ -13,7 +13,7 @@ from holdfast.common.statuses import Status
 #: Pauses start here and double, up to PAUSE_NS_MAX.
 PAUSE_NS_MIN = 50_000_000
 PAUSE_NS_MAX = 2_000_000_000
-#: What a worker without room says.
+#: Statuses of a worker without room.
 FULL = frozenset({Status.NO_ROOM, Status.DISK_FULL})
 
 

@@ -1,6 +1,6 @@
 """How much one attempt has on its way to one worker: slow start, halving on congestion, slow growth after.
 
-Rules: pure; as TCP does it (RFC 5681, sections 3.1), counted in body bytes and told of congestion by SLOW_DOWN and BUSY
+Rules: pure; as TCP does it (RFC 5681, sections 3.1), counted in body bytes; SLOW_DOWN and BUSY signal congestion
 instead of by losses. The worker's credit bounds all attempts together; the window makes one of them polite before it
 has to. Called by push.py.
 """
@@ -43,7 +43,7 @@ class Window:
             self.size = min(WINDOW_BYTES_MAX, self.size + grow)
 
     def congested(self) -> None:
-        """The worker says that it has too much."""
+        """The worker reports congestion."""
         self.size = self.threshold = max(WINDOW_BYTES_MIN, self.size // 2)
 
     def check(self) -> None:

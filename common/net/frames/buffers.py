@@ -1,11 +1,11 @@
 """The bounded pool from which bodies of incoming frames take their memory.
 
 Rules: one pool per event loop, no locks. Every byte handed out counts against one budget, whatever connection asked;
-who finds it used up, or has its share of it (common/shares.py), waits in line, and its connection stops reading
+an owner that finds it used up, or has its share of it (common/shares.py), waits, and its connection stops reading
 meanwhile. Large buffers
-are mappings of their own, so that memory given back goes back to the system, except for a small stock that saves page
+are mappings of their own, so that released memory returns to the system, except for a small stock that saves page
 faults.
-Called by connection.py; whoever gets a Body gives it back.
+Called by connection.py; a caller that gets a Body releases it.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class BufferPool:
     #: free buffers that are kept
     stock_bytes_max: int = STOCK_BYTES_MAX
     used_bytes_peak: int = 0
-    #: times somebody had to wait
+    #: number of waits
     waits: int = 0
     _stock: dict[int, list[mmap.mmap]] = field(default_factory=dict)
     _stock_bytes: int = 0
@@ -97,7 +97,7 @@ class BufferPool:
 
     @property
     def waiting(self) -> int:
-        """How many stand in line."""
+        """How many wait."""
         return len(self._line)
 
     @property
@@ -109,7 +109,7 @@ class BufferPool:
         return self._scratches
 
     def take(self, size: int, owner: Hashable = ()) -> Body | None:
-        """Return a body of `size` bytes, or None while the budget or the owner's share is used up or others stand in
+        """Return a body of `size` bytes, or None while the budget or the owner's share is used up or others wait in
         line."""
         capacity = capacity_for(size)
         if self._line or not self._shares.fits(owner, capacity):
@@ -117,7 +117,7 @@ class BufferPool:
         return self._hand_out(size, capacity, owner)
 
     def wait(self, size: int, grant: Callable[[Body], None], owner: Hashable = ()) -> Waiter:
-        """Stand in line; `grant` is called once, from here or from somebody's release."""
+        """Join the queue; `grant` is called once, from here or from another caller's release."""
         waiter = Waiter(size, grant, owner)
         self._line.join(waiter, owner)
         self.waits += 1

@@ -91,7 +91,7 @@ class FrameClient(FrameConnection):
         self._look: asyncio.TimerHandle | None = None
         #: sinks of open streams by the request id of their STREAM_OPEN
         self.sinks: dict[int, StreamSink[Any]] = {}
-        #: who answered
+        #: identity of the worker
         self.hello: HelloOk
 
     @classmethod
@@ -108,8 +108,8 @@ class FrameClient(FrameConnection):
     ) -> Self:
         """Connect and say HELLO. `credentials`: of a secured cluster; the connection is then under TLS.
 
-        Raises RetryError if nobody answers in time, or one whose certificate is not that of `host`; ProtocolError or
-        what its status stands for if we are refused.
+        Raises RetryError if no answer comes in time, or the certificate is not that of `host`; ProtocolError or
+        the error of the status if the connection is refused.
         """
         client: Self | None = None
         pipe: TlsPipe | None = None
@@ -136,13 +136,13 @@ class FrameClient(FrameConnection):
 
     @property
     def idle(self) -> bool:
-        """Whether nobody waits for anything from here."""
+        """Whether no request is pending here."""
         return not self._answers and not self.sinks and not self._line
 
     # Requests.
 
     async def request(self, frame_type: FrameType, meta: bytes = b"", *body: Buffer) -> Reply:
-        """Send a request and return its answer; raises what its status stands for."""
+        """Send a request and return its answer; raises the error of its status."""
         return await (await self.start(frame_type, meta, *body))
 
     async def start(self, frame_type: FrameType, meta: bytes = b"", *body: Buffer) -> asyncio.Future[Reply]:
@@ -213,7 +213,7 @@ class FrameClient(FrameConnection):
             raise self._failure()
 
     def _wake_next(self) -> None:
-        """Wake those who may go on: as many as answers are missing to the bound."""
+        """Wake waiters: as many as answers are missing to the bound."""
         free = self._inflight_max - len(self._answers)
         while self._line and free > 0:
             waiter = self._line.popleft()
@@ -253,7 +253,7 @@ class FrameClient(FrameConnection):
             self._release(frame)
             status = header.status
             if status == Status.TOKEN_EXPIRED and self._reader.greeted:
-                # It was good when it was shown. Whoever connects again shows a newer one, or hears then that it ended.
+                # It was valid when it was sent. The next connection sends a newer one, or fails because it has expired.
                 status = Status.UNAVAILABLE
             self.error = error_for(status, f"{self.peer}: {_text(frame.meta)}")
             self.abort()
@@ -321,7 +321,7 @@ class FrameClient(FrameConnection):
         for future in answers.values():
             if not future.done():
                 future.set_exception(self._failure())
-                future.exception()  # an owner that has gone away is no reason for a warning
+                future.exception()  # an owner that has ended is no reason for a warning
         for sink in sinks.values():
             sink.failed(self._failure())
         self._wake_next()

@@ -1,8 +1,8 @@
 """A framed connection on asyncio: what both sides share. client.py and server.py are the two sides.
 
-Receiving: FrameReader says where bytes go; when the pool of bodies is used up, reading pauses until it is our turn.
+Receiving: FrameReader gives the buffer; when the pool of bodies is used up, reading pauses until it is our turn.
 Sending: frames and ranges of files are queued in order, and a wire takes them to the kernel, on a duplicate of the
-socket: as they are (wire.py), or under TLS (tls_wire.py). Both are bounded: `crowded` says that the sender has to wait,
+socket: as they are (wire.py), or under TLS (tls_wire.py). Both are bounded: `crowded` means the sender has to wait,
 and `_on_writable` that it may go on.
 """
 
@@ -59,7 +59,7 @@ CROWDED = 2  #: the peer does not read our answers
 HELD = 4  #: the owner of the connection asked for it
 
 
-#: A connection whose frame does not go on is looked at so often, and is given up at the second look.
+#: A connection whose frame makes no progress is checked so often, and is closed at the second check.
 SWEEP_SECONDS = 10.0
 #: While others wait, a frame that takes longer than that has to come at least this fast.
 FRAME_BYTES_PER_SECOND_MIN = 256 * KIB
@@ -123,7 +123,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         """The queue fell below its low mark."""
 
     def _on_lost(self, error: HoldfastError) -> None:
-        """The connection is gone; nothing is called after this."""
+        """The connection is closed; nothing is called after this."""
 
     # Sending.
 
@@ -151,7 +151,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._flush()
 
     def send_range(self, frame_type: FrameType, request_id: int, meta: bytes, body: FileRange) -> None:
-        """Queue a response whose body is a part of a file, which goes from the page cache to the socket uncopied."""
+        """Queue a response whose body is a part of a file, sent from the page cache to the socket without a copy."""
         if self._out is None:
             return
         self._put(memoryview(encode_frame(frame_type, request_id, meta, body.count, response=True)))
@@ -221,7 +221,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             if not self._closing:
                 try:
                     self._on_writable()
-                except Exception as error:  # noqa: BLE001 - whatever it is, it is logged, and the peer hears the end
+                except Exception as error:  # noqa: BLE001 - any error is logged, and the peer gets the reason
                     self._mistaken(error)
         if self._closing and not self._queue:
             self._say_end()
@@ -356,7 +356,7 @@ class FrameConnection(asyncio.BufferedProtocol):
                 return
 
     def _catch_up(self) -> None:
-        """Reading goes on: take what came under TLS before it was paused."""
+        """Reading resumes: take what came under TLS before it was paused."""
         self.cork()
         try:
             self._read_on()
@@ -365,7 +365,7 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._settle()
 
     def _not_tls(self, error: HoldfastError) -> None:
-        """What came is not what TLS says it should be: no frame can be sent any more, so there is no CLOSING."""
+        """Received bytes are not valid TLS: no frame can be sent any more, so there is no CLOSING."""
         assert self._out is not None
         log_event(LogEvent.CONNECTION_CLOSED, peer=self.peer, status=error.status.name, cause=error)
         self.error = error.reworded(f"{self.peer}: {error}")
@@ -375,13 +375,13 @@ class FrameConnection(asyncio.BufferedProtocol):
         self._begin_closing()
 
     def _tell_plainly(self, words: str) -> None:
-        """One of ours that does not know of TLS hears in a frame as it expects it why this is the end."""
+        """Tell a Holdfast peer without TLS why the connection ends, in a frame that it can read."""
         frame = encode_frame(FrameType.CLOSING, 0, Closing(words).encode(), 0, status=Status.UNAUTHENTICATED)
         try:
             if self._out is not None:
                 self._out.send(frame)
         except OSError:
-            pass  # then it hears nothing
+            pass  # then it gets no reason
 
     def _take(self, frames: Iterator[Frame]) -> None:
         """Act on the frames that are complete, then see whether the next body has to wait for memory."""
@@ -403,7 +403,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             self._waiter = self._pool.wait(self._reader.starved, self._supplied, self._reader.owner)
 
     def _supplied(self, body: Body) -> None:
-        """The pool has memory for us. Called from somebody else's release, so the work is left to the loop."""
+        """The pool has memory for this connection. Called from another owner's release, so the loop does the work."""
         self._loop.call_soon(self._go_on, body)
 
     def _go_on(self, body: Body) -> None:
@@ -438,14 +438,14 @@ class FrameConnection(asyncio.BufferedProtocol):
 
     @property
     def receiving(self) -> bool:
-        """A frame was begun and is not complete, and it is the peer who lets us wait."""
+        """A frame was begun and is not complete, and the peer causes the wait."""
         return not self._paused and self._reader.inside_frame
 
     def slow_reason(self, hurried: bool) -> str | None:
         """What is wrong with how its frame comes, by what came since this was last asked, SWEEP_SECONDS ago.
 
         A header and its meta section are small and have to be here in that time, whatever trickles in: a damaged length
-        would otherwise swallow one answer after the other. `hurried`: somebody waits for the memory of its body.
+        would otherwise swallow one answer after the other. `hurried`: others wait for the memory of its body.
         """
         mark, self._mark = self._mark, None
         if not self.receiving:
@@ -461,7 +461,7 @@ class FrameConnection(asyncio.BufferedProtocol):
             return f"the head of a frame is not here after {SWEEP_SECONDS:.0f} s"
         if hurried and now.bytes_in - mark.bytes_in < FRAME_BYTES_PER_SECOND_MIN * SWEEP_SECONDS:
             rate = f"{FRAME_BYTES_PER_SECOND_MIN // KIB} KiB/s"
-            return f"a frame comes more slowly than {rate} while others wait; send smaller ones"
+            return f"a frame arrives more slowly than {rate} while others wait; send smaller frames"
         return None
 
     # The end.

@@ -1,8 +1,8 @@
-"""Turns received bytes into frames without a copy of the body; knows nothing of sockets.
+"""Turns received bytes into frames without a copy of the body; uses no sockets.
 
 Rules: lengths are checked before anything is allocated, the checksum before a frame is believed. Small frames are read
-many at a time through one small buffer; the rest of a body, or of a long meta, goes from the kernel straight into
-memory of the pool. While the pool has none, `starved` tells how much is wanted, and the reader takes nothing until
+many at a time through one small buffer; the rest of a body, or of a long meta, is read from the kernel straight into
+memory of the pool. While the pool has none, `starved` is the size that is needed, and the reader takes nothing until
 `supply`. A body that `admit` refuses is never buffered: its bytes are read and thrown away. Called by connection.py.
 """
 
@@ -22,12 +22,12 @@ SMALL_BYTES = 16 * KIB
 #: The longest meta before HELLO was accepted: fixed fields, a name and a token.
 GREETING_META_BYTES_MAX = 64 + NAME_BYTES_MAX + TOKEN_BYTES_MAX
 
-#: Where bytes go that nobody wants.
+#: Buffer for bytes that are skipped.
 WASTE = memoryview(bytearray(64 * KIB))
 
 
 class Frame(NamedTuple):
-    """One whole frame; whoever gets it releases the body."""
+    """One whole frame; its receiver releases the body."""
 
     header: FrameHeader
     meta: bytes
@@ -35,7 +35,7 @@ class Frame(NamedTuple):
 
 
 class FrameReader:
-    """One direction of one connection. `buffer` says where to receive, `received` how much came."""
+    """One direction of one connection. `buffer` is where to receive, `received` takes how much came."""
 
     def __init__(self, pool: BufferPool) -> None:
         self._pool = pool
@@ -46,7 +46,7 @@ class FrameReader:
         self._header: FrameHeader | None = None
         self._raw = b""
         self._meta: bytes | None = None
-        #: where the rest of a long meta or of a body goes, and how much of it is there
+        #: buffer for the rest of a long meta or of a body, and how much of it is filled
         self._large: memoryview | None = None
         self._target = 0
         self._body: Body | None = None
@@ -157,7 +157,7 @@ class FrameReader:
         return True
 
     def _throw_away(self, size: int) -> None:
-        """Forget the frame and skip its body, as far as it is here; the rest goes to waste as it comes."""
+        """Forget the frame and skip the received part of its body; the rest is skipped as it comes."""
         self._header = self._meta = None
         here = min(size, self._filled - self._start)
         self._start += here

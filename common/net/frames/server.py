@@ -1,7 +1,7 @@
-"""The worker side of framed connections: a listening server, and what it asks of the one who answers.
+"""The worker side of framed connections: a listening server, and the interface of its handler.
 
 Rules: the first frame is HELLO, within a time limit that a TLS handshake is part of; a connection that stops in the
-middle of a frame is closed, since it holds memory of the pool, and so is one that goes on too slowly while others wait;
+middle of a frame is closed, since it holds memory of the pool, and so is one that is too slow while others wait;
 connections are bounded, from before their handshake on. A body is received once the handler has admitted it. Whatever a
 handler raises as a HoldfastError while it takes a frame closes that connection with its status. Called by worker/server
 and tests.
@@ -30,7 +30,7 @@ from holdfast.common.statuses import Status
 HELLO_SECONDS = 5.0
 #: Connections at a time; an executor has a handful.
 CONNECTIONS_MAX = 4_096
-#: The part of them that may not have said HELLO yet: whoever has waited longest of those makes room for the next.
+#: The part of them that may not have said HELLO yet: the one that has waited longest is closed for the next.
 STRANGERS_SHARE = 4
 #: What the system takes beyond the bound before it can be refused.
 BACKLOG = 100
@@ -55,7 +55,7 @@ class Handler(Protocol):
         """Whether others wait for what is reserved for a body on its way."""
 
     def lost(self, connection: ServerConnection) -> None:
-        """The connection is gone. Called once for each that said HELLO."""
+        """The connection is closed. Called once for each that sent HELLO."""
 
 
 class ServerConnection(FrameConnection):
@@ -67,9 +67,9 @@ class ServerConnection(FrameConnection):
         super().__init__(server.pool, None if server.tls is None else TlsPipe(server.tls))
         self._server = server
         self._greeting: asyncio.TimerHandle | None = None
-        #: user and application whose share it takes of; nobody's where there is no security, or a server is there
+        #: user and application whose share it uses; empty without security, and for servers
         self.owner: tuple[bytes, ...] = ()
-        #: counts connections, for who wants a small name of this one
+        #: counts connections, as a short name of this one
         self.number = next(server.numbers)
 
     @property
@@ -78,7 +78,7 @@ class ServerConnection(FrameConnection):
         return self._reader.greeted
 
     def owner_of(self, instance: bytes) -> tuple[bytes, ...]:
-        """Whose share it takes of for an application, which stands alone where nobody says whose it is."""
+        """The owner whose share it uses for an application; the application alone if its user is not known."""
         return self.owner or (instance,)
 
     def reply(self, header: FrameHeader, meta: bytes = b"", *body: Buffer) -> None:
@@ -121,7 +121,7 @@ class ServerConnection(FrameConnection):
         if header.type == FrameType.CLOSING:
             self.abort(RetryError(f"{self.peer} closed: {meta.decode('utf-8', 'replace')}"))
         elif self._reader.greeted:
-            raise ProtocolError("HELLO is said once")
+            raise ProtocolError("HELLO was sent before")
         else:
             self._greet(header, meta)
 
@@ -168,7 +168,7 @@ class FrameServer:
         self.connections: set[ServerConnection] = set()
         #: those that have not said HELLO, as they came
         self.strangers: dict[ServerConnection, None] = {}
-        #: frame bytes of connections that are gone
+        #: frame bytes of closed connections
         self.bytes_in_closed = 0
         self.bytes_out_closed = 0
         self._server: asyncio.Server | None = None
@@ -214,7 +214,7 @@ class FrameServer:
                 connection.close_because(RetryError(reason))  # a network that was cut does the same
 
     def met(self, connection: ServerConnection) -> None:
-        """A connection is there, and says nothing yet. Who is silent for long makes room for who comes."""
+        """A new connection without HELLO. The longest silent one is closed for a new one."""
         self.strangers[connection] = None
         if len(self.strangers) > max(self.connections_max // STRANGERS_SHARE, 1):
             next(iter(self.strangers)).abort(
@@ -222,7 +222,7 @@ class FrameServer:
             )
 
     def forget(self, connection: ServerConnection) -> None:
-        """A connection is gone."""
+        """A connection is closed."""
         self.connections.discard(connection)
         self.strangers.pop(connection, None)
         self.bytes_in_closed += connection.bytes_in

@@ -21,7 +21,7 @@ _MORE = socket.MSG_MORE
 
 
 class TlsWire(Wire):
-    """Bytes under TLS. Receiving raises HoldfastError where what came is not what TLS says it should be."""
+    """Bytes under TLS. Receiving raises HoldfastError for invalid TLS."""
 
     def __init__(
         self, out: socket.socket, reader: FrameReader, pipe: TlsPipe, receiving: memoryview, sending: memoryview
@@ -29,11 +29,11 @@ class TlsWire(Wire):
         """Connections of a loop share `sending`, used within calls only, and `receiving`, from `buffer` to `settle`."""
         super().__init__(out, reader)
         self._pipe, self._receiving, self._sending = pipe, receiving, sending
-        #: sealed, not yet taken by the kernel, and how much of the queue it stands for
+        #: encrypted, not yet taken by the kernel, and the bytes of the queue that it covers
         self._rest: list[bytes | memoryview] = []
         self._plain = 0
         self._flags = 0
-        #: the first bytes that came: who speaks something else is told so, if it is one of ours
+        #: the first bytes that came: a Holdfast peer without TLS gets the reason
         self.first = b""
 
     @property
@@ -101,7 +101,7 @@ class TlsWire(Wire):
         return self._send()
 
     def send_rest(self) -> None:
-        """Send what the handshake says, or an alert."""
+        """Send the bytes of the handshake, or an alert."""
         self._send()
 
     def end(self) -> None:

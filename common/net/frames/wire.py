@@ -2,7 +2,7 @@
 
 Rules: no policy and no queue of its own; everything on the loop thread. asyncio's transport would join and copy what it
 cannot send at once, so a wire sends by itself, on a duplicate of the socket: memory as it is, by sendmsg, and ranges of
-files by sendfile. BlockingIOError says that the kernel takes no more now. Called by connection.py.
+files by sendfile. BlockingIOError means that the kernel takes no more now. Called by connection.py.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class FileRange:
     owner: object
     offset: int
     count: int
-    #: told of the time that the kernel took to send all of it, reading it from the disk where it has to
+    #: called with the time that the kernel took to send all of it, disk reads included
     times: Times | None = None
     took_ns: int = 0
-    #: told if it cannot be read, which ends the connection: its frame was begun
+    #: called if it cannot be read, which ends the connection: its frame was begun
     failed: Callable[[OSError], None] | None = None
 
 
@@ -76,7 +76,7 @@ class Wire:
         return False
 
     def begin(self) -> None:
-        """The connection stands."""
+        """The connection is open."""
 
     def buffer(self) -> memoryview:
         """Where to receive: the reader's own."""
@@ -124,4 +124,4 @@ class Wire:
 
 def too_short() -> OSError:
     """What is wrong when a range has no more bytes to give."""
-    return OSError(errno.EIO, "a file is shorter than its index says")
+    return OSError(errno.EIO, "a file is shorter than in its index")

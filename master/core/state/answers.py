@@ -1,7 +1,7 @@
 """The answer table: a command that is tried again gets the answer of its first try and is not applied a second time.
 
 Rules
-* Keyed by (client id, call number); the digest of the request tells a retry from another call under the same number.
+* Keyed by (client id, call number); the digest of the request separates a retry from another call with the same number.
 * A client says below which number all its calls are over: their answers are forgotten at once. Bounded per client and
   in all besides; a client that made no command for CLIENT_LIFE_MS is forgotten. Only command time and
   command order decide, so all masters hold the same table.
@@ -101,7 +101,7 @@ class AnswerTable:
                 return
             del self.clients[oldest]
             self.size -= len(client.calls)
-            assert self.size >= len(self.clients), "who is remembered has an answer"
+            assert self.size >= len(self.clients), "every remembered caller has an answer"
             self.forgotten_index = max(self.forgotten_index, client.last_index)
 
     def recall(self, command: Command) -> Answer | None:
@@ -158,7 +158,7 @@ class AnswerTable:
         found = []
         clients = list(map(Client.unpack, self.clients.values()))
         if self.size != sum(len(client.calls) for client in clients):
-            found.append(f"the answer table says {self.size} answers and holds others")
+            found.append(f"the answer table counts {self.size} answers and holds others")
         for client in clients:
             numbers = list(map(_number, client.calls))
             if sorted(set(numbers)) != numbers or (numbers and numbers[0] <= client.floor):

@@ -40,8 +40,8 @@ _U32 = struct.Struct("<I")
 
 
 def apply(state: State, index: int, time_ms: int, command: cmd.Command) -> Answer:
-    """Apply one command that stands at place `index` of the log; return its answer."""
-    assert index >= state.index, f"{index} comes behind {state.index} in the log"
+    """Apply the command at `index` of the log; return its answer."""
+    assert index >= state.index, f"{index} is after {state.index} in the log"
     state.index = index
     state.time_ms = max(state.time_ms, time_ms)
     state.answers.expire(state.time_ms)
@@ -79,7 +79,7 @@ def _refuse(status: Status, detail: str) -> NoReturn:
 
 def gone_text(instance: bytes) -> str:
     """What is said of an instance that is not known."""
-    return f"application instance {instance.hex()[:8]} is unknown or its last lease ended; register a new instance"
+    return f"application instance {instance.hex()[:8]} is unknown or its last lease expired; register a new instance"
 
 
 def _application(state: State, instance: bytes) -> Application:
@@ -170,7 +170,7 @@ def _detach(state: State, body: cmd.Detach) -> Answer:
 
 
 def _end_leases(state: State, application: Application, holders: set[bytes]) -> int:
-    """End leases of one application; return how many shuffles went with its last one."""
+    """End leases of one application; return how many shuffles were dropped with its last one."""
     left = tuple(lease for lease in application.leases if lease.holder not in holders)
     if left:
         state.put_application(replace(application, leases=left))
@@ -411,7 +411,7 @@ def _part(state: State, body: cmd.Part) -> Answer:
     if state.upload_bytes + len(body.data) > bounds.UPLOAD_BYTES_MAX or (
         body.upload not in state.uploads and len(state.uploads) >= bounds.UPLOADS_MAX
     ):
-        _refuse(Status.BUSY, "too many large calls are under way; try again")
+        _refuse(Status.BUSY, "too many large calls are pending; try again")
     parts = (*upload.parts[: body.number], body.data, *upload.parts[body.number + 1 :])
     state.put_upload(body.upload, Upload(parts, upload.started_ms))
     return Answer()

@@ -17,7 +17,7 @@ SHUFFLES_PER_APPLICATION_MAX = 20_000
 #: application. Ids that ascend without gaps are one run, however many.
 RUNS_MAX = 500_000
 RUNS_PER_APPLICATION_MAX = 50_000
-#: Instances that are gone and must not come back; the oldest are forgotten first (instances are random).
+#: Instances that were dropped and must not come back; the oldest are forgotten first (instances are random).
 GONE_MAX = 20_000
 #: Assignments, moves, winners and manifests of all shuffles together: what a master holds in memory and in snapshots.
 ARRAY_BYTES_MAX = 1 * GIB
@@ -33,7 +33,7 @@ DETAIL_CHARS_MAX = 500
 
 #: Answered calls remembered per client: more than a client may have under way at once (64).
 CALLS_PER_CLIENT_MAX = 128
-#: Answered calls in all; then a client forgets its own oldest, and clients never seen before are told BUSY.
+#: Answered calls in all; then a client forgets its own oldest, and new clients get BUSY.
 CALLS_MAX = 131_072
 CLIENTS_MAX = 16_384
 #: A client is forgotten when it made no command for this long; no call is retried that long.

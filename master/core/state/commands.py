@@ -102,7 +102,7 @@ class Attach:
 
 @dataclass(frozen=True, slots=True)
 class Detach:
-    """End a lease; the application goes with its last one. Answer: value = shuffles dropped."""
+    """End a lease; the application is dropped with its last one. Answer: value = shuffles dropped."""
 
     instance: bytes
     holder: bytes
@@ -126,7 +126,7 @@ class MarkLeases:
 
 @dataclass(frozen=True, slots=True)
 class EndLeases:
-    """End those of these leases that are still marked. Answer: value = applications that went."""
+    """End those of these leases that are still marked. Answer: value = dropped applications."""
 
     leases: tuple[LeaseRef, ...]
 
@@ -162,7 +162,7 @@ class Revive:
 
 @dataclass(frozen=True, slots=True)
 class MoveEpochs:
-    """New places for what workers held that are lost or have started again; what is committed or gone is left alone.
+    """New places for the epochs of workers that are lost or have started again; committed or dropped ones are skipped.
     Answer: value = epochs made."""
 
     revives: tuple[Revive, ...]
@@ -195,7 +195,7 @@ class Commit:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AddCopies:
     """The manifest of a committed generation with copies that were sealed after the commit, given or sent as the parts
-    of `upload`. It stands for just the manifest of `manifest_version`: CONFLICT if that was replaced meanwhile.
+    of `upload`. It applies to the manifest of `manifest_version` alone: CONFLICT if that was replaced meanwhile.
     """
 
     key: ShuffleKey
@@ -219,7 +219,7 @@ class Unregister:
 @dataclass(frozen=True, slots=True)
 class Forget:
     """Drop an application, or one shuffle of it. Answer: value = shuffles dropped, subject = u32 little-endian
-    applications dropped. An instance never heard of is remembered as gone."""
+    applications dropped. An unknown instance is remembered as dropped."""
 
     instance: bytes
     one_shuffle: bool

@@ -79,11 +79,11 @@ def restarted(worker: Worker, placed_index: int) -> bool:
 
 
 def vouches(worker: Worker, placed_index: int, ack: int) -> bool:
-    """Whether an epoch that was placed on this worker then, and that it does not know, was never acknowledged there.
+    """Whether an epoch that was placed on this worker then, and that it does not have, was never acknowledged there.
 
-    A worker that has started since only knows what survived: what was in the kernel if the machine did not boot, what
-    was synced if no directory went. At level MEMORY, too, the first batch of an epoch is written before it is
-    acknowledged: whatever was lost of it later, the worker knows the epoch, and calls it lost itself.
+    A worker that has started since only has what survived: what was in the kernel if the machine did not boot, what
+    was synced if no directory was lost. At level MEMORY, too, the first batch of an epoch is written before it is
+    acknowledged: whatever was lost of it later, the worker has the epoch, and reports it lost itself.
     """
     if not restarted(worker, placed_index):
         return True

@@ -1,6 +1,6 @@
 """The records of the replicated state and the answer to a command: immutable, replaced and never edited.
 
-Rules: no behaviour beyond what one record knows of itself; times are cluster time, milliseconds since 1970, taken from
+Rules: no behaviour beyond one record; times are cluster time, milliseconds since 1970, taken from
 commands. A snapshot may therefore be encoded from shallow copies of the tables while commands go on.
 Used by all of master/core; encoded by master/machine.
 """
@@ -81,7 +81,7 @@ class Worker:
 
     @property
     def state(self) -> str:
-        """What it is called; gone is one that was drained before it went, and is missed by nobody."""
+        """The name of its state; gone: it was drained before it stopped, and is not needed any more."""
         if self.alive:
             return DRAINING if self.draining_ms else ALIVE
         return GONE if self.draining_ms else LOST

@@ -96,8 +96,8 @@ class State:
             directory.id: worker.id for worker in self.workers.values() for directory in worker.directories
         }
         self.run_count = sum(below.runs for below in self.below.values())
-        #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; who has so much
-        #: that others would lack room is refused in control/quotas.py.
+        #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; a user that has
+        #: so much that others would lack room is refused in control/quotas.py.
         self.applications_of = Shares(bounds.APPLICATIONS_MAX)
         self.shuffles_of = Shares(bounds.SHUFFLES_MAX)
         self.bytes_of = Shares(bounds.ARRAY_BYTES_MAX)
@@ -132,7 +132,7 @@ class State:
     # Changes.
 
     def put_worker(self, worker: Worker) -> None:
-        """Add or replace a worker; directories that it gave up are free again."""
+        """Add or replace a worker; directories that it does not use any more are free again."""
         assert 1 <= worker.id <= self.workers_made, f'worker "{worker.name}" has no number of ours: {worker.id}'
         before = self.workers.get(worker.id)
         if before is not None:
@@ -160,7 +160,7 @@ class State:
         more = shuffle.array_bytes - (before.array_bytes if before else 0)
         self._own_more(shuffle.key.instance, int(before is None), more)
         self.under_replicated += shuffle.under_replicated - (before.under_replicated if before else 0)
-        assert self.under_replicated >= 0, "what is replaced was counted"
+        assert self.under_replicated >= 0, "a replaced entry was counted"
         if shuffle.unsealed:
             self.unsealed[shuffle.key] = None
         else:
@@ -178,7 +178,7 @@ class State:
         self._forget(shuffle)
 
     def drop_application(self, instance: bytes) -> int:
-        """Remove an application with everything below it; return how many shuffle generations went."""
+        """Remove an application with everything below it; return how many shuffle generations were dropped."""
         below = self.below.pop(instance)
         self._own_more(instance, -len(below.shuffles), -_bytes_of(below), -1)
         del self.applications[instance]
@@ -203,7 +203,7 @@ class State:
 
     def _forget(self, shuffle: Shuffle) -> None:
         self.under_replicated -= shuffle.under_replicated
-        assert self.under_replicated >= 0, "what goes was counted"
+        assert self.under_replicated >= 0, "a removed entry was counted"
         self.unsealed.pop(shuffle.key, None)
         self.newest.pop(shuffle.key, None)
 
@@ -218,7 +218,7 @@ class State:
         before = self.uploads.pop(name, None)
         if before is not None:
             self.upload_bytes -= before.array_bytes
-            assert self.upload_bytes >= 0, "what goes was counted"
+            assert self.upload_bytes >= 0, "a removed entry was counted"
 
     def uploaded(self, name: bytes) -> bytes | None:
         """Return the array whose parts were sent, None while some are missing."""
@@ -264,7 +264,7 @@ class State:
         return below.head(shuffle) if below is not None else None
 
     def dropped(self, key: ShuffleKey) -> bool:
-        """Whether this state, or one that it goes on from, remembers that it dropped the generation; that it is not
+        """Whether this state, or one that it continues, remembers that it dropped the generation; that it is not
         there proves nothing, and what a restore forgot was registered in no state that is known here."""
         below = self.below.get(key.instance)
         if below is None:
@@ -305,7 +305,7 @@ class State:
         again = State(tables)
         for name in ("worker_by_uid", "worker_by_name", "worker_by_directory", "newest", "unsealed"):
             if getattr(again, name) != getattr(self, name):
-                yield f"the index {name} is not what the tables say"
+                yield f"the index {name} differs from the tables"
         for name in ("applications_of", "shuffles_of", "bytes_of", "upload_bytes", "run_count", "under_replicated"):
             if getattr(again, name) != getattr(self, name):
                 yield f"{name} is {getattr(self, name)}, the tables say {getattr(again, name)}"
@@ -313,13 +313,13 @@ class State:
     def _check_records(self) -> Iterator[str]:
         for number, worker in self.workers.items():
             if number != worker.id or not 1 <= number <= self.workers_made:
-                yield f"worker {worker.name} stands under number {number}"
+                yield f"worker {worker.name} has the number {number} in the index"
         for instance, application in self.applications.items():
             holders = [lease.holder for lease in application.leases]
             if not holders or len(set(holders)) != len(holders) or instance != application.instance:
                 yield f"application {application.name} has leases {holders}"
             if instance in self.gone:
-                yield f"application {application.name} is gone and there"
+                yield f"application {application.name} is both dropped and registered"
 
     def _check_shuffles(self) -> Iterator[str]:
         if self.below.keys() != self.applications.keys():

@@ -51,19 +51,19 @@ def test_urls(text, kind, host, path, base, shown):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("mnt/dfs", "wants /path"),
-        ("gs://bucket/x", "wants /path"),
-        ("s3://bucket/x?region=a", "wants /path"),
+        ("mnt/dfs", "must be /path"),
+        ("gs://bucket/x", "must be /path"),
+        ("s3://bucket/x?region=a", "must be /path"),
         ("/", "absolute path"),
         ("file://host/x", "absolute path"),
         ("s3:///x", "name of a bucket"),
         ("s3://B/x", 'name of a bucket, .*: 2 to 63 lower-case letters, .* not "s3://B/x"$'),
         ("s3://b", '2 to 63 lower-case letters, digits, .* not "s3://b"$'),
         ("relative", 'hdfs://host:port/path, not "relative"$'),
-        ("file://host/y", 'url of a folder wants an absolute path, .* not "file://host/y"$'),
-        ("ftp://key:hunter2@host/x", "wants /path"),
-        ("s3://bucket/x?token=hunter2", "wants /path"),
-        ("key:hunter2", "wants /path"),
+        ("file://host/y", 'url of a folder must be an absolute path, .* not "file://host/y"$'),
+        ("ftp://key:hunter2@host/x", "must be /path"),
+        ("s3://bucket/x?token=hunter2", "must be /path"),
+        ("key:hunter2", "must be /path"),
         ("s3://key:hunter2/bucket", "name of a bucket"),
         ("hdfs://name:8020", "and a folder"),
         ("hdfs:///x", "a name node"),
@@ -82,18 +82,18 @@ def test_urls_that_are_refused(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ('url = "ftp://x/y"', "h.toml line 1: [dfs] url wants /path"),
+        ('url = "ftp://x/y"', "h.toml line 1: [dfs] url must be /path"),
         ('url = "s3:/bucket"', 'or hdfs://host:port/path, not "s3:/bucket"'),
         ('url = "hdfs:host/path"', 'not "hdfs:host/path"'),
         ('url = "/x"\nregion = "a"', "[dfs] has a url of a folder, to which endpoint, region"),
-        ('url = "s3://bucket"\nendpoint = "host:1"', "endpoint wants http://host:port"),
+        ('url = "s3://bucket"\nendpoint = "host:1"', "endpoint must be http://host:port"),
         ('url = "s3://bucket"\nendpoint = "http://host:1/path"', 'without a path, not "http://host:1/path"'),
-        ('url = "s3://bucket"\naccess_key = "a"', "wants access_key and secret_key_file, or neither"),
+        ('url = "s3://bucket"\naccess_key = "a"', "needs access_key and secret_key_file, or neither"),
         ('url = "/x"\npart_bytes = "1KiB"', "part_bytes must be from 1MiB to 256MiB"),
         ('url = "/x"\ncall_timeout = "100ms"', "call_timeout must be at least 1s"),
         ('url = "/x"\nconnect_timeout = "40s"', "connect_timeout more than 0 and at most call_timeout"),
         ('url = "/x"\nclean_every = "0"', "clean_every must be at least 100ms"),
-        ('url = "/x"\nverify = "none"', 'dfs.verify wants one of "ends", "whole"'),
+        ('url = "/x"\nverify = "none"', 'dfs.verify must be one of "ends", "whole"'),
         ('url = "/x"\nsecret_key = "a"', '[dfs] has no key "secret_key"; did you mean "secret_key_file"?'),
     ],
 )
@@ -234,15 +234,22 @@ def test_calls_give_results_and_errors():
 def test_a_call_that_hangs_hurts_nobody_else():
     """A call past its deadline is given up; others go on until the bound of threads; all is well when it returns."""
     gate, calls = threading.Event(), Calls(threads_max=2)
-    with pytest.raises(StoreHangsError, match="no answer within"):
-        calls.run(gate.wait, 0.01)
-    assert calls.run(lambda: 5, 10) == 5
-    with pytest.raises(StoreHangsError, match="no answer within"):
-        calls.run(gate.wait, 0.01)
+
+    def hang() -> None:
+        """Until a thread has it: the one of the call before may come free a moment after its answer."""
+        refused = "all 2 calls"
+        while "all 2 calls" in refused:
+            with pytest.raises(StoreHangsError, match=r"no answer within|all 2 calls") as caught:
+                calls.run(gate.wait, 0.01)
+            refused = str(caught.value)
+
+    hang()
+    assert calls.run(lambda: 5, 60) == 5
+    hang()
     with pytest.raises(StoreHangsError, match="all 2 calls"):
         calls.run(lambda: 5, 0.01)
     gate.set()
-    assert calls.run(lambda: 5, 10) == 5
+    assert calls.run(lambda: 5, 60) == 5
     calls.close()
 
 

@@ -65,5 +65,5 @@ def test_a_full_disk_is_reported_with_what_to_do(tmp_path: Path) -> None:
         preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0)),
     )
     assert done.returncode == 1, done
-    assert f"see that {place} has room" in done.stderr
+    assert f"check that {place} has room" in done.stderr
     assert list(place.iterdir()) == []

@@ -76,7 +76,7 @@ def test_a_commit_ends_though_a_living_worker_never_answers_its_seal(monkeypatch
         winners = ReduceWinners(4, (AttemptId(5),)).encode()
         seen = await WinnersCheck().see(shuffle, winners, "user")
         sealing = Sealing(leader, Locations(), Asker(leader))
-        with pytest.raises(RetryError, match='"w1" has data of it') as ended:
+        with pytest.raises(RetryError, match='"w1" could not seal its data') as ended:
             await asyncio.wait_for(sealing.commit(shuffle, winners, seen), PATIENCE_SECONDS)
         assert ended.value.status is Status.BUSY
         assert peer.seals

@@ -125,7 +125,7 @@ def test_a_worker_that_has_data_and_cannot_seal_it_ends_the_commit(
     assert world.fails(1, error, NOW) is not None
     assert world.fails(1, AWAY, NOW + S) is not None
     assert world.fails(1, BUSY, NOW + BUSY_GRACES * RETURN_GRACE - S) is not None
-    with pytest.raises(reported, match='worker "w1" has data of it that it could not seal for 150 s') as ended:
+    with pytest.raises(reported, match='worker "w1" could not seal its data for 150 s') as ended:
         world.fails(1, BUSY, NOW + BUSY_GRACES * RETURN_GRACE)
     assert ended.value.status is status
 

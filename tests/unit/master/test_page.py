@@ -186,7 +186,7 @@ def test_every_number_is_in_the_html() -> None:
         *("41", "1,234", "1,233", "234 entries", "61 ms", "7 entries behind", "this one"),
         *("/7", "REDUCE, 2 copies", "of ana", "40", "200", "203 (3 moved)", "33.0 MiB", "committed"),
         *(
-            "1 lease, the last ends in 9 min 55 s unless renewed",
+            "1 lease, the last expires in 9 min 55 s unless renewed",
             "holder 68312e2e: renewed 5 s ago",
             "Deleted 1 min after",
         ),
@@ -284,7 +284,7 @@ def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     assert "This master is a follower" in found.text
     assert "Here, as of entry 1,233: 4 workers (4 alive), 6 applications, 1 shuffle." in found.text
     alone = read(Picture(View(), own(role="candidate", leader=None, leader_http=""), ()))
-    assert "there is no leader" in alone.text
+    assert "this master has no leader" in alone.text
 
 
 def test_an_empty_cluster_says_what_to_do() -> None:
@@ -355,7 +355,7 @@ def test_why_something_is_still_here() -> None:
     """The lease that ends last decides; an application that is silent says when its data goes."""
     silence = {H1: 5_000, H2: 500_000}
     reason = retention_of(application(2), lambda lease: silence[lease.holder], 60_000)
-    assert reason.sentence == "2 leases, the last ends in 9 min 55 s unless renewed"
+    assert reason.sentence == "2 leases, the last expires in 9 min 55 s unless renewed"
     assert [each[:15] for each in reason.leases] == ["holder 68312e2e", "holder 68322e2e"]
     over = retention_of(application(), lambda _: 620_000, 60_000)
     assert over.sentence == "1 lease, expired 20 s ago; deleted after the grace"

@@ -55,7 +55,7 @@ def test_a_table(tmp_path: Path) -> None:
     places.reload()
     assert places.resolve(["h1", "h2"]) == ["/b/r1", DEFAULT_PLACE]
     for text, reason in (
-        ("h1\n", "line 1 wants a host and a place"),
+        ("h1\n", "line 1 needs a host and a place"),
         ("h1 r1\n", "line 1: 'r1' is no place"),
         ("h1 /a/1\nh1 /a/2\n", "line 2: h1 has another place above"),
     ):

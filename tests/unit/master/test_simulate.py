@@ -69,7 +69,7 @@ def test_spared_workers_get_nothing_and_a_rack_alone_is_reported(tmp_path: Path,
 @pytest.mark.parametrize(
     ("placement", "workers", "sentence"),
     [
-        ('order = "fast"', "", "placement.order wants one of"),
+        ('order = "fast"', "", "placement.order must be one of"),
         ("", '[[cluster.workers]]\nhost = "h{x}"', "nothing else in braces"),
         ("", "[[cluster.workers]]\ncount = 0", "count is 1 to"),
         ("", '[[cluster.workers]]\nplace = "/dc/r1/x"', "has another depth"),

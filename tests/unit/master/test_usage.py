@@ -68,7 +68,7 @@ def test_row_42_the_user_who_is_over_is_reported_the_largest_application() -> No
     """All applications of a user count; the largest is named, by what there is too much of."""
     found = usage((1, row(I1, GIB, 9, s3=(GIB, 9))), (1, row(I2, 2 * GIB, 1, s4=(2 * GIB, 1))))
     assert refusal(found, user=QuotaLimits(3 * GIB)).startswith(
-        'user "ann" holds 3.0 GiB of 3.0 GiB that this user may have, in 2 applications; largest: application "adhoc" '
+        'user "ann" holds 3.0 GiB of 3.0 GiB that its quota allows in 2 applications; largest: application "adhoc" '
         f"({I2.hex()[:8]}) with 2.0 GiB in 1 file, largest: shuffle adhoc/4 with 2.0 GiB in 1 file. "
     )
     reported = refusal(found, user=QuotaLimits(0, 10))

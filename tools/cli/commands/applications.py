@@ -1,4 +1,4 @@
-"""`holdfast applications`, `holdfast forget`: whose data the cluster keeps, and whose goes now.
+"""`holdfast applications`, `holdfast forget`: lists the applications with data, and drops one.
 
 Rules: people name an application by its name, its instance (or how that begins) or its id in Spark. A name that several
 have is refused with the list of them: all shells are called `pyspark-shell`. What is dropped was shown before.
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
 
 INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
-#: How an instance begins; fewer digits could be a name that somebody misspelled.
+#: How an instance begins; fewer digits could be a misspelled name.
 _BEGINNING = re.compile(r"[0-9a-f]{4,}")
 _LIST = ("Admin/ListApplications", pb.ListApplicationsRequest())
 #: Applications that an error lists.
@@ -35,10 +35,10 @@ _LOOKED_AT_MAX = 10_000
 
 
 async def find_application(client: ControlClient, named: str) -> pb.ApplicationInfo:
-    """Return the one living application that is called so; raises ConfigError if there is none, or more than one."""
+    """Return the one live application of this name; raises ConfigError unless there is exactly one."""
     found, now_ms = await _called(client, named)
     if not found:
-        raise ConfigError(f'no application is called "{named}": `holdfast applications` lists those that live')
+        raise ConfigError(f'no application is called "{named}": `holdfast applications` lists them')
     return _only(named, found, now_ms)
 
 
@@ -104,7 +104,7 @@ def shuffle_of(named: str) -> tuple[str, int, int | None]:
 @masters_option
 @json_option
 def applications(masters: str, as_json: bool) -> None:
-    """List the applications that live: who they are, what they hold and what keeps them. With a user's token: that
+    """List the live applications: their names, what they hold and what keeps them. With a user's token: that
     user's."""
     reply: pb.ListApplicationsReply = ask(masters, *_LIST)
     columns = ("instance", "application", "user", "in Spark", "#age", "#shuffles", "#bytes", "why")
@@ -116,7 +116,7 @@ def applications(masters: str, as_json: bool) -> None:
         for each in reply.applications
     ]
     document = {"applications": [_document(each) for each in reply.applications]}
-    show(document, as_json, lambda screen: screen.print(table(columns, rows) if rows else "no application lives"))
+    show(document, as_json, lambda screen: screen.print(table(columns, rows) if rows else "no applications"))
 
 
 def _what(application: str | None, named: str | None) -> tuple[str, int | None]:
@@ -124,7 +124,7 @@ def _what(application: str | None, named: str | None) -> tuple[str, int | None]:
     if named is None and application is not None:
         return application, None
     if named is None or application is not None:
-        raise ConfigError("say what to drop: either APPLICATION or --shuffle APPLICATION/SHUFFLE")
+        raise ConfigError("name what to drop: either APPLICATION or --shuffle APPLICATION/SHUFFLE")
     application, shuffle, generation = shuffle_of(named)
     if generation is not None:
         all_of_it = shuffle_name(application, shuffle)
@@ -136,16 +136,16 @@ def _what(application: str | None, named: str | None) -> tuple[str, int | None]:
 @click.argument("application", required=False)
 @click.option("--shuffle", "named", metavar="APPLICATION/SHUFFLE", help="Only this shuffle of an application.")
 @click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Say what would be dropped, and drop nothing.")
+@click.option("--dry-run", is_flag=True, help="Show what would be dropped, and drop nothing.")
 @masters_option
 @json_option
 def forget(application: str | None, named: str | None, yes: bool, dry_run: bool, masters: str, as_json: bool) -> int:
-    """Drop APPLICATION, or one shuffle of it, at once, whoever holds a lease on it; asks first.
+    """Drop APPLICATION, or one shuffle of it, at once, even if it has leases; asks first.
 
     APPLICATION is a name, an instance (32 hex digits, or at least the first 4) or an id in Spark; a name that several
-    have is refused with the list of them. With a user's token: only that user's. An instance in full that the masters
-    never heard of is remembered as gone: workers that still have data of it (their status names it) delete that. Exit 1
-    if there was nothing to drop: no such application, or no such shuffle of it.
+    have is refused with the list of them. With a user's token: only that user's. A full instance that is unknown to
+    the masters is remembered as dropped: workers that still have data of it (see their status) delete that. Exit 1
+    if nothing was dropped: no such application, or no such shuffle of it.
     """
     application, shuffle = _what(application, named)
     found, now_ms = with_masters(masters, lambda client: _called(client, application))
@@ -155,9 +155,9 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
         if shuffle is not None and not with_masters(masters, lambda client: _has(client, known, shuffle)):
             return _nothing(f"there is no shuffle {named} of {what}")
     elif INSTANCE.fullmatch(application):
-        what = f"instance {application}, of which the masters know nothing: workers delete what they still have of it"
+        what = f"instance {application}, unknown to the masters: workers delete the data of it that they have"
     else:
-        return _nothing(f'no application is called "{application}": `holdfast applications` lists those that live')
+        return _nothing(f'no application is called "{application}": `holdfast applications` lists them')
     what = f"shuffle {named} of {what}" if shuffle is not None else what
     if dry_run:
         shown = {"would_drop": _document(known) if known is not None else {"instance": application}, "shuffle": shuffle}
@@ -165,7 +165,7 @@ def forget(application: str | None, named: str | None, yes: bool, dry_run: bool,
         return 0
     if not yes:
         if as_json or not sys.stdin.isatty():
-            raise ConfigError(f"this drops {what}\nNobody can be asked here: say --yes if you mean it, or --dry-run")
+            raise ConfigError(f"this drops {what}\nNo terminal to ask for confirmation: pass --yes or --dry-run")
         click.confirm(f"Drop {what}?", abort=True, err=True)
     instance = known.instance if known is not None else bytes.fromhex(application)
     request = pb.ForgetRequest(instance=instance, one_shuffle=shuffle is not None, shuffle=shuffle or 0)

@@ -49,7 +49,7 @@ WORKERS = {"small": 2, "placement": 0, "page": 0}
 def bench(sections: tuple[str, ...], partitions: int, directory: Path | None, as_json: bool) -> None:
     """Measure all SECTIONS, or those named, each against a local cluster of its own.
 
-    The machine is measured in the same minute, for comparison; what a figure should reach stands beside it.
+    The machine is measured in the same minute, for comparison; the target is beside each figure.
     """
     for name in sections:
         if name not in SECTIONS:

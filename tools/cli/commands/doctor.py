@@ -1,7 +1,7 @@
-"""`holdfast doctor`: looks at a host, before and after installation, and says what is wrong and what to do.
+"""`holdfast doctor`: checks a host, before and after installation, and shows problems and what to do.
 
-Rules: it changes nothing; files that it writes to measure a disk have no name and are gone at once. What is gathered is
-in tools/doctor, what is made of it in tools/doctor/core.
+Rules: it changes nothing; files that it writes to measure a disk have no name and are freed at once. What is gathered
+is in tools/doctor, what is made of it in tools/doctor/core.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ _LOOPBACK = ("localhost", "127.", "[::1]")
     "--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="Masters that run. Default: HOLDFAST_MASTERS."
 )
 @click.option("--spark-conf", type=PATH, help="Settings of Spark, such as spark-defaults.conf.")
-@click.option("--user", help="The user that servers will run as; only root may say another.")
+@click.option("--user", help="The user that servers will run as; only root may name another.")
 @json_option
 def doctor(file: Path | None, masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool) -> int:
-    """Say what is wrong on this host, and what to do. Exit 1 if there is a problem; advice alone is 0.
+    """Find problems on this host, and show what to do. Exit 1 if there is a problem; advice alone is 0.
 
-    Run it before and after installation: with --config it looks at a server's ports, names, directories and limits,
-    with --masters at the cluster as it is seen from here, with --spark-conf at Spark's settings, Java and Pythons.
+    Run it before and after installation: with --config it checks a server's ports, names, directories and limits,
+    with --masters the cluster as seen from this host, with --spark-conf Spark's settings, Java and Pythons.
     """
     config = _load(file)
     if user:
@@ -80,11 +80,11 @@ def _become(user: str) -> None:
     try:
         found = pwd.getpwnam(user)
     except KeyError:
-        raise ConfigError(f"there is no user {user} on this host: make it first, or leave --user out") from None
+        raise ConfigError(f"there is no user {user} on this host: create it first, or omit --user") from None
     if found.pw_uid == os.geteuid():
         return
     if os.geteuid() != 0:
-        raise ConfigError(f"only root can look as {user}: run this with sudo, or as {user} without --user")
+        raise ConfigError(f"only root can check as {user}: run this with sudo, or as {user} without --user")
     os.initgroups(user, found.pw_gid)
     os.setgid(found.pw_gid)
     os.setuid(found.pw_uid)
@@ -96,7 +96,7 @@ def _become(user: str) -> None:
 
 
 def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | None) -> list[str]:
-    """The masters to ask: as told, else as a file names them."""
+    """The masters to ask: from the option, else from a file."""
     from holdfast.common.net.control import parse_endpoints
 
     if masters:
@@ -119,7 +119,7 @@ def _named(settings: Mapping[str, str]) -> list[str]:
     try:
         return list(parse_endpoints(settings.get(f"{PREFIX}master.endpoints", "")))
     except ConfigError:
-        return []  # check_spark says it
+        return []  # check_spark reports it
 
 
 @dataclass(slots=True)
@@ -130,7 +130,7 @@ class Patient:
     endpoints: list[str]
     expected: bool
     spark_conf: Path | None
-    #: where `config` stands, by which a server that runs from it is known
+    #: path of `config`, by which a server that runs from it is recognised
     file: Path | None = None
     looked_at: list[str] = field(default_factory=list)
     not_looked_at: dict[str, str] = field(default_factory=dict)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from holdfast.common.net.control import ControlClient
 
-#: Between two looks: workers tell the masters every two seconds, and at once what changes.
+#: Between two checks: workers report to the masters every two seconds, and changes at once.
 _LOOK_SECONDS = 0.5
 #: Draws how far the workers are.
 Step = Callable[[Sequence[pb.WorkerInfo]], None]
@@ -44,18 +44,18 @@ class Purpose(StrEnum):
     default=Purpose.RESTART.value,
     show_default=True,
     type=click.Choice([each.value for each in Purpose]),
-    help="restart: wait until nothing is open there. removal: and until nobody needs what they keep, "
-    "which may be as long as applications live.",
+    help="restart: wait until they have no open data. removal: wait until no application needs their "
+    "data, which may last as long as the applications.",
 )
-@click.option("--no-wait", is_flag=True, help="Begin, tell how it stands, and leave.")
+@click.option("--no-wait", is_flag=True, help="Start the drain, print its state, and return.")
 @masters_option
 @json_option
 def drain(workers: tuple[str, ...], cancel: bool, purpose: str, no_wait: bool, masters: str, as_json: bool) -> int:
     """Have workers (names or numbers) take nothing new, and wait until they may be restarted, or removed.
 
-    What is open there moves to others; what they have they serve on. Ctrl-C ends the waiting, not the drain. Exit 0
-    when all may go, or with --no-wait or --cancel when that was said; 1 where a worker is lost, was started again or
-    its drain cancelled meanwhile.
+    Open data moves to other workers; they keep serving what they have. Ctrl-C ends the wait, not the drain. Exit 0
+    when all may be stopped, or with --no-wait or --cancel at once; 1 if a worker is lost, was restarted or its drain
+    was cancelled meanwhile.
     """
     if cancel and no_wait:
         raise ConfigError("--cancel never waits: leave --no-wait out")
@@ -92,7 +92,7 @@ def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.Worker
     if now.incarnation != before.incarnation:
         raise HoldfastError(f"{before.name} has started again, and a new start takes data; drain it again if need be")
     if now.state != "draining":
-        raise HoldfastError(f"somebody cancelled the drain of {before.name}")
+        raise HoldfastError(f"the drain of {before.name} was cancelled")
     return now
 
 

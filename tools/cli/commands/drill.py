@@ -101,7 +101,7 @@ def masters(asked: Asked) -> int:
 @drill.command()
 @_options(20)
 def worker(asked: Asked) -> int:
-    """Kill a worker during writes, seals and reads: acknowledged seals read back, the rest is whole or refused."""
+    """Kill a worker during writes, seals and reads: acknowledged seals read back, the rest is complete or refused."""
     from holdfast.tools.drills.worker import drill
 
     return _run(asked, "worker", drill, staging=True)
@@ -135,7 +135,7 @@ def push(asked: Asked, copies: int, ack: str) -> int:
 @_copies(1)
 @_options(5, "Times that all are restarted.")
 def rolling(asked: Asked, copies: int) -> int:
-    """Restart every worker in turn, in order, under load: nothing is lost, nothing runs again, nobody notices."""
+    """Restart every worker in turn, in order, under load: nothing is lost or runs again, no client gets an error."""
     from holdfast.tools.drills import rolling as module
     from holdfast.tools.drills.running import Ground
 
@@ -155,7 +155,7 @@ def rack(asked: Asked) -> int:
 @drill.command()
 @_options(10)
 def driver(asked: Asked) -> int:
-    """Kill the driver: another one attaches, reads and goes on; where none does, leases end and data is deleted."""
+    """Kill the driver: another one attaches, reads and continues; without one, leases expire and data is deleted."""
     from holdfast.tools.drills import driver as module
 
     return _run(asked, "driver", module.drill, module.GROUND, staging=True)
@@ -164,7 +164,7 @@ def driver(asked: Asked) -> int:
 @drill.command("disk-full")
 @_options(5)
 def disk_full(asked: Asked) -> int:
-    """Let disks run full while maps push, kill workers that are full: what was acknowledged is read."""
+    """Let disks run full while maps push, kill workers that are full: all acknowledged data is read."""
     from holdfast.tools.drills import disk_full as module
 
     return _run(asked, "disk-full", module.drill, module.GROUND)
@@ -177,7 +177,7 @@ def disk_full(asked: Asked) -> int:
     default=30.0,
     show_default=True,
     type=FiniteRange(min=1.0),
-    help="How long they push. Starting them, what they still had to send, sealing and reading back come on top: at "
+    help="How long they push. Starting, sending the rest, sealing and reading back take extra time: at "
     "20 MB/s that is about 25 s with 64 clients.",
 )
 @click.option(
@@ -185,7 +185,7 @@ def disk_full(asked: Asked) -> int:
 )
 @_options(1)
 def disk_slow(asked: Asked, clients: int, seconds: float, memory: int) -> int:
-    """Let many clients push at full speed at a disk of 20 MB/s: bounded memory, nobody starves, nothing is lost."""
+    """Let many clients push at full speed at a disk of 20 MB/s: bounded memory, no client starves, nothing is lost."""
     from holdfast.tools.drills import disk_slow as module
     from holdfast.tools.drills.running import Ground
 
@@ -212,7 +212,7 @@ def bit_flip(asked: Asked) -> int:
 @drill.command()
 @_options(10)
 def partition(asked: Asked) -> int:
-    """Cut the network between masters and workers: a leader without a majority says nothing, nothing is lost."""
+    """Cut the network between masters and workers: a leader without a majority answers nothing, nothing is lost."""
     from holdfast.tools.drills import partition as module
 
     return _run(asked, "partition", *module.ground())
@@ -305,13 +305,13 @@ def _run_staging(asked: Asked, file: Path, name: str, drill: Drill, staging: boo
 
 def _ask(what: str) -> None:
     if not sys.stdin.isatty():
-        raise ConfigError(f"{what}, and nobody can be asked here: say --yes if that is meant")
+        raise ConfigError(f"{what}, and no terminal to ask for confirmation: pass --yes")
     if not click.confirm(f"{what}. Go on?", err=True):
         raise ConfigError("nothing was done")
 
 
 def _tell(asked: Asked, reports: list[Report]) -> int:
-    """Show the reports, then write the page: whatever becomes of that, what the drill found is told."""
+    """Show the reports, then write the page: the results are shown even if that fails."""
     from holdfast.tools.drills.support.page import write
 
     good = all(report.good for report in reports)

@@ -1,4 +1,4 @@
-"""`holdfast events`: what happened lately, as all masters tell it together."""
+"""`holdfast events`: the latest events of all masters."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ _KEYS = ("time_ms", "level", "event", "subject", "text", "times", "master", "raf
 @masters_option
 @json_option
 def events(limit: int, least: str, follow: bool, masters: str, as_json: bool) -> int:
-    """Tell what happened lately, oldest first: workers, shuffles, leaders, disks, refusals.
+    """Show the latest events, oldest first: workers, shuffles, leaders, disks, refusals.
 
-    All masters are asked: what the log did they tell alike and it is told once, what only one saw has its name. Exit 1
+    All masters are asked: an event of the log is shown once, an event of one master with its name. Exit 1
     if no master answers.
     """
     if follow and as_json:
@@ -56,7 +56,7 @@ def events(limit: int, least: str, follow: bool, masters: str, as_json: bool) ->
 async def _ask(
     client: ControlClient, limit: int, least: str, seen: Mapping[str, int]
 ) -> tuple[list[dict[str, Any]], dict[str, int], list[str]]:
-    """Return what happened after the numbers that were `seen` of each master, the numbers now, and who is silent."""
+    """Return the events after the numbers `seen` of each master, the numbers now, and the silent masters."""
 
     def request(address: str) -> pb.ListEventsRequest:
         return pb.ListEventsRequest(after=seen.get(address, 0), limit=limit, least=least)
@@ -72,7 +72,7 @@ async def _ask(
 
 
 def merge(printed: Iterable[pb.Event]) -> list[dict[str, Any]]:
-    """Put together what several masters tell: each event of the log once; oldest first."""
+    """Merge the events of several masters: each event of the log once; oldest first."""
     found: dict[tuple[object, ...], pb.Event] = {}
     for each in printed:
         once = (each.raft_index, each.event, each.subject, each.text) if each.raft_index else (each.master, each.number)
@@ -82,7 +82,7 @@ def merge(printed: Iterable[pb.Event]) -> list[dict[str, Any]]:
 
 
 async def _follow(client: ControlClient, least: str, seen: dict[str, int]) -> None:
-    """Print what happens until somebody ends it; what one master tells after another is told once."""
+    """Print new events until it is interrupted; an event that several masters report is printed once."""
     screen = console()
     printed: dict[tuple[object, ...], None] = {}
     while True:

@@ -34,8 +34,8 @@ def export(shuffle: str, directory: Path, form: str, partitions: str, masters: s
     """Write the rows of a committed shuffle to DIR, a file for each partition, without Spark.
 
     APPLICATION is its name, or its instance (32 hex digits) where several have that name, as `holdfast applications
-    --json` shows them. Without GENERATION it is the first one. Rows are there for shuffles that PySpark wrote without
-    the plug-in, or write_table. A file has its name once it is whole, and DIR the file _SUCCESS once all are.
+    --json` shows them. Without GENERATION it is the first one. Only shuffles that PySpark wrote without the plug-in, or
+    write_table, have rows. A file gets its name when it is complete, and DIR the file _SUCCESS when all are.
     """
     app, number, generation = shuffle_of(shuffle)
     _prepare(directory)
@@ -69,7 +69,7 @@ def _wanted(text: str, count: int) -> list[int]:
         numbers = _RANGE.fullmatch(part.strip())
         first, last = (int(numbers[1]), int(numbers[2] or numbers[1])) if numbers else (1, 0)
         if not first <= last < count:
-            raise ConfigError(f'--partitions wants numbers and ranges below {count}, such as "0-9,17", not "{part}"')
+            raise ConfigError(f'--partitions takes numbers and ranges below {count}, such as "0-9,17", not "{part}"')
         found |= set(range(first, last + 1))
     return sorted(found)
 
@@ -91,7 +91,7 @@ def _export(rows: ArrowRows, wanted: list[int], directory: Path, form: str) -> d
 
 @contextlib.contextmanager
 def _whole(path: Path) -> Iterator[Path]:
-    """A name to write to, which becomes `path` when all went well and goes otherwise."""
+    """A temporary name to write to, which is renamed to `path` on success and removed otherwise."""
     unfinished = path.with_name(f".{path.name}.unfinished")
     try:
         yield unfinished
@@ -100,7 +100,7 @@ def _whole(path: Path) -> Iterator[Path]:
         os.replace(unfinished, path)
     except OSError as error:
         raise HoldfastError(
-            f"{path} cannot be written: {error.strerror or error}; see to it, empty {path.parent}, and export again"
+            f"{path} cannot be written: {error.strerror or error}; correct that, empty {path.parent}, and export again"
         ) from error
     finally:
         unfinished.unlink(missing_ok=True)

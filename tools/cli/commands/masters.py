@@ -19,15 +19,15 @@ _config_option = click.option("--config", "config", required=True, type=PATH, he
 
 
 @click.command()
-@click.option("--to", default="", metavar="MASTER", help="Who shall lead. Default: whichever master is furthest on.")
+@click.option("--to", default="", metavar="MASTER", help="The next leader. Default: the master with the longest log.")
 @click.option("--away-from", default="", metavar="MASTER", help="Do nothing unless this one is the leader.")
 @masters_option
 @json_option
 def handover(to: str, away_from: str, masters: str, as_json: bool) -> int:
-    """Have another master lead. Calls go on: those that meet the change are repeated by the clients.
+    """Hand the leadership to another master. Calls continue: clients repeat those that meet the change.
 
-    The leader stops taking commands for some milliseconds, has the other one stand for election with the whole log, and
-    leads on if that does not come about. Exit 1 then; ask again.
+    The leader stops taking commands for some milliseconds, has the other one start an election with the whole log, and
+    remains the leader if that fails. Exit 1 then; try again.
     """
     request = pb.HandOverRequest(to=to, away_from=away_from)
     reply: pb.HandOverReply = ask(masters, "Admin/HandOver", request)
@@ -60,7 +60,7 @@ def backup(file: Path, config: Path, as_json: bool) -> None:
 def restore(file: Path, config: Path, as_json: bool) -> None:
     """Make the empty directory of the master that CONFIG describes from a backup.
 
-    For a cluster whose masters are all lost: stop what is left, put every master's directory aside, restore the same
+    For a cluster whose masters are all lost: stop what is left, move every master's directory away, restore the same
     FILE on each of them, then start all. One lost master alone needs no backup: started empty it gets all from the
     others.
     """

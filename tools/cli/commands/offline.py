@@ -49,7 +49,7 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     """Check every byte of the storage directory DIR of a stopped worker. Exit 1 if something is damaged.
 
     A finding is DAMAGE in bytes that something refers to, HARMLESS in bytes that nothing refers to. Files that were
-    moved from DIR to the DFS are only looked at with --config; without it they are counted, and the last line says so.
+    moved from DIR to the DFS are only checked with --config; without it the last line has their number.
     """
     _need(directory)
     from rich.progress import Progress

@@ -45,18 +45,18 @@ _DECISION_KEYS = ("time_ms", "what", "partitions", "policy", "order", "candidate
 @click.option("--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="For --explain.")
 @json_option
 def placement(named: str | None, file: Path | None, masters: str | None, as_json: bool) -> int:
-    """Tell where the partitions of a shuffle went and why, or where those of a described cluster would go.
+    """Explain where the partitions of a shuffle were placed, or would be placed in a described cluster.
 
-    Exit 1 if partitions are not as the policy wishes.
+    Exit 1 if partitions are not placed by the policy.
     """
     if (named is None) == (file is None):
-        raise click.UsageError("say either --explain APPLICATION/SHUFFLE or --simulate FILE")
+        raise click.UsageError("pass either --explain APPLICATION/SHUFFLE or --simulate FILE")
     if file is not None:
         found = _simulated(file)
         show(found, as_json, lambda screen: _draw_simulated(found, screen))
         return 1 if found["not_adhering"] else 0
     if not masters:
-        raise ConfigError("--explain asks the masters: tell where they are with --masters or HOLDFAST_MASTERS")
+        raise ConfigError("--explain asks the masters: pass their addresses with --masters or HOLDFAST_MASTERS")
     document = _explained(named or "", masters)
     show(document, as_json, lambda screen: _draw_explained(document, screen))
     return 1 if document["not_adhering"] else 0
@@ -176,7 +176,7 @@ def _draw_explained(document: dict[str, Any], screen: Console) -> None:
     for each in document["decisions"]:
         _draw_decision(each, screen)
     if not document["decisions"]:
-        screen.print("the current leader has not placed it, and does not know from which workers was chosen")
+        screen.print("the current leader has not placed it, and has no record of the candidates")
 
 
 def _draw_decision(each: dict[str, Any], screen: Console) -> None:
@@ -205,7 +205,7 @@ def _named(one: dict[str, Any] | None) -> str:
 def reload(masters: str, as_json: bool) -> int:
     """Have every master read [placement] of its configuration again: policies, regions, resolvers and their tables.
 
-    Exit 1 if one could not; it goes on as before.
+    Exit 1 if one could not; its configuration is unchanged.
     """
 
     async def question(client: ControlClient) -> list[dict[str, Any]]:
@@ -227,7 +227,7 @@ def _reloaded(name: str, address: str, answer: pb.ReloadReply | HoldfastError) -
     if not isinstance(answer, HoldfastError):
         changed = list(answer.changed)
     elif answer.status == Status.BAD_REQUEST:
-        problem = f"goes on as before: {answer}"
+        problem = f"is unchanged: {answer}"
     else:
         problem = f"it is not known whether it has read them: {answer}"
     return {"name": name, "address": address, "changed": changed, "problem": problem}

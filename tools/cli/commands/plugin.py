@@ -1,4 +1,4 @@
-"""`holdfast spark-jar` and `holdfast spark-conf`: what spark-submit has to be told."""
+"""`holdfast spark-jar` and `holdfast spark-conf`: the settings for spark-submit."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ def ca() -> None:
 @click.argument("directory", type=PATH)
 @click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True, help="How long it is good.")
 def init(directory: Path, days: int) -> None:
-    """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; ca.key stays where it is safe."""
+    """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; keep ca.key in a safe place."""
     from holdfast.common.security.authority import make_ca
 
     click.echo(make_ca(directory, days))
@@ -49,9 +49,9 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
     "--kind",
     type=click.Choice(["user", "viewer", "admin"]),
     required=True,
-    help="user: makes applications; viewer: sees what people may see; admin: changes it, too.",
+    help="user: registers applications; viewer: reads state; admin: also changes it.",
 )
-@click.option("--name", default="", help="Whose it is. Of a user: the user's name, needed.")
+@click.option("--name", default="", help="The owner. Required for a user: the user's name.")
 @click.option(
     "--days",
     type=FiniteRange(0, _DAYS_MAX, min_open=True),
@@ -63,14 +63,14 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
 @click.option("--cluster", required=True, help="The cluster's id, as in [cluster] of the masters.")
 @click.option("--out", type=PATH, help="Write it there, mode 0600. Default: standard output.")
 def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None) -> None:
-    """Make a token. Whoever has it is who it says, until it ends: it cannot be taken back before.
+    """Make a token. Its bearer has its identity until it expires: it cannot be revoked before.
 
-    With it in a file go the variables HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
+    Put it into a file, and set HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
     """
     from holdfast.common.security.server import read_secret
 
     if kind == "user" and not name:
-        raise ConfigError("a token of a user wants --name, the user whose applications it makes")
+        raise ConfigError("a token of a user needs --name, the name of that user")
     subject = _text("--name", name or kind)
     _text("--cluster", cluster)
     keeper = Keeper(read_secret(str(secret_file), private=True), cluster)
@@ -83,13 +83,13 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
     try:
         write_whole(out, f"{made}\n".encode(), 0o600)
     except FileExistsError:
-        raise ConfigError(f"--out {out} is there, and is no regular file: name another, or leave --out out") from None
+        raise ConfigError(f"--out {out} exists, and is not a regular file: name another, or leave --out out") from None
     except OSError as error:
         raise HoldfastError(f"cannot write {out}: {error.strerror or error}") from error
 
 
 def _text(option: str, given: str) -> bytes:
-    """What goes into a token, as bytes. Raises ConfigError."""
+    """The content of a token, as bytes. Raises ConfigError."""
     raw = given.encode()
     if len(raw) > NAME_BYTES_MAX:
         raise ConfigError(f"{option} has {len(raw)} bytes; at most {NAME_BYTES_MAX} are allowed")

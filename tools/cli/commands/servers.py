@@ -34,7 +34,7 @@ _config_option = click.option(
 )
 @state_option
 @click.option(
-    "--secure", is_flag=True, help="With TLS and tokens, whose files are made in DIR/security; needs the extra ca."
+    "--secure", is_flag=True, help="With TLS and tokens; their files are made in DIR/security; needs the extra ca."
 )
 @json_option
 def local(masters: int, workers: int, directory: Path | None, secure: bool, as_json: bool) -> None:
@@ -86,7 +86,7 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
     scheme = "https" if "ca" in document else "http"
     screen.print(f"in a browser     {scheme}://{document['endpoints'].partition(',')[0]}/", soft_wrap=True)
     screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
-    screen.print("Ctrl-C ends the cluster.")
+    screen.print("Press Ctrl-C to stop the cluster.")
 
 
 @click.command()

@@ -28,8 +28,8 @@ _PROBLEMS_MAX = 10
 @masters_option
 @json_option
 def status(masters: str, as_json: bool) -> int:
-    """Tell how the cluster is. Exit 1 if a master is not reachable, none leads, a worker is lost, or one has a
-    directory or a DFS that it cannot use."""
+    """Show the state of the cluster. Exit 1 if a master is not reachable, none is the leader, a worker is lost, or one
+    has a directory or a DFS that it cannot use."""
     document = with_masters(masters, _status)
     show(document, as_json, lambda screen: _draw_status(document, screen))
     return 0 if document["healthy"] else 1
@@ -50,7 +50,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
     ]
     document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": []}
     if leading:
-        # A deposed leader that has not heard of it yet has the lower term.
+        # A deposed leader that does not know it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
         document |= {name: getattr(first, name) for name in _SUMS}
@@ -64,7 +64,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
 
 
 def _refused(answer: object) -> bool:
-    """Whether a master answered, and would not tell this to who asks."""
+    """Whether a master answered, and refused this caller."""
     return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
 
 
@@ -87,9 +87,7 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
     ]
     found += failing_disks[:_PROBLEMS_MAX]
     if len(failing_disks) > _PROBLEMS_MAX:
-        found.append(
-            f"and {len(failing_disks) - _PROBLEMS_MAX} more directories that are not well: see `holdfast workers`"
-        )
+        found.append(f"and {len(failing_disks) - _PROBLEMS_MAX} more directories with problems: see `holdfast workers`")
     failing: dict[str, list[pb.WorkerInfo]] = {}
     for worker in living:
         if worker.HasField("dfs") and worker.dfs.problem:
@@ -100,7 +98,7 @@ async def _worker_problems(client: ControlClient, masters: list[dict[str, Any]])
 
 
 def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
-    """A sentence if masters have another `[dfs] url` than workers, or none: whichever leads is to remove what dead
+    """A sentence if masters have another `[dfs] url` than workers, or none: the leader has to remove what dead
     workers left, and cannot there."""
     wrong = [f"{one['name']} has {one['dfs_url'] or 'none'}" for one in masters if used - {one["dfs_url"]}]
     text = (

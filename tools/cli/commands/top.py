@@ -38,7 +38,7 @@ _STYLES = {
 
 @click.command()
 @click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
-@click.option("--interval", default=2.0, show_default=True, type=FiniteRange(0.2), help="Seconds between two looks.")
+@click.option("--interval", default=2.0, show_default=True, type=FiniteRange(0.2), help="Seconds between updates.")
 @click.option(
     "--rows", default=20, show_default=True, type=click.IntRange(1, 1_000), help="Workers and shuffles shown."
 )
@@ -47,7 +47,7 @@ _STYLES = {
 def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> int:
     """Show workers and shuffles with what is pushed and fetched a second, the busiest first, until Ctrl-C.
 
-    The pace of a worker is that between its last two heartbeats. Exit 1 with --once or --json if a worker is lost or
+    Throughput of workers is that between two heartbeats. Exit 1 with --once or --json if a worker is lost or
     has a directory or a DFS that it cannot use.
     """
     screen = console()
@@ -70,7 +70,7 @@ async def _look(client: ControlClient, rows: int) -> dict[str, Any]:
 
 
 async def _watch(client: ControlClient, screen: Console, interval: float, rows: int) -> None:
-    """Draw again and again; masters that do not answer are told of, and asked again."""
+    """Redraw repeatedly; masters that do not answer are shown, and asked again."""
     from rich.console import Group
     from rich.live import Live
 

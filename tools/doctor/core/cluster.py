@@ -16,14 +16,14 @@ from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 #: What leases, tokens and certificates bear, and what already makes logs hard to compare.
 CLOCK_SECONDS_MAX, CLOCK_SECONDS_GOOD = 5.0, 1.0
 _THROUGH = "open firewalls and routes from this host to it, or correct its address"
-_NOT_RUNNING = "start it, if it has ended just now; if it runs, set worker.address to what leads to its host"
+_NOT_RUNNING = "start it, if it has just stopped; if it runs, set worker.address to an address of its host"
 #: Lost workers that a remedy names.
 _NAMED_MAX = 10
 SECRET_BYTES_LEAST = 16
 #: Names of what is a format in `versions`: where these differ servers cannot talk, or not read each other's disks.
 _FORMATS = ("protocol", "frames", "batches", "arrays", "raft", "journal", "state", "disk")
 _LIBRARIES = ("python", "lmdb", "protobuf", "pyarrow")
-_START = "start it there, or correct the address; `holdfast doctor` on that host says what keeps it from running"
+_START = "start it there, or correct the address; `holdfast doctor` on that host shows why it does not run"
 
 
 def check_roles(config: Config) -> Iterator[Symptom]:
@@ -55,7 +55,7 @@ def check_secret(config: Config, secret: SecretFact | None, loopback: bool) -> I
             "secret", where, f"cannot be read: {secret.error}", "make it, readable by the servers' user alone"
         )
     elif secret.length < SECRET_BYTES_LEAST:
-        what = f"holds {secret.length} bytes, and wants {SECRET_BYTES_LEAST} or more"
+        what = f"holds {secret.length} bytes, and needs {SECRET_BYTES_LEAST} or more"
         yield problem("secret", where, what, remedy)
     elif secret.open_to_others:
         what = "other users of this machine may read or change it"
@@ -67,7 +67,7 @@ def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | 
     there = [each for each in cluster.masters if not each.error]
     yield from _silent(cluster, bool(there))
     if there and not any(each.leads for each in there):
-        what = f"{len(there)} answer, and none leads"
+        what = f"{len(there)} answer, and none is the leader"
         remedy = "start the others: more than half have to reach one another on their raft ports"
         yield problem("no-leader", ", ".join(each.address for each in there), what, remedy)
     yield from _clusters(there, config)
@@ -81,7 +81,7 @@ def check_masters(cluster: Cluster, config: Config | None, secret: SecretFact | 
 def _silent(cluster: Cluster, any_there: bool) -> Iterator[Symptom]:
     closed = [each for each in cluster.masters if each.error and each.speaks_tls]
     if closed:
-        what = f"TLS is spoken there, and what is shown here not answered: {closed[0].error}"
+        what = f"the server uses TLS, and did not accept these credentials: {closed[0].error}"
         remedy = "set HOLDFAST_CA to the cluster's CA and HOLDFAST_TOKEN_FILE to a token (docs/security.md)"
         yield problem("token", ", ".join(each.address for each in closed), what, remedy)
     for each in cluster.masters:
@@ -93,9 +93,7 @@ def _silent(cluster: Cluster, any_there: bool) -> Iterator[Symptom]:
         elif each.error:
             yield problem("master-silent", each.address, f"does not answer: {each.error}", _START)
         for what, reason, refused in each.silent:
-            remedy = (
-                _THROUGH if not refused else "see its log, and whether its address leads to the host that it runs on"
-            )
+            remedy = _THROUGH if not refused else "see its log, and check that its address is that of its host"
             values = f"answers over HTTP, and {'nothing listens' if refused else 'not'} at its {what}: {reason}"
             yield problem("master-silent", f"master {each.name} at {each.address}", values, remedy)
 
@@ -146,7 +144,7 @@ def _disagree(name: str, odd: Sequence[str], against: str) -> Symptom:
         return problem("peers-differ", where, f"has another list of masters than {against}", remedy)
     what = f"[{name}]" if "." not in name else name
     again = "run `holdfast reload`" if name == "placement" else "restart it"
-    remedy = f"write the same {what} into every master's file, and {again}: whichever leads goes by its own"
+    remedy = f"write the same {what} into every master's file, and {again}: the leader uses its own"
     return problem("settings-differ", where, f"has another {what} than {against}", remedy)
 
 
@@ -155,7 +153,7 @@ def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[S
     for each in welcomes:
         where = f"master at {each.address}"
         if each.secret_refused:
-            what = f"refuses what is made with cluster.secret_file {config.cluster.secret_file}: {each.secret_refused}"
+            what = f"refuses tokens made with cluster.secret_file {config.cluster.secret_file}: {each.secret_refused}"
             remedy = "give this server the file that the masters have, and restart it"
             yield problem("secret-differs", where, what, remedy)
         if each.certificate_refused:
@@ -163,11 +161,11 @@ def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[S
             remedy = "give all servers the CA that signed their certificates, or that master a certificate by this one"
             yield problem("certificate", where, what, remedy)
         if each.only_master_tls:
-            what = "speaks TLS, and in this file security.enabled is false: it does not talk to this server"
+            what = "uses TLS, and in this file security.enabled is false: the two cannot connect"
             remedy = "enable [security] here as there, with certificate, key_file and ca (docs/security.md); restart it"
             yield problem("security-differs", where, what, remedy)
         if each.only_file_tls:
-            what = "speaks no TLS, and in this file security.enabled is true: it does not talk to this server"
+            what = "uses no TLS, and in this file security.enabled is true: the two cannot connect"
             remedy = "set security.enabled alike on all masters and workers, and restart those that differ"
             yield problem("security-differs", where, what, remedy)
 
@@ -176,12 +174,12 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Symptom]:
     """Lost, out of reach, of one name, of another store."""
     if cluster.workers_error:
         what = f"the masters do not list the workers: {cluster.workers_error}"
-        yield problem("worker-silent", "all workers", what, "see what `holdfast status` says of the masters")
+        yield problem("worker-silent", "all workers", what, "check the masters with `holdfast status`")
     for each in cluster.workers:
         if each.state == LOST:
-            what = f"no heartbeat comes from it; it was at {each.data_address}"
+            what = f"it sends no heartbeats; it was at {each.data_address}"
             yield problem(
-                "worker-lost", f"worker {each.name}", what, "start it again, or see why it cannot reach the masters"
+                "worker-lost", f"worker {each.name}", what, "start it again, or check why it cannot reach the masters"
             )
             continue
         if each.certificate_refused:
@@ -208,7 +206,7 @@ def _twin(config: Config, workers: Sequence[WorkerFact]) -> Iterator[Symptom]:
         own_port = section.data_port and each.data_address.rpartition(":")[2] == str(section.data_port)
         own_host = not section.address or each.data_address.rpartition(":")[0] == section.address
         if each.name == section.name and each.state not in AWAY and not (own_port and own_host):
-            what = f"{section.name} is the name of a worker that lives at {each.data_address}"
+            what = f"{section.name} is the name of a live worker at {each.data_address}"
             yield problem("worker-twice", "worker.name", what, "give each worker a name of its own")
 
 
@@ -219,12 +217,12 @@ def _copies(cluster: Cluster) -> Iterator[Symptom]:
         what = fewer_copies(each.under_replicated, each.awaited)
         lost = [worker.name for worker in cluster.workers if worker.state == LOST]
         named = f" ({', '.join(lost[:_NAMED_MAX])}{', …' if len(lost) > _NAMED_MAX else ''})" if lost else ""
-        start = f"start the lost workers{named}: what they have of the missing copies is sealed then"
+        start = f"start the lost workers{named}: they then seal their missing copies"
         if not lost:
             start = "find out which workers cannot seal (`holdfast workers`: disks that are full or fail)"
-        fewer = "run again what has to outlive one more worker; later shuffles need as many hosts as copies"
+        fewer = "run again what has to survive the loss of one more worker; later shuffles need as many hosts as copies"
         remedies = [start] * bool(each.awaited) + [fewer] * (each.awaited < each.under_replicated)
-        remedy = f"{'; '.join(remedies)}; `holdfast shuffles` says which"
+        remedy = f"{'; '.join(remedies)}; `holdfast shuffles` shows which"
         yield problem("under-replicated", "all shuffles", what, remedy)
 
 
@@ -285,7 +283,7 @@ def _clock(who: str, clock: Clock | None) -> Iterator[Symptom]:
 def _faults(who: str, faults: Sequence[str]) -> Iterator[Symptom]:
     if faults:
         what = f"makes faults on purpose: {', '.join(faults)}"
-        yield advice("faults", who, what, "set [faults] enabled = false and restart it, unless a drill is under way")
+        yield advice("faults", who, what, "set [faults] enabled = false and restart it, unless a drill is running")
 
 
 def _most(values: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Judges the directories of a configuration: usable, the right one's, on a disk that keeps what it says it keeps."""
+"""Judges the directories of a configuration: usable, the right one's, on a disk that keeps what it acknowledged."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 MEMORY_SYSTEMS = frozenset({"tmpfs", "ramfs", "devtmpfs"})
 _PASSING_SYSTEMS = frozenset({"overlay", "aufs"})
 _REMOTE_SYSTEMS = frozenset({"nfs", "nfs4", "cifs", "smb3", "smbfs", "9p", "fuse.sshfs", "ceph", "glusterfs", "afs"})
-#: A device has to be told and to answer: the quickest take longer than this for a journal's commit.
+#: A device has to get a command and answer: the quickest take longer than this for a journal's commit.
 DISHONEST_US = 20.0
 #: A seal may wait so long for each sync; a master's every command does.
 _SLOW_US = 100_000.0
@@ -24,7 +24,7 @@ _INODES_LEAST = 10_000
 
 
 def check_shared(problem_text: str) -> Iterator[Symptom]:
-    """What the worker says of two directories that are one, or one in another; "" if all is well."""
+    """The worker's error for two directories that are one, or one in another; "" if all is well."""
     if problem_text:
         what, _, remedy = problem_text.rpartition(": ")
         yield problem("directory-twice", "worker.directories", what, remedy)
@@ -37,7 +37,7 @@ def check_directories(config: Config, directories: Sequence[DirectoryFact]) -> I
     for first, second in combinations([each for each in directories if each.device], 2):
         if first.device == second.device and "MEMORY" not in (first.tier, second.tier):
             what = f"is on the same device as {first.setting} {first.path}: one disk that fails or hangs takes both"
-            remedy = "put one directory on each disk; a second one on the same brings neither room nor speed"
+            remedy = "put one directory on each disk; a second one on the same disk adds neither room nor speed"
             yield advice("one-device", f"{second.setting} {second.path}", what, remedy)
 
 
@@ -50,7 +50,7 @@ def _one(config: Config, each: DirectoryFact) -> Iterator[Symptom]:
             return
     yield from _whose(config, where, each)
     if each.open_to_all:
-        what = "every user of this machine may write there, and so change or remove what was acknowledged"
+        what = "every user of this host may write there, and can change or remove acknowledged data"
         yield problem("directory-open", where, what, f"chmod 0700 {each.path}")
     if each.not_mounted:
         what = f"/etc/fstab has a file system for {each.not_mounted}, which is not mounted: it would fill another disk"
@@ -62,7 +62,7 @@ def _one(config: Config, each: DirectoryFact) -> Iterator[Symptom]:
 
 def _whose(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
     if each.damaged:
-        remedy = f"stop the worker and look with `holdfast inspect {each.path}`; the index repeats what that file says"
+        remedy = f"stop the worker and look with `holdfast inspect {each.path}`; the index has the same values"
         yield problem("directory-damaged", where, f"the file identity cannot be read: {each.damaged}", remedy)
     other = ""
     if each.cluster_id and each.cluster_id != config.cluster.id:
@@ -78,17 +78,17 @@ def _file_system(where: str, each: DirectoryFact) -> Iterator[Symptom]:
     kind, in_memory = each.file_system, each.file_system in MEMORY_SYSTEMS
     if in_memory and each.tier != "MEMORY":
         whose = f"tier {each.tier} promises" if each.tier else "a master's journal needs"
-        what = f"lies on {kind}, in memory, and {whose} what survives a restart of the machine"
+        what = f"is on {kind}, in memory, and {whose} what survives a restart of the machine"
         remedy = "name a directory on a disk" + (', or write tier = "MEMORY" with a capacity' if each.tier else "")
         yield problem("file-system", where, what, remedy)
     elif each.tier == "MEMORY" and kind and not in_memory:
         remedy = 'name a directory on a tmpfs, such as /dev/shm/holdfast, or write tier = "SSD" or "HDD"'
-        yield advice("tier", where, f"is of tier MEMORY and lies on {kind}, which is as slow as its disk", remedy)
+        yield advice("tier", where, f"is of tier MEMORY and is on {kind}, which is as slow as its disk", remedy)
     elif kind in _REMOTE_SYSTEMS:
-        what = f"lies on {kind}: the index's memory map, locks and syncs cannot be trusted over a network"
+        what = f"is on {kind}: the index's memory map, locks and syncs cannot be trusted over a network"
         yield problem("file-system", where, what, "name a directory on a disk of this machine; a shared store is [dfs]")
     elif kind in _PASSING_SYSTEMS:
-        what = f"lies on {kind}: it goes with the container, acknowledged data and all"
+        what = f"is on {kind}: it is deleted with the container, with all acknowledged data"
         yield problem("file-system", where, what, "mount a volume of the host there")
 
 
@@ -107,7 +107,7 @@ def _sync(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]:
     reason = "every seal waits for some of them"
     if not each.tier:
         slow_us, level = config.raft.heartbeat.ns / 1e3, problem
-        reason = "every command of the cluster waits for it, and elections come beside"
+        reason = "every command of the cluster waits for it, and it can cause elections"
     if each.sync_us > slow_us:
         what = f"4 KiB are written and synced in {each.sync_us / 1e3:.0f} ms: {reason}"
         yield level("sync-slow", where, what, "name a directory on a quicker or less busy disk, an SSD where you can")

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-#: free; ours: the very server that the configuration describes; held by another; or why nobody could listen there.
+#: free; ours: the very server that the configuration describes; held by another; or why listening there is impossible.
 PortState = Literal["free", "ours", "held", "forbidden", "elsewhere", "unusable"]
 
 
@@ -42,7 +42,7 @@ class PortFact:
     address: str
     port: int
     state: PortState
-    #: who holds it, or why it cannot be used
+    #: its holder, or why it cannot be used
     holder: str = ""
 
 
@@ -78,7 +78,7 @@ class DirectoryFact:
     inodes_free: int = 0
     #: median time of writing 4 KiB and fdatasync; None if it could not be measured
     sync_us: float | None = None
-    #: whose it says it is; "" if it says nothing
+    #: its recorded owner; "" if unknown
     cluster_id: str = ""
     worker_name: str = ""
     damaged: str = ""
@@ -176,9 +176,9 @@ class MasterFact:
     leads: bool = False
     version: str = ""
     versions: Mapping[str, str] = field(default_factory=dict)
-    #: digests of what masters must have the same, by name; empty from a release that does not tell
+    #: digests of what masters must have the same, by name; empty from a release that does not send them
     settings: Mapping[str, str] = field(default_factory=dict)
-    #: names and HTTP addresses of the masters that it knows
+    #: names and HTTP addresses of the masters in its view
     peers: tuple[tuple[str, str], ...] = ()
     dfs_url: str = ""
     clock: Clock | None = None
@@ -187,7 +187,7 @@ class MasterFact:
     under_replicated: int = 0
     #: of those, which are sealed once more when a worker is back
     awaited: int = 0
-    #: nobody asked for it, another master named it
+    #: not in the request, another master named it
     only_named: bool = False
     #: other ports of it that cannot be reached
     silent: tuple[SilentPort, ...] = ()
@@ -237,7 +237,7 @@ class Cluster:
     workers: tuple[WorkerFact, ...] = ()
     #: why the workers are not known
     workers_error: str = ""
-    #: somebody said that this cluster runs: --masters or the variable, not just a file of a server
+    #: the cluster is expected to run: from --masters or the variable, not just from a file of a server
     expected: bool = True
     #: a master speaks TLS
     secured: bool = False
@@ -280,7 +280,7 @@ class SparkFact:
     spark: str = ""
     #: name of the jar for it from this package's sources
     jar_name: str = ""
-    #: major version of Java; 0 if there is none
+    #: major version of Java; 0 if it is missing
     java: int = 0
     java_command: str = "java"
     driver: PythonFact | None = None

@@ -1,4 +1,4 @@
-"""What the doctor says: one finding for each thing that is wrong, with where it is and what to do.
+"""The findings of the doctor: one for each problem, with where it is and what to do.
 
 Rules: a finding has a code of the table below, which docs/doctor.md repeats and tests name; its remedy is one sentence.
 A problem is what breaks a promise, keeps a server or a job from running, or will soon; advice is all else.
@@ -17,7 +17,7 @@ class ProblemLevel(StrEnum):
     ADVICE = "advice"
 
 
-#: Every code, and what it stands for, by what is looked at.
+#: Every code and its meaning, by what is checked.
 CODES: dict[str, dict[str, str]] = {
     "this host": {
         "python-optimised": "Python runs with -O, which takes the checks out that servers are made of",
@@ -34,16 +34,16 @@ CODES: dict[str, dict[str, str]] = {
     },
     "names": {
         "name-unknown": "a name of the configuration cannot be looked up here",
-        "name-loopback": "others are told a name or address that leads them to themselves",
-        "address-missing": "others are told this machine's name only because nothing else is set",
+        "name-loopback": "other hosts get a loopback name or address, which is their own",
+        "address-missing": "other hosts get this host's name only because no address is set",
         "bind-loopback": "it listens on loopback alone, where others have to reach it",
         "raft-elsewhere": "a master's raft address is none of this machine",
     },
     "directories": {
         "directory-unusable": "a directory cannot be made, written or synced by this user",
-        "directory-twice": "two directories are one, or one lies in another",
+        "directory-twice": "two directories are the same, or one is inside another",
         "directory-foreign": "it holds the data of another cluster or worker",
-        "directory-damaged": "the file that says whose it is cannot be read",
+        "directory-damaged": "the file with the directory's identity cannot be read",
         "directory-open": "other users of this machine may write there",
         "not-mounted": "/etc/fstab has a file system for it that is not mounted",
         "file-system": "a file system that forgets, or on which locks and syncs cannot be trusted",
@@ -57,15 +57,15 @@ CODES: dict[str, dict[str, str]] = {
     "security": {
         "certificate": "certificate, key or CA cannot be read, do not go together, or are refused by clients",
         "certificate-name": "the certificate lacks a name by which others reach the server",
-        "certificate-ends": "the certificate ends soon",
+        "certificate-ends": "the certificate expires soon",
         "key-open": "a key, a secret or a token can be read by others of this machine",
-        "token": "what HOLDFAST_CA and HOLDFAST_TOKEN_FILE name is missing, wrong or has ended",
+        "token": "the files of HOLDFAST_CA and HOLDFAST_TOKEN_FILE are missing, invalid or expired",
     },
     "masters": {
         "peers": "the list of masters is wrong, or lacks this one",
         "secret": "the masters' secret is missing, short, or readable by others",
         "master-silent": "a master does not answer here",
-        "no-leader": "masters answer, and none leads",
+        "no-leader": "masters answer, and none is the leader",
         "endpoints-few": "fewer masters are named than there are",
         "cluster-differs": "a master or worker belongs to another cluster",
         "settings-differ": "masters, or one and this file, disagree in what must be the same",
@@ -78,13 +78,13 @@ CODES: dict[str, dict[str, str]] = {
     "workers": {
         "worker-lost": "the masters call a worker lost",
         "worker-silent": "a worker that is alive for the masters cannot be reached from here",
-        "worker-twice": "another worker that lives has this one's name",
+        "worker-twice": "another live worker has the same name",
         "dfs-differs": "workers and masters have different DFS stores",
         "under-replicated": "committed data has fewer copies than were asked for",
     },
     "versions": {
         "version-differs": "a server runs another Holdfast",
-        "protocol-differs": "a server speaks another protocol, or has another format on disk",
+        "protocol-differs": "a server has another protocol, or another format on disk",
         "library-differs": "servers run with different Pythons or libraries",
     },
     "Spark": {
@@ -95,7 +95,7 @@ CODES: dict[str, dict[str, str]] = {
         "spark-security": "the CA or the token of the settings is missing, not readable, or of no use here",
         "spark-conflict": "another setting works against the plug-in",
         "spark-replication": "more copies are asked for than there are hosts",
-        "java": "there is no Java, or one that is too old",
+        "java": "Java is missing or too old",
         "pyspark-python": "Spark's Python workers run another Python, or lack Holdfast where no plug-in shuffles",
     },
 }

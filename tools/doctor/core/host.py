@@ -40,7 +40,7 @@ def check_host(host: Host, config: Config | None) -> Iterator[Symptom]:
 
 
 def _more_files(host: Host) -> str:
-    wanted = f"let it have {NOFILE_GOOD} or more"
+    wanted = f"raise it to {NOFILE_GOOD} or more"
     if host.nofile_first < NOFILE_GOOD:
         return (
             f"{wanted} where this host is started (its container, its kernel): its first process has "
@@ -93,7 +93,7 @@ def check_ports(ports: Sequence[PortFact], outgoing: tuple[int, int]) -> Iterato
 def _port(each: PortFact) -> Iterator[Symptom]:
     if each.state == "held":
         what = f"{each.address} is taken by {each.holder or 'another process'}"
-        remedy = "end that process, or choose another port and tell it wherever this one is named"
+        remedy = "stop that process, or choose another port and change it wherever this port is named"
         yield problem("port-held", each.setting, what, remedy)
     elif each.state == "forbidden":
         what = f"this user may not listen at {each.address}: {each.holder}"
@@ -111,7 +111,7 @@ def check_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> It
     """Names can be looked up, and lead others here and not to themselves."""
     for each in names.values():
         if each.error:
-            what = f"this host does not know the name: {each.error}"
+            what = f"this host cannot resolve the name: {each.error}"
             remedy = "enter it in the DNS or in /etc/hosts of every machine, or write an address instead"
             yield problem("name-unknown", each.host, what, remedy)
     if config.master.peers:
@@ -139,14 +139,14 @@ def _master_names(config: Config, host: Host, names: Mapping[str, NameFact]) -> 
     found = names.get(name, NameFact(host=name, addresses=(name,))).addresses
     if found and host.addresses and not is_loopback(name, names) and not host.addresses & set(found):
         what = f"{own.raft} is {', '.join(found)}, which is none of this machine's addresses"
-        remedy = "write an address of this machine there, or correct what the name stands for"
+        remedy = "write an address of this machine there, or correct the entry of the name"
         yield problem("raft-elsewhere", f"master.peers {own.name} raft", what, remedy)
 
 
 def _advertised_address(
     role: str, bind: str, address: str, others: bool, host: Host, names: Mapping[str, NameFact]
 ) -> Iterator[Symptom]:
-    """What others are told, where there are others."""
+    """The name or address that other hosts get, if there are any."""
     if not others:
         return
     advertised_host = advertised(bind, address, host.name)
@@ -167,7 +167,7 @@ def _advertised_address(
 
 
 def is_loopback(host: str, names: Mapping[str, NameFact]) -> bool:
-    """Whether a host, name or address, stands for nothing but the machine that asks."""
+    """Whether a host, name or address, means only the machine that resolves it."""
     found = names[host].addresses if host in names and names[host].addresses else (host,)
     return all(each == "localhost" or _is_loopback_address(each) for each in found)
 

@@ -10,14 +10,14 @@ from holdfast.tools.doctor.core.findings import Symptom, advice, problem
 from holdfast.tools.doctor.core.host import host_of
 
 _DAY = 86_400
-#: A certificate is advised about a month before it ends; with a week left somebody has to act.
+#: A certificate is a note a month before it expires, and a problem a week before.
 _SOON_DAYS, _LATE_DAYS = 30, 7
 #: Kinds of tokens with which an application may be made.
 _STARTS_JOBS = ("user", "admin")
 
 
 def advertised_names(config: Config, this_host: str) -> list[str]:
-    """Hosts by which others are told to reach the servers of this file."""
+    """Hosts under which others reach the servers of this file."""
     names = []
     own = next((peer for peer in config.master.peers if peer.name == config.master.name), None)
     if own is not None:
@@ -33,7 +33,7 @@ def check_security(config: Config, found: CertificateFact | None, now_s: float) 
     if not config.security.enabled:
         return
     if not config.cluster.secret_file:
-        remedy = "give all masters and workers the same file, as docs/security.md says"
+        remedy = "give all masters and workers the same file; see docs/security.md"
         yield problem("secret", "cluster.secret_file", "is not set, and tokens are made of it", remedy)
     if found is None:
         return
@@ -65,7 +65,7 @@ def _ends(where: str, ends_s: float, now_s: float) -> Iterator[Symptom]:
     if ends_s and days < _SOON_DAYS:
         level = problem if days < _LATE_DAYS else advice
         remedy = "put a new one in its place and restart the server; a rolling restart costs jobs nothing"
-        yield level("certificate-ends", where, f"ends in {days:.0f} days", remedy)
+        yield level("certificate-ends", where, f"expires in {days:.0f} days", remedy)
 
 
 def check_token(found: TokenFact | None, now_s: float) -> Iterator[Symptom]:
@@ -80,10 +80,10 @@ def check_token(found: TokenFact | None, now_s: float) -> Iterator[Symptom]:
         what = "other users of this machine may read it, and act in its name"
         yield problem("key-open", found.path, what, f"chmod 0600 {found.path}")
     if found.ends_s <= now_s:
-        what = "the token has ended, and is refused everywhere"
+        what = "the token has expired, and is refused by every server"
         yield problem("token", found.path, what, "have a new one made with `holdfast token`")
     elif found.ends_s - now_s < _LATE_DAYS * _DAY:
-        what = f"the token ends in {(found.ends_s - now_s) / 3600:.0f} hours"
+        what = f"the token expires in {(found.ends_s - now_s) / 3600:.0f} hours"
         yield advice("token", found.path, what, "have a new one made with `holdfast token` before that")
 
 
@@ -98,14 +98,14 @@ def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Symp
         )
         yield problem("spark-security", ca, f"no job starts: {found.ca_error}", remedy)
     elif found.ca_ends_s and found.ca_ends_s <= now_s:
-        what = f"no job starts: the CA in {found.ca} has ended"
+        what = f"no job starts: the CA in {found.ca} has expired"
         yield problem("spark-security", ca, what, "put the cluster's present ca.pem there (docs/security.md)")
     for each in [each for each in found.welcomes if each.certificate_refused][:1]:
         what = f"the CA in {found.ca} does not vouch for the master: {each.certificate_refused}"
         remedy = "put the ca.pem of this cluster there, and name masters as their certificates do"
         yield problem("spark-security", ca, what, remedy)
     for each in [each for each in found.welcomes if each.only_file_tls][:1]:
-        what = f"no job starts: the master at {each.address} speaks no TLS"
+        what = f"no job starts: the master at {each.address} uses no TLS"
         yield problem("spark-security", ca, what, "take both settings out, or enable [security] on all servers")
     if found.token_error:
         remedy = "put a token of kind user where the user of the jobs may read it, and name that file"
@@ -120,7 +120,7 @@ def _job_token(found: JobFact, where: str, now_s: float) -> Iterator[Symptom]:
         what = f"no job starts: {found.token} holds a token of kind {found.kind}, which makes no applications"
         yield problem("spark-security", where, what, make)
     elif found.kind != "user":
-        what = f"{found.token} holds a token of kind {found.kind}, which lets jobs do whatever people may"
+        what = f"{found.token} holds a token of kind {found.kind}, which gives jobs the rights of operators"
         yield advice("spark-security", where, what, make)
     if found.open_to_others:
         what = "every user of this machine may read it, and act in its name"
@@ -131,7 +131,7 @@ def _job_token(found: JobFact, where: str, now_s: float) -> Iterator[Symptom]:
         return
     left_s = found.ends_s - now_s
     if left_s <= 0:
-        yield problem("spark-security", where, f"no job starts: the token in {found.token} has ended", make)
+        yield problem("spark-security", where, f"no job starts: the token in {found.token} has expired", make)
     elif left_s < _LATE_DAYS * _DAY:
         what = f"the token in {found.token} ends in {left_s / 3600:.0f} hours, and no job starts after that"
         yield advice("spark-security", where, what, f"{make} before that")

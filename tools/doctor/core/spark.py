@@ -136,7 +136,7 @@ def check_spark(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     if settings.get("spark.shuffle.manager") != MANAGER:
         found = settings.get("spark.shuffle.manager", "") or "not set"
         remedy = f"set spark.shuffle.manager={MANAGER}; `holdfast spark-conf` prints all that is needed"
-        yield problem("spark-manager", spark.source, f"spark.shuffle.manager is {found}: no shuffle comes here", remedy)
+        yield problem("spark-manager", spark.source, f"it is {found}: no shuffle uses Holdfast", remedy)
     yield from _keys(spark)
     yield from _endpoints(spark, cluster)
     yield from _secured(spark, cluster)
@@ -156,14 +156,14 @@ def _keys(spark: SparkFact) -> Iterator[Symptom]:
         if name not in KEYS:
             near = difflib.get_close_matches(name, KEYS, n=1, cutoff=0.5)
             remedy = f"write {PREFIX}{near[0]}" if near else "take it out; docs/spark.md lists those that there are"
-            yield problem("spark-key", where, "is no setting of the plug-in, which ends Spark's start", remedy)
+            yield problem("spark-key", where, "is not a setting of the plug-in, and prevents Spark's start", remedy)
         elif not KEYS[name].fullmatch(value):
             remedy = f"see docs/spark.md for what {name} takes"
-            yield problem("spark-key", where, f'has the value "{value}", which ends Spark\'s start', remedy)
+            yield problem("spark-key", where, f'has the value "{value}", which prevents Spark\'s start', remedy)
     given = [key for key in _SECURITY if spark.settings.get(PREFIX + key)]
     if len(given) == 1:
         missing = next(key for key in _SECURITY if key not in given)
-        what = f"{PREFIX}{given[0]} is set without {PREFIX}{missing}, which ends Spark's start"
+        what = f"{PREFIX}{given[0]} is set without {PREFIX}{missing}, which prevents Spark's start"
         yield problem("spark-key", spark.source, what, f"set {PREFIX}{missing} as well, or neither without security")
 
 
@@ -171,7 +171,7 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     text = spark.settings.get(f"{PREFIX}master.endpoints", "")
     named = {each.strip() for each in text.split(",") if each.strip()}
     if not named:
-        what = "master.endpoints is not set, which ends Spark's start"
+        what = "master.endpoints is not set, which prevents Spark's start"
         remedy = f"set {PREFIX}master.endpoints=host:port,host:port,host:port, the masters' HTTP addresses"
         yield problem("spark-endpoints", spark.source, what, remedy)
         return
@@ -185,7 +185,7 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
 
 def _secured(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     if cluster is not None and cluster.secured and not any(spark.settings.get(PREFIX + key) for key in _SECURITY):
-        what = "the masters want TLS and a token, and the settings name neither: no job starts"
+        what = "the masters require TLS and a token, and the settings name neither: no job starts"
         remedy = f"set {' and '.join(PREFIX + key for key in _SECURITY)} (docs/security.md)"
         yield problem("spark-security", spark.source, what, remedy)
 
@@ -263,7 +263,7 @@ def _pythons(spark: SparkFact) -> Iterator[Symptom]:
     driver, workers = spark.driver, spark.workers
     for each in filter(None, (driver, workers)):
         if each.error:
-            remedy = f"set {each.setting} to a Python that is there, such as the one that runs this"
+            remedy = f"set {each.setting} to an existing Python, such as the one that runs this"
             yield problem("pyspark-python", f"{each.setting} {each.command}", f"does not run: {each.error}", remedy)
             return
     if driver is None or workers is None:

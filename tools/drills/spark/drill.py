@@ -3,9 +3,9 @@
 REUSE: each round reads a shuffled RDD and a shuffled DataFrame, and reads them again; then the worker is killed with -9
 and started again, and they are read once more; the same with all masters, and with masters and workers together. No map
 may run again. The others run queries in turn while a process is killed every so often: the LEADER of the masters, a
-WORKER, or one of the EXECUTORS, each of which comes back; ROLLING kills nobody, the workers are ended in order and
-started again, one after the other. Every answer must be the undisturbed one, no stage may run a
-second time, no fetch may fail. What ran is told by Spark's own listener, by way of the event log.
+WORKER, or one of the EXECUTORS, each of which comes back; ROLLING kills no process, the workers are stopped in order
+and started again, one after the other. Every answer must be the undisturbed one, no stage may run a
+second time, no fetch may fail. Spark's own listener reports what ran, in the event log.
 """
 
 from __future__ import annotations
@@ -295,7 +295,7 @@ def _judge(report: Report, asked: _Asked, ran: Ran) -> None:
 
 
 def _time(report: Report, run: _Run, ran: dict[str, Ran]) -> None:
-    """How long queries took and stood still, with no kill before or in them, and with one."""
+    """How long queries took and made no progress, with no kill before or in them, and with one."""
     first = min(run.kills, default=float("inf"))
     calm: dict[str, list[float]] = {}
     pauses: dict[str, float] = {}
@@ -313,7 +313,7 @@ def _time(report: Report, run: _Run, ran: dict[str, Ran]) -> None:
             report.time("query with one kill, beyond undisturbed", max(0.0, beyond))
             pause = ran.get(asked.label, Ran()).longest_pause(asked.began, asked.ended)
             report.time(STALL, pause)
-            # Told, not judged: long tasks stand still without any kill.
+            # Reported, not judged: long tasks make no progress without any kill, too.
             report.time(
                 "the same, beyond the longest of the same query undisturbed", max(0.0, pause - pauses[asked.what])
             )

@@ -134,7 +134,7 @@ def _basis(directory: Path) -> dict[str, str]:
         "spark.local.dir": str(directory / "local"),
         "spark.sql.warehouse.dir": str(directory / "warehouse"),
         "spark.sql.shuffle.partitions": "16",
-        # Executors are killed over and over: no reason to give up the application, or a task that was on several.
+        # Executors are killed over and over: no reason to fail the application, or a task that was on several.
         "spark.deploy.maxExecutorRetries": "-1",
         "spark.task.maxFailures": "20",
     }

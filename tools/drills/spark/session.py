@@ -4,7 +4,7 @@
 
 Each line of standard input is a JSON object, each is answered by one line: first {"master", "conf", "prepare"}, then
 {"label", "sql", "ordered"} for a query, {"label", "reuse": rows} for shuffles that are made and read, and {"label"}
-alone to read them again. What goes wrong in Spark is {"error"}. Labels go with all tasks into the event log, as the
+alone to read them again. An error of Spark is {"error"}. Labels are written with all tasks into the event log, as the
 local property LABEL. Ends with its input. Answers are digests, so nothing large is sent.
 """
 

@@ -20,7 +20,7 @@ from holdfast.tools.drills.support.report import Report
 
 #: How long a shuffle's maps push, so that kills fall between their pushes.
 PUSH_SECONDS = 0.6
-#: Shuffles that it makes at most, so that a driver which nobody kills does not fill the workers.
+#: Shuffles that it makes at most, so that a driver that is not killed does not fill the workers.
 _SHUFFLES_MAX = 40
 
 

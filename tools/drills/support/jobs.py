@@ -61,7 +61,7 @@ class Job:
         )
 
     async def push(self, seconds: float, attempts_from: int = 0) -> None:
-        """Let all maps push at once, for about so long. Raises what one of them was told."""
+        """Let all maps push at once, for about so long. Raises the error of one of them."""
         pushes = [asyncio.to_thread(self.push_map, each, seconds, attempts_from + each) for each in range(MAPS)]
         self.statuses = await asyncio.gather(*pushes)
 
@@ -95,7 +95,7 @@ class Job:
         self._report.time("read", time.monotonic() - began)
 
     def read(self, partitions: Iterable[int]) -> Contents:
-        """What a reader gets. Raises what it is told."""
+        """What a reader gets. Raises its error."""
         return contents(reader_of(self.shuffle, partitions))
 
     def wanted(self, partitions: Iterable[int]) -> Contents:
@@ -132,7 +132,7 @@ def reader_of(shuffle: ReduceShuffle, partitions: Iterable[int]) -> PartitionRea
 
 
 def contents(reader: Iterable[Record]) -> Contents:
-    """All that a reader yields. Raises what it is told."""
+    """All that a reader yields. Raises its error."""
     return Counter((each.map, each.partition, bytes(each.payload)) for each in reader)
 
 
@@ -160,13 +160,13 @@ def check_attempts(report: Report, winners: Iterable[int]) -> None:
 
 @asynccontextmanager
 async def no_client_error(report: Report, seconds: float = ROUND_SECONDS_MAX) -> AsyncIterator[None]:
-    """A round: what a client is told inside is a broken promise; one that does not end in time raises DrillError."""
+    """A round: an error of a client inside is a broken promise; a round that does not end in time raises DrillError."""
     try:
         async with asyncio.timeout(seconds):
             yield
     except TimeoutError:
         raise DrillError(f"round {report.done + 1} did not end within {seconds:.0f} s") from None
     except HoldfastError as error:
-        report.check("no client is told of an error", False, f"{type(error).__name__}: {error}")
+        report.check("no client gets an error", False, f"{type(error).__name__}: {error}")
     else:
-        report.check("no client is told of an error", True, "")
+        report.check("no client gets an error", True, "")

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 
 class ShuffleState(StrEnum):
-    """States of a shuffle, as ListShuffles names them; GONE also stands for a shuffle that is not listed."""
+    """States of a shuffle, as ListShuffles names them; GONE is also a shuffle that is not listed."""
 
     OPEN = "open"
     COMMITTED = "committed"
@@ -43,7 +43,7 @@ class Ledger:
         entry.winners = winners or entry.winners
 
     def attempt(self, shuffle: int, state: ShuffleState) -> None:
-        """A command is about to be sent: from now on the state it leads to is allowed too."""
+        """A command is about to be sent: from now on its resulting state is allowed too."""
         self.entries.setdefault(shuffle, LedgerEntry({ShuffleState.GONE})).states.add(state)
 
     def violations(self, listed: Mapping[int, str]) -> Iterator[str]:
@@ -64,5 +64,5 @@ class Ledger:
                 yield shuffle, entry.winners
 
     def forget_gone(self) -> None:
-        """Drop entries that are gone for certain, so that a long drill stays small."""
+        """Drop entries that are certainly gone, so that a long drill stays small."""
         self.entries = {number: entry for number, entry in self.entries.items() if entry.states != {ShuffleState.GONE}}

@@ -1,9 +1,9 @@
 """A network that can be cut between any two servers of an embedded cluster: proxies on loopback addresses.
 
 Every server, and the client, has a detour ([faults] detour, common/net/detour.py): an address of its own at which this
-listens on the ports of all others, so each connection says by where it arrives who calls whom. Between two that are cut
-off from each other nothing passes and nothing is refused, as where packets are dropped: connections stand, new ones are
-taken and stay silent. When they are joined again, what was on its way arrives late, or connections break.
+listens on the ports of all others, so the port of a connection identifies both its ends. Between two that are cut
+off from each other nothing passes and nothing is refused, as where packets are dropped: connections stay open, new ones
+are taken and stay silent. When they are joined again, what was on its way arrives late, or connections break.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ async def _connection(pair: _Pair, port: int, reader: asyncio.StreamReader, writ
             await asyncio.gather(*pumps, return_exceptions=True)
         onward.close()  # behind what was written
         writer.close()
-    except (OSError, asyncio.CancelledError):  # nobody listens there, or the pair's connections are to break
+    except (OSError, asyncio.CancelledError):  # no listener, or the pair's connections are to break
         writer.transport.abort()
         if onward is not None:
             onward.transport.abort()

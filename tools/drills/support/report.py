@@ -14,11 +14,11 @@ from holdfast.tools.cli.output import escape, in_seconds, percentile, table
 if TYPE_CHECKING:
     from rich.console import Console
 
-#: Called after each round, with a word on how it goes.
+#: Called after each round, with a short status.
 Step = Callable[[str], None]
 #: Broken promises that are kept word by word; all are counted.
 FAILURES_MAX = 20
-#: Moments that are kept; what comes later is counted, not told.
+#: Moments that are kept; later ones are counted, not kept.
 EVENTS_MAX = 1_000
 
 

@@ -17,7 +17,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import Credentials
 from holdfast.tools.drills.support.report import Report
 
-#: Masters that stand still must agree after this; entries go out at once, so this is for a loaded machine.
+#: Idle masters must agree after this; entries are sent at once, so this is for a loaded machine.
 AGREE_SECONDS_MAX = 60.0
 #: The same for a worker that was started again, or can be reached again.
 BACK_SECONDS_MAX = 60.0
@@ -42,7 +42,7 @@ async def start(servers: Sequence[Server]) -> None:
 
 
 async def leader(cluster: LocalCluster) -> Server:
-    """The master that leads now; waits for one."""
+    """The current leader; waits for one."""
     return await asyncio.to_thread(cluster.leader)
 
 
@@ -56,7 +56,7 @@ async def status(master: Server) -> pb.StatusReply | None:
 
 
 def owner(cluster: LocalCluster, reply: pb.RegisterApplicationReply) -> Credentials | None:
-    """What whoever registered an application shows from then on; None where there is no security."""
+    """The credentials of the owner of a registered application; None without security."""
     return None if cluster.credentials is None else cluster.credentials.with_token(reply.token)
 
 

@@ -54,7 +54,7 @@ class RemoteServer(Server):
         )
         self._fields = dict(fields)
         self._commands = dict(commands)
-        for what in self._commands:  # a word that nothing stands for is told before anything is killed
+        for what in self._commands:  # an unknown word is reported before anything is killed
             self._words(what, signals.SIGKILL)
 
     def __repr__(self) -> str:
@@ -103,7 +103,7 @@ class RemoteServer(Server):
         return self.stop()
 
     def log_tail(self) -> str:
-        """What the command for its log prints; "" where there is none."""
+        """The output of the command for its log; "" without one."""
         return self._run("log") if "log" in self._commands else ""
 
     def _words(self, what: str, signal: int) -> list[str]:
@@ -112,7 +112,7 @@ class RemoteServer(Server):
             return [word.format_map(given) for word in shlex.split(self._commands[what])]
         except (KeyError, ValueError, IndexError) as error:
             raise ConfigError(
-                f"{self.config}: the command {what} of {self.name} cannot be used: {error!r} stands for nothing; "
+                f"{self.config}: the command {what} of {self.name} cannot be used: {error!r} is unknown; "
                 f"known are {', '.join(sorted(given))}"
             ) from None
 

@@ -1,6 +1,6 @@
 """Clients that give the masters commands without pause, and note in a ledger what was acknowledged.
 
-Each client registers shuffles, commits them (sometimes against a rival who says other winners) and unregisters them,
+Each client registers shuffles, commits them (sometimes against a rival with other winners) and unregisters them,
 one command after the other. Unregister answers how many generations it dropped: an acknowledged command that was
 forgotten, or a retried one that was applied twice, shows as a wrong number.
 """
@@ -35,7 +35,7 @@ _ALIVE_MAX = 12
 
 
 class Traffic:
-    """`clients` tasks under one application; they run while `resume`d and stand still after `pause`."""
+    """`clients` tasks under one application; they run after `resume` and stop after `pause`."""
 
     def __init__(self, cluster: LocalCluster, clients: int, rng: random.Random, report: Report) -> None:
         self.ledger = Ledger()
@@ -62,7 +62,7 @@ class Traffic:
         self._go.set()
 
     async def pause(self) -> None:
-        """Let every client end the command it is at, and stand still. Raises TimeoutError."""
+        """Let every client end its current command, and stop. Raises TimeoutError."""
         self._go.clear()
         async with asyncio.timeout(2 * COMMAND_SECONDS_MAX):
             await asyncio.gather(*(idle.wait() for idle in self._idle))
@@ -226,7 +226,7 @@ class _Client:
         return self._call
 
     def _winners(self, worker: int) -> bytes:
-        """Winners of one map that nobody else says: the attempt number is random."""
+        """Winners of one map that differ from all others: the attempt number is random."""
         bitmap = self._rng.randbytes(bitmap_bytes(_PARTITIONS) - 1) + b"\x0f"
         attempt = AttemptId(self._rng.getrandbits(63))
         winner = MapWinner(

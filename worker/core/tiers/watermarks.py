@@ -29,7 +29,7 @@ class Marks:
 
     def __post_init__(self) -> None:
         if not 0 < self.low < self.high <= 1:
-            raise ValueError(f"watermarks want 0 < low < high <= 1, not {self.low} and {self.high}")
+            raise ValueError(f"watermarks must be 0 < low < high <= 1, not {self.low} and {self.high}")
 
 
 @dataclass(frozen=True, slots=True)

@@ -167,7 +167,7 @@ class MapFiles:
         """Storage is asked to seal a file, also one without a record: it repeats answers, and says why it cannot.
         `seal_ended` must follow. Raises HoldfastError."""
         if not self._seals.fits(share, 1):
-            raise error_for(Status.BUSY, f"{self.seals} of {SEALS_MAX} seals are on their way; ask again")
+            raise error_for(Status.BUSY, f"{self.seals} of {SEALS_MAX} seals are pending; ask again")
         file = self._files.get(key)
         if file is not None and file.life is Life.FAILED:
             raise error_for(Status.FAILED_COPY, f"{key} failed")

@@ -283,14 +283,14 @@ class Reduce:
     def seal(self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]]) -> list[EpochState | None]:
         """Close epochs; return for each its state to be sealed (or asked), None where only storage can tell.
 
-        Raises RetryError (BUSY) for one that is not final, if too many epochs were sealed before their shuffle came;
+        Raises RetryError (BUSY) for one that is not final, if too many epochs were sealed before their shuffle;
         NoRoomError (DISK_FULL) while the disk has no room for what was acknowledged from memory.
         """
         found = self.shuffles.get(shuffle)
         known = found.epochs if found is not None else dict[int, EpochState]()
         states = [known.get(epoch_key(*one)) for one in epochs]
         if any(state is not None and state.owed for state in states):
-            text = f"{shuffle}: there is no room yet for what was acknowledged from memory"
+            text = f"{shuffle}: no room yet for data that was acknowledged from memory"
             raise NoRoomError(text, status=Status.DISK_FULL)
         past = final or shuffle in self._committed or shuffle in self._forgotten
         closed = found.closed if found is not None else set[int]()
@@ -315,7 +315,7 @@ class Reduce:
         sealed = self._sealed_first.get(shuffle, set())
         whole = sealed | {epoch_key(*one) for one in epochs}
         if self.sealed_first + len(whole) - len(sealed) > SEALED_FIRST_MAX:
-            raise RetryError(f"{SEALED_FIRST_MAX} epochs were sealed before their shuffle came", status=Status.BUSY)
+            raise RetryError(f"{SEALED_FIRST_MAX} epochs were sealed before their shuffle", status=Status.BUSY)
         self.sealed_first += len(whole) - len(sealed)
         self._sealed_first[shuffle] = whole
         return whole

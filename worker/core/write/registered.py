@@ -98,7 +98,7 @@ class RegisteredShuffles:
     def ask(self, question: Question, connection: ConnectionId, owner: Hashable, now_ns: int, then: Then) -> None:
         """Have `then` called when the masters have answered. Raises RetryError BUSY past a bound."""
         if self._of.get(connection, 0) >= WAITING_PER_CONNECTION_MAX or not self._shares.take(owner, 1):
-            raise RetryError("too many requests wait for the masters to say what is registered", status=Status.BUSY)
+            raise RetryError("too many requests wait for the masters to confirm shuffles", status=Status.BUSY)
         self._asked.setdefault(question, []).append(_Waiting(connection, owner, now_ns, then))
         self._of[connection] = self._of.get(connection, 0) + 1
 
@@ -133,7 +133,7 @@ class RegisteredShuffles:
     def tick(self, now_ns: int) -> list[tuple[Then, HoldfastError | None]]:
         """Time has passed: who has waited for too long, and what to tell them."""
         late: list[tuple[Then, HoldfastError | None]] = []
-        text = "the masters have not said in time whether this is registered"
+        text = "the masters have not confirmed in time that this is registered"
         for question, waiting in list(self._asked.items()):
             while waiting and now_ns - waiting[0].since_ns >= ANSWER_NS:
                 late.append((self._leave(waiting.pop(0)), RetryError(text, status=Status.BUSY)))

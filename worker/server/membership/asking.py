@@ -65,7 +65,7 @@ class Asking:
         self._due.set()
         await answer
         if self.registered.address_of(replica.worker) != replica.address:
-            raise ForbiddenError(f"the masters know no worker {replica.worker} at {replica.address}")
+            raise ForbiddenError(f"the masters have no worker {replica.worker} at {replica.address}")
 
     # What is learnt.
 

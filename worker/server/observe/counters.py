@@ -28,14 +28,14 @@ class Counters:
     pushes_busy: int = counted("pushes refused before their body was received")
     push_grants: int = counted("windows granted to clients that push")
     replica_grants_late: int = counted(
-        "windows for primaries that had to wait for one that nobody used; 0 unless a primary hangs"
+        "windows for primaries that had to wait for an unused one; 0 unless a primary hangs"
     )
     forwards: int = counted("pushes repeated to a replica")
     forwards_failed: int = counted("those that it did not keep whole")
     epochs_opened: int = counted("epochs begun")
     epochs_sealed: int = counted("epochs sealed")
     epoch_bytes: int = counted("bytes of sealed epochs")
-    epoch_seals: int = counted("SEAL requests that ended well")
+    epoch_seals: int = counted("successful SEAL requests")
     epoch_seal_microseconds: int = counted("how long those took together")
     epochs_split_for_room: int = counted(
         "epochs split because their directory was filling up and they were the largest there"
@@ -45,7 +45,7 @@ class Counters:
     files_sealed: int = counted("map files sealed")
     sealed_bytes: int = counted("bytes of sealed map files")
     files_dropped: int = counted("map files dropped unsealed")
-    seals: int = counted("seals of map files that ended well")
+    seals: int = counted("successful seals of map files")
     seal_microseconds: int = counted("how long those took together, from request to answer")
     streams_opened: int = counted("streams opened by readers")
     stream_frames: int = counted("data frames queued for readers")

@@ -188,7 +188,7 @@ class DataServer:
         )
         for connection, _, caller in list(self._greeted.values()) if self._security is not None else ():
             if caller is not None and time.time() >= caller.expires_s:
-                ended = TokenExpiredError("the token of this connection has ended: show a newer one")
+                ended = TokenExpiredError("the token of this connection has expired: send a newer one")
                 connection.close_because(ended)
 
     def accept(self, yes: bool, reason: str = "") -> None:

@@ -287,7 +287,7 @@ class PushService:
             log_event(LogEvent.PUSH_INTERNAL_ERROR, shuffle=push.decision.push.shuffle, trace=error)
             unforeseen = True
         for state in self._pending.promised(push, unforeseen=unforeseen):
-            self._store.reduce.give_up(state, OSError("what was acknowledged from memory could not be written"))
+            self._store.reduce.give_up(state, OSError("data that was acknowledged from memory could not be written"))
         if self._pending.owed is not None:
             self._owed = body
         else:

@@ -282,7 +282,7 @@ class StreamService:
                 connection.send(source.type, request_id, sending.meta, b"".join(parts), response=True)
                 return
             if len(ranges) > 1:
-                connection.abort(CorruptError("a file is shorter than its index says"))
+                connection.abort(CorruptError("a file is shorter than in its index"))
                 return
         # A file that was cut is left to sendfile, which ends the connection.
         file_range = FileRange(fileno, sending.owner, *ranges[0], sending.fetches)

@@ -17,7 +17,7 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
 from holdfast.worker.storage.log.push_log import is_full
 
-GONE = "was deleted, emptied or unmounted while it was in use: what it held is lost"
+GONE = "was deleted, emptied or unmounted while it was in use: its data is lost"
 #: What is missing is told by the identity file, and says nothing against the disk.
 _MISSING = (errno.ENOENT, errno.ENOTDIR)
 #: What a read of an open file, or its way into a socket, may fail with on a disk that is well.

@@ -30,7 +30,7 @@ class UnreadableError(RerouteError):
 
 def failed_copy(what: object, why: str) -> RerouteError:
     """This copy is given up for good; another epoch is the way on."""
-    return RerouteError(f"{what}: {why}; this copy is given up", status=Status.FAILED_COPY)
+    return RerouteError(f"{what}: {why}; this copy has failed", status=Status.FAILED_COPY)
 
 
 def not_sealed(what: object) -> RerouteError:

@@ -45,7 +45,7 @@ def refuse_shared(paths: Sequence[str], dfs: str = "") -> None:
             for inner, outer in ((second, first), (first, second)):
                 if _lies_in(real[inner], real[outer]):
                     raise ConfigError(
-                        f"worker.directories[{inner}].path {paths[inner]} lies within worker.directories[{outer}].path "
+                        f"worker.directories[{inner}].path {paths[inner]} is inside worker.directories[{outer}].path "
                         f"{paths[outer]}: each directory needs a place of its own, so move one of them beside the other"
                     )
 
@@ -112,7 +112,7 @@ def _kind(path: str) -> str:
     try:
         mode = os.stat(path).st_mode
     except OSError:
-        return "is a link to what is not there"
+        return "is a link to a missing file"
     return "is a file" if stat.S_ISREG(mode) else "is no directory"
 
 
@@ -141,7 +141,7 @@ def doubts_of(name: str, directory: DirectorySettings, system: tuple[str, str], 
     told = []
     if directory.tier == MEMORY and kind and kind not in _MEMORY_SYSTEMS and not device.startswith(_MEMORY_DEVICES):
         told.append(
-            f"{name} {directory.path} is of tier MEMORY and lies on {kind}, which is not in memory: it is as slow as "
+            f"{name} {directory.path} is of tier MEMORY and is on {kind}, which is not in memory: it is as slow as "
             'its disk. Name a directory on a tmpfs, such as /dev/shm/holdfast, or write tier = "SSD" or "HDD"'
         )
     if directory.capacity_bytes > size > 0:

@@ -368,11 +368,11 @@ def decode_footer(footer: bytes, key: FileKey, file_bytes: int) -> FileRecord[An
         end = len(body) if regions else at + EPOCH.size + chunks * CHUNK_ROW.size
         record = decode_epoch(body[at:end])
         if isinstance(name, EpochKey) and record.place(name) != key:
-            raise CorruptError(f"the footer speaks of {name}, which is not in {key}")
+            raise CorruptError(f"the footer names {name}, which is not in {key}")
         epochs.append((name, record))
         at, end_of_data = end, record.offset + record.size_bytes
     if at != len(body) or end_of_data + size != file_bytes:
-        raise CorruptError(f"the footer speaks of {end_of_data + size} bytes, the file has {file_bytes}")
+        raise CorruptError(f"the footer counts {end_of_data + size} bytes, the file has {file_bytes}")
     return FileRecord(key, file_bytes, tuple(epochs))
 
 

@@ -107,7 +107,7 @@ def _find_gap(segments: list[Segment]) -> str:
     """What is missing of the log of an incarnation; "" if nothing is. What was let go of before is no damage."""
     live = {segment.number: segment for segment in segments if segment.head is not None and segment.head.number}
     if not live:
-        return "no segment of the push log is left: they are gone, or an earlier start found damage and let go of them"
+        return "no segment of the push log is left: they are missing, or an earlier start found damage and removed them"
     newest = live[max(live)]
     if newest.note is None:
         return ""  # that is damage already
@@ -117,9 +117,9 @@ def _find_gap(segments: list[Segment]) -> str:
         if segment.number < lowest:
             segment.bad.clear()
     if newest.note.closed:
-        return f"the segments of the push log behind number {newest.number} are gone"
+        return f"the segments of the push log after number {newest.number} are missing"
     if any(number not in live and number not in bad for number in range(lowest, newest.number)):
-        return f"segments of the push log between number {lowest} and {newest.number} are gone"
+        return f"segments of the push log between number {lowest} and {newest.number} are missing"
     return ""
 
 

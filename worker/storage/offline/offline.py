@@ -170,7 +170,7 @@ def _read_records(offline: Offline) -> None:
             offline.away.update((key, (size, token)) for key, size, token in reader.away_files())
             offline.logs.update(reader.logs())
             if offline.away and offline.identity is None:
-                raise LmdbDamagedError("the index does not say whose it is")
+                raise LmdbDamagedError("the index has no identity")
             for epoch in reader.epochs():
                 record = reader.epoch(epoch)
                 if record is not None:

@@ -105,7 +105,7 @@ class _Verifier:
             step(size)
         here = {name.key for _, name, _ in present if name is not None and name.kind is FileKind.SEALED}
         for key in sorted(self._offline.sealed.keys() - here, key=str):
-            self.report.add(Severity.DAMAGE, sealed_path(key), f"{key} is in the index, but the file is gone")
+            self.report.add(Severity.DAMAGE, sealed_path(key), f"{key} is in the index, but the file is missing")
         self._log()
         self._away(lambda key: step(away[key]))
 
@@ -130,7 +130,7 @@ class _Verifier:
         if name is None:
             self.report.add(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
         elif name.kind is FileKind.FAILED:
-            self.report.add(Severity.HARMLESS, below, "a copy that is given up")
+            self.report.add(Severity.HARMLESS, below, "a failed copy")
         elif name.kind is FileKind.SEALED:
             self._sealed(name.key, below, size)
         elif isinstance(name.key, MapFileKey):
@@ -154,7 +154,7 @@ class _Verifier:
         if key not in self._offline.sealed and self._offline.report is not None:
             self.report.add(Severity.HARMLESS, below, "not in the index: taken in at the next start")
         if size > end:
-            said = f"{size - end} bytes behind the end: nothing refers to them"
+            said = f"{size - end} bytes after the end: nothing refers to them"
             self.report.add(Severity.HARMLESS, below, said, offset=end)
         handle = self._files.open(path)
         for name, epoch in epochs:
@@ -203,7 +203,7 @@ class _Verifier:
         offline, report = self._offline, self.report
         report.dfs_url = offline.dfs_url
         if offline.dfs is not None and offline.dfs.search:
-            said = "files on the DFS that a lost index knew of are looked for by the worker"
+            said = "the worker searches the DFS for files of a lost index"
             report.add(Severity.HARMLESS, names.DFS, said)
         for key in sorted(offline.away, key=str):
             known = offline.contents.get(key, [])
@@ -226,7 +226,7 @@ class _Verifier:
             if not set(known) <= set(epochs):
                 self.report.add(Severity.DAMAGE, shown, "index and footer contradict each other")
         except FileNotFoundError:
-            said = f"{key} is in the index, but the file is gone from the DFS"
+            said = f"{key} is in the index, but the file is missing from the DFS"
             self.report.add(Severity.DAMAGE, shown, said)
             return
         except CorruptError as error:

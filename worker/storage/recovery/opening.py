@@ -137,7 +137,7 @@ def decide_all(directories: Sequence[Examined], cluster_id: str, worker_name: st
             )
         if opening is Opening.REFUSE_UNKNOWN:
             raise ConfigError(
-                f"the storage directory {found.root} is not empty and nothing readable in it says whose it is: "
+                f"the storage directory {found.root} is not empty and has no readable identity: "
                 "name an empty directory, or look at it with `holdfast verify`"
             )
         openings.append(opening)

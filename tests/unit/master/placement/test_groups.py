@@ -137,7 +137,7 @@ def test_what_greed_misses_is_found(seed: int) -> None:
 def test_sizes_that_can_never_be_are_refused() -> None:
     """size >= write quorum >= ack quorum >= 1."""
     for sizes in ((1, 2, 1), (2, 1, 2), (0, 0, 0)):
-        with pytest.raises(ValueError, match="wants size"):
+        with pytest.raises(ValueError, match="needs size"):
             RackAware(racks("1", "2"), by_lot(), Racks()).new_group(*sizes)
 
 
@@ -274,7 +274,7 @@ def test_sizes_that_cannot_be_durable_are_refused(sizes: tuple[int, int, int], d
 
 def test_fewer_regions_than_durability_wants_are_refused_at_start() -> None:
     """The settings contradict each other."""
-    with pytest.raises(ConfigError, match="2 regions for durability want as many to write to, not 1"):
+    with pytest.raises(ConfigError, match="2 regions for durability need as many to write to, not 1"):
         Regions(write_to=("a",), durable=2)
 
 

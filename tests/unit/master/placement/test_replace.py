@@ -62,7 +62,7 @@ def test_racks_are_given_up_last_and_reported() -> None:
     found = replaced([moving_from(4, 0, 4)] * 3, members=same)
     assert {place.primary for place in found.places} <= {1, 2}
     assert found.not_adhering == 3
-    with pytest.raises(NotEnoughError, match="beside worker 0"):
+    with pytest.raises(NotEnoughError, match="copy of worker 0"):
         replaced([moving_from(4, 0, 4)], members=same, policy=Policy(racks=Racks(enforced=True)))
     assert not replaced([moving_from(4, 0, 4)] * 3, members=same, policy=Policy("random")).not_adhering
 

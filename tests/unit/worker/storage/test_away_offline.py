@@ -72,7 +72,7 @@ def test_verify_finds_files_that_are_gone_from_the_dfs(moved: DfsWorld) -> None:
     for path in moved.on_dfs():
         path.rename(path.with_suffix(".away"))
     report = verify_directory(root(moved), config=settings(moved))
-    assert [one.severity for one in report.findings if "gone from the DFS" in one.message] == ["DAMAGE"] * 2
+    assert [one.severity for one in report.findings if "missing from the DFS" in one.message] == ["DAMAGE"] * 2
     assert all(one.path.startswith(f"file://{moved.url}/c/") for one in report.findings if one.severity == "DAMAGE")
 
 

@@ -137,7 +137,7 @@ def test_errors_on_directories_name_the_file_and_line(tmp_path: Path) -> None:
         assert done.returncode == 2
         return done.stderr
 
-    assert told().startswith(f"holdfast worker: {path} line 4: worker.directories[1].path {tmp_path}/a/b lies within")
+    assert told().startswith(f"holdfast worker: {path} line 4: worker.directories[1].path {tmp_path}/a/b is inside")
     variable = "HOLDFAST_WORKER_DIRECTORIES"
     twice = told(**{variable: f'[{{ path = "{tmp_path}/b" }}, {{ path = "{tmp_path}/b" }}]'})
     assert twice.startswith(f"holdfast worker: environment variable {variable}: worker.directories names")
@@ -153,7 +153,7 @@ def test_a_directory_within_another(tmp_path: Path, inner_first: bool) -> None:
     inner, outer = (0, 1) if inner_first else (1, 0)
     told = unmade(*(reversed(paths) if inner_first else paths))
     assert told.startswith(
-        f"worker.directories[{inner}].path {paths[1]} lies within worker.directories[{outer}].path {paths[0]}: "
+        f"worker.directories[{inner}].path {paths[1]} is inside worker.directories[{outer}].path {paths[0]}: "
     )
     assert os.listdir(tmp_path) == []
     open_store(tmp_path / "y", tmp_path / "y2").close()
@@ -170,7 +170,7 @@ def test_directories_that_cannot_be_used(tmp_path: Path) -> None:
         (Path("/proc/holdfast"), "cannot be used: No such file or directory: name a directory on a disk"),
         (file, "is a file: name a directory"),
         (file / "below", f"cannot be made: {file} is a file: name a directory"),
-        (link, "is a link to what is not there: name a directory"),
+        (link, "is a link to a missing file: name a directory"),
         (Path("/dev/null"), "is no directory: name a directory"),
     ):
         assert re.match(f"{setting}{path} {why}", refusal(good, path))
@@ -212,7 +212,7 @@ def test_file_systems_are_found(path: str, expected: tuple[str, str]) -> None:
 @pytest.mark.parametrize(
     ("tier", "capacity", "path", "told"),
     [
-        ("MEMORY", 64, "/data", "D /data is of tier MEMORY and lies on ext4, which is not in memory"),
+        ("MEMORY", 64, "/data", "D /data is of tier MEMORY and is on ext4, which is not in memory"),
         ("SSD", 0, "/data", ""),
         ("MEMORY", 100, "/dev/shm/x", ""),
         ("MEMORY", 100, "/mnt/ram", ""),

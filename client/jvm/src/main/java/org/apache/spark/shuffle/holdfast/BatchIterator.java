@@ -20,7 +20,7 @@ abstract class BatchIterator extends AbstractIterator<Product2<Object, Object>> 
     private ReadMetrics metrics;
     private FetchFailures failures;
     private TaskContext context;
-    /** Records given since the metrics were told. */
+    /** Records returned since the last update of the metrics. */
     private int count;
 
     BatchIterator(DecodedBatches batches, ReadMetrics metrics, FetchFailures failures, TaskContext context) {
@@ -33,10 +33,10 @@ abstract class BatchIterator extends AbstractIterator<Product2<Object, Object>> 
     /** Records are now those of the first {@code length} bytes of {@code data}. */
     abstract void begin(byte[] data, int length);
 
-    /** Lets go of the last batch: there is none any more. */
+    /** Releases the last batch. */
     abstract void drained();
 
-    /** Goes to the next batch; false if there is none. */
+    /** Moves to the next batch; false at the end. */
     final boolean advance() {
         if (batches == null) {
             return false;

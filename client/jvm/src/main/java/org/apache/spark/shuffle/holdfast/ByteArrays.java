@@ -4,7 +4,7 @@ package org.apache.spark.shuffle.holdfast;
  * Arrays that tasks of one JVM hand on to each other: the buffers of partitions and what batches are inflated into.
  *
  * <p>Rules: sizes are powers of two from 1 KiB to 1 MiB, larger ones are left to the collector; what is kept is bounded, by 64 MiB and by
- * a sixteenth of the heap, since Spark's memory manager does not know of it. Contents are not cleared. Safe for all threads.
+ * a sixteenth of the heap, since Spark's memory manager does not count it. Contents are not cleared. Safe for all threads.
  */
 final class ByteArrays {
     /** The one of this JVM. */

@@ -14,8 +14,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * <p>Rules: two arrays take turns, so what the batch before the present one held is whole until {@link #next} is called again. Iterators need that:
  * asking {@code hasNext} must not change the row that {@code next} gave. For the same reason an uncompressed payload is copied, which happens
  * while its checksum still has it in the cache, and rows never point into memory that is given back. One thread reads. The task's end may close it
- * from another one (a pipe's or a script's feeder reads on a thread that nobody waits for), and waits for nothing: memory is given back between
- * batches only, never while one is written to it, so a read that is under way is told to stop and gives everything back itself. At the end nothing is
+ * from another one (a pipe's or a script's feeder reads on a thread without a waiter), and waits for nothing: memory is released between
+ * batches only, never while one is written to it, so a running read is asked to stop and releases everything itself. At the end nothing is
  * held any more, since a task may read thousands of partitions one after the other.
  */
 final class DecodedBatches implements AutoCloseable {
@@ -33,7 +33,7 @@ final class DecodedBatches implements AutoCloseable {
     private byte[] spare = EMPTY;
     private int length;
     private boolean atEnd;
-    /** These do not: under the lock, which nobody holds while he waits. */
+    /** These do not: under the lock, which is never held during a wait. */
     private boolean reading;
     private boolean closed;
     private boolean released;
@@ -79,7 +79,7 @@ final class DecodedBatches implements AutoCloseable {
             good = true;
         } finally {
             if (!good) {
-                end(); // whoever asks again must not get the batch behind this one
+                end(); // the next call must not get the batch after this one
             }
         }
         return true;
@@ -132,7 +132,7 @@ final class DecodedBatches implements AutoCloseable {
         return arrays.take(size);
     }
 
-    /** The lock is held, and nobody reads; rows of the present batch may still be looked at. */
+    /** The lock is held, and no read runs; rows of the present batch may still be used. */
     private void release() {
         if (!released) {
             released = true;
@@ -142,7 +142,7 @@ final class DecodedBatches implements AutoCloseable {
         }
     }
 
-    /** Ends the read, at once; a batch that is waited for meanwhile is given up soon, by the thread that waits. */
+    /** Ends the read, at once; a wait for a batch ends soon, in the thread that waits. */
     @Override
     public synchronized void close() {
         closed = true;

@@ -30,7 +30,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * The driver's part: the application and its lease, registering and forgetting shuffles, and the early commit.
  *
  * <p>Rules: the application is registered with the first shuffle. Nothing here has to happen for data to be safe: readers commit
- * what was not committed, and the lease ends what nobody forgot. Thread-safe. Made by the manager on the driver only.
+ * what was not committed, and the end of the lease drops the rest. Thread-safe. Made by the manager on the driver only.
  */
 final class DriverShuffles implements AutoCloseable {
     /** Commits under way or waiting; one more is left to the readers. */
@@ -40,7 +40,7 @@ final class DriverShuffles implements AutoCloseable {
     /** Dropped shuffles that are remembered. */
     private static final int DROPPED_MAX = 10_000;
 
-    /** Generations are dropped up to this one where the whole shuffle goes. */
+    /** Generations are dropped up to this one when the whole shuffle is dropped. */
     static final int ALL_GENERATIONS = Integer.MAX_VALUE;
 
     private record Registered(ShuffleKey first, int partitions) {}
@@ -61,7 +61,7 @@ final class DriverShuffles implements AutoCloseable {
             return size() > DROPPED_MAX;
         }
     });
-    /** What the masters could not be told yet. */
+    /** Calls that the masters have not accepted yet. */
     private final Set<ShuffleKey> unforgotten = new LinkedHashSet<>();
     /** Somebody is telling them. */
     private boolean forgetting;
@@ -82,7 +82,7 @@ final class DriverShuffles implements AutoCloseable {
         committers.allowCoreThreadTimeOut(true);
     }
 
-    /** Registers generation 0 of a shuffle. Throws what stands against it; then the caller decides whether it falls back. */
+    /** Registers generation 0 of a shuffle. Throws the reason against it; then the caller decides whether it falls back. */
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
         SparkContext context = dependency.rdd().context();
@@ -94,7 +94,7 @@ final class DriverShuffles implements AutoCloseable {
                 throw error;
             }
         }
-        // Somebody dropped the application since it was heard of last. What begins now needs nothing of what is gone.
+        // The application was dropped since the last call. A new shuffle needs none of its data.
         return register(application(context), shuffle, dependency, maps, encrypted);
     }
 
@@ -111,11 +111,11 @@ final class DriverShuffles implements AutoCloseable {
     }
 
     /**
-     * Spark needs a shuffle no more: drops all generations. Spark's cleaner brings many at once, each on a thread of its own: the first tells the masters of
+     * Spark needs a shuffle no more: drops all generations. Spark's cleaner brings many at once, each on its own thread: the first informs the masters of
      * all, the others return. Failures are tried again with the next one; the lease is the last resort.
      */
     void unregister(int shuffle) {
-        dropped.keySet().removeIf(each -> !Winners.known(each)); // nobody can ask for these any more
+        dropped.keySet().removeIf(each -> !Winners.known(each)); // no caller can ask for these any more
         Registered known = registered.remove(shuffle);
         if (known == null) {
             return;
@@ -154,7 +154,7 @@ final class DriverShuffles implements AutoCloseable {
         }
     }
 
-    /** What the masters have to be told next, null if nothing; {@code done} they have been told. */
+    /** The next call to the masters, null if none; {@code done} was accepted. */
     private ShuffleKey nextUnforgotten(ShuffleKey done) {
         synchronized (unforgotten) {
             unforgotten.remove(done);
@@ -162,7 +162,7 @@ final class DriverShuffles implements AutoCloseable {
             if (left.hasNext()) {
                 return left.next();
             }
-            forgetting = false; // at once: whoever adds one from here on has to tell of it
+            forgetting = false; // at once: a caller that adds one from here on has to send it
             return null;
         }
     }
@@ -170,7 +170,7 @@ final class DriverShuffles implements AutoCloseable {
     /** A stage that wrote this shuffle has ended: commits its generation, if it is whole, and drops the ones before. Returns at once. */
     void stageEnded(int shuffle) {
         // Spark may clean after each query, and its maps run again if the plan is asked again: then it is to be dropped once more. Without
-        // statuses it is but the late word of a stage whose shuffle is gone.
+        // statuses it is a late call of a stage whose shuffle was dropped.
         Registered again = Winners.statuses(shuffle) == null ? null : dropped.remove(shuffle);
         if (again != null) {
             registered.put(shuffle, again);
@@ -229,7 +229,7 @@ final class DriverShuffles implements AutoCloseable {
         return lease.instance();
     }
 
-    /** Whether a master said with this error that the instance is gone; then the next call of {@link #application} makes another one. */
+    /** Whether this error of a master means that the instance was dropped; then the next call of {@link #application} makes another one. */
     private synchronized boolean isOver(Instance instance, HoldfastException error) {
         if (!error.fromServer() || !Status.endsLease(error.status())) {
             return false;

@@ -17,7 +17,7 @@ final class FetchFailures {
     private final MapBlocks blocks;
     private final GenerationReport report;
 
-    /** How the masters hear that a generation cannot be read, before Spark does. */
+    /** Reports a generation that cannot be read to the masters, before Spark. */
     interface GenerationReport {
         void failed(int generation, HoldfastException reason);
     }
@@ -33,7 +33,7 @@ final class FetchFailures {
     RuntimeException raise(IOException error) {
         context.killTaskIfInterrupted();
         if (error instanceof HoldfastException known && mapsRunAgain(known)) {
-            if (!unheard(known.status())) { // what the masters dropped, or a restore of them forgot, is gone for them
+            if (!unheard(known.status())) { // what the masters dropped, or lost in a restore, does not exist for them
                 report.failed(blocks.generation(), known);
             }
             throw unchecked(failure(known.getMessage(), known));

@@ -17,12 +17,12 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * Which generation of a shuffle tasks write to, as this JVM has been told.
+ * Which generation of a shuffle tasks write to, in this JVM.
  *
- * <p>Rules: the tasks of one stage attempt in one JVM ask once, whoever comes first; the masters answer with the newest generation
- * that takes data, and open the next one where the newest is committed. So a task needs to know nothing of what happened to the generations
- * before. Readers that find data lost say so here before they throw, since a generation that is not committed is only given up on
- * such word. Where the driver runs tasks itself its first stage uses the driver's own registration and asks nobody. Thread-safe. Called by
+ * <p>Rules: the tasks of one stage attempt in one JVM ask once, the first of them; the masters answer with the newest generation
+ * that takes data, and open the next one where the newest is committed. So a task needs no history of the generations
+ * before. Readers that find data lost report it here before they throw, since a generation that is not committed is only replaced after
+ * such a report. Where the driver runs tasks itself its first stage uses the driver's own registration without a call. Thread-safe. Called by
  * the writer (which generation), the reader (failures) and the manager.
  */
 public final class Generations {
@@ -95,8 +95,8 @@ public final class Generations {
     }
 
     /**
-     * A task of this stage attempt heard that its generation takes nothing more: it is committed, or was dropped. If its map has to run again
-     * all the same, because what it wrote there was given up, that one asks anew.
+     * A task of this stage attempt found that its generation takes no more data: it is committed, or was dropped. If its map has to run again
+     * nevertheless, because its output there was dropped, that one asks again.
      */
     void closed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         synchronized (attempts) {

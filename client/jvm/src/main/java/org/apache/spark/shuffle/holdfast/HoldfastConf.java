@@ -23,7 +23,7 @@ import scala.Tuple2;
  * alike: Spark hands the driver's settings to its executors. docs/spark.md explains them.
  *
  * @param endpoints the masters' HTTP addresses, "host:port,host:port"
- * @param security what this client shows, and how it knows the masters
+ * @param security the credentials of this client, and the CA of the masters
  * @param clusterId which cluster it has to be; empty: whichever answers
  * @param copies how many copies of the data are wanted
  * @param strictCopies whether a shuffle that cannot have all its copies is refused
@@ -106,7 +106,7 @@ public record HoldfastConf(
 
     /** @param known the keys that were asked for, without the prefix */
     private record Reader(SparkConf conf, Set<String> known) {
-        /** A key that nobody reads is a slip of the pen: what it was meant for would be silently otherwise. */
+        /** An unknown key is a typing error: its setting would silently not apply. */
         void refuseOthers() {
             for (Tuple2<String, String> each : conf.getAllWithPrefix(PREFIX)) {
                 if (!known.contains(each._1())) {

@@ -25,7 +25,7 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
  * What all tasks of a JVM share: masters, connections, buffers, and what is known of shuffles.
  *
  * <p>Rules: one per shuffle manager, so one per JVM; made when the first task or registration needs it, closed with the manager. Opening it
- * reaches nobody. Everything in it is thread-safe and bounded. Called by the manager, the writer and the reader.
+ * makes no call. Everything in it is thread-safe and bounded. Called by the manager, the writer and the reader.
  */
 public final class HoldfastRuntime implements AutoCloseable {
     /** Generations whose places are remembered; those of one forgotten are decoded again. */
@@ -118,7 +118,7 @@ public final class HoldfastRuntime implements AutoCloseable {
         return new PushWriter(pushContext, registered, locations(registered), map, attempt, conf.compression(), encryption);
     }
 
-    /** The manifest of a generation; commits it first where nobody has, with the winners that Spark's statuses name. */
+    /** The manifest of a generation; commits it first if needed, with the winners of Spark's statuses. */
     Manifest manifest(HoldfastShuffleHandle<?, ?, ?> handle, ShuffleKey key) throws HoldfastException {
         return manifests.get(key, () -> Winners.of(key, handle.partitions()));
     }
@@ -145,7 +145,7 @@ public final class HoldfastRuntime implements AutoCloseable {
         }
     }
 
-    /** All generations of a shuffle up to this one are gone: drops what is known of them. Asks nobody. */
+    /** All generations of a shuffle up to this one were dropped: forgets them, without a call. */
     void forget(ShuffleKey upTo) {
         manifests.forget(upTo);
         synchronized (locations) {
@@ -153,7 +153,7 @@ public final class HoldfastRuntime implements AutoCloseable {
         }
     }
 
-    /** The shuffle is gone; called with the key of its last generation. */
+    /** The shuffle was dropped; called with the key of its last generation. */
     void forgetAll(ShuffleKey last) {
         forget(last);
         generations.forget(last.shuffle());

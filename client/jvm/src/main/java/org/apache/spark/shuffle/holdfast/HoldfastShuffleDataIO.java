@@ -10,7 +10,7 @@ import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDataIO;
 import org.apache.spark.shuffle.sort.io.LocalDiskShuffleDriverComponents;
 
 /**
- * {@code spark.shuffle.sort.io.plugin.class} of Holdfast: tells Spark that shuffle data outlives executors.
+ * {@code spark.shuffle.sort.io.plugin.class} of Holdfast: declares that shuffle data outlives executors.
  *
  * <p>Rules: reliable storage is claimed while Spark needs no shuffle that fell back, since the data of one that did lies on executors. Everything else is
  * Spark's own, which is what shuffles that fell back are written with. Made by Spark; the driver's part is used on the driver only.

@@ -6,7 +6,7 @@ import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 
 /**
- * What tasks have to know of a shuffle that goes through Holdfast; the driver makes it and Spark carries it to them. Nothing in it is secret.
+ * What tasks need of a shuffle of Holdfast; the driver makes it and Spark sends it to them. Nothing in it is secret.
  *
  * <p>That a shuffle has a handle of this class is the decision that it did not fall back; it is never taken back.
  */

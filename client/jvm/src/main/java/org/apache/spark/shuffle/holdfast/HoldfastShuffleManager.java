@@ -25,7 +25,7 @@ import org.apache.spark.shuffle.sort.SortShuffleManager;
  * {@code spark.shuffle.manager} of Holdfast.
  *
  * <p>Rules: it extends Spark's own manager, which serves whatever fell back; so a shuffle is Holdfast's or Spark's from its registration on,
- * told apart by its handle. On executors {@link #unregisterShuffle} only clears what is remembered, the driver tells the masters. Spark
+ * distinguished by its handle. On executors {@link #unregisterShuffle} only clears local state, the driver calls the masters. Spark
  * makes one per JVM; in local mode that one is driver and executor.
  */
 public final class HoldfastShuffleManager extends SortShuffleManager {
@@ -46,7 +46,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
     /** Shuffles that tasks of this JVM met, as keys alone: a handle would keep the shuffle from ever being cleaned up. */
     private final Map<Integer, ShuffleKey> seen = new ConcurrentHashMap<>();
 
-    /** Called by Spark, on the driver and in every executor. Reaches nobody; wrong settings are an IllegalArgumentException. */
+    /** Called by Spark, on the driver and in every executor. Makes no call; wrong settings are an IllegalArgumentException. */
     public HoldfastShuffleManager(SparkConf sparkConf, boolean isDriver) {
         super(sparkConf);
         this.sparkConf = sparkConf;

@@ -96,7 +96,7 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
 
     /**
      * Of two generations with one number, as a restore of the masters between the maps of a stage leaves them, the one to go is that
-     * which the masters do not know.
+     * which is unknown to the masters.
      */
     private void settle(MapBlocks blocks) {
         if (blocks.named() == null || blocks.rival() == null) {

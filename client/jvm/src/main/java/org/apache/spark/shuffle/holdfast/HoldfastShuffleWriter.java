@@ -21,7 +21,7 @@ import scala.collection.Iterator;
  * The output of one map attempt, pushed to the workers.
  *
  * <p>Rules: {@link #write} returns when everything is acknowledged at the level asked for, so a status is only made of what is kept; an
- * attempt that hears that the generation is committed ends killed, never with a status; nor is there one after any error, or where other records and
+ * attempt of a committed generation ends as killed, never with a status; nor does one after any error, or where other records and
  * bytes were sent than Spark handed over. Map-side combining is Spark's own
  * (Aggregator.combineValuesByKey, which spills as Spark does); order within a partition is the reader's work. An attempt is known by the task
  * attempt's number, which is unique in the application, also in the status: with {@code spark.shuffle.useOldFetchProtocol} the map id that Spark
@@ -73,7 +73,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         }
     }
 
-    /** What Spark is to hear of an attempt that we ended. */
+    /** The error for Spark of an attempt that Holdfast ended. */
     private HoldfastException ended(HoldfastException reason) {
         context.killTaskIfInterrupted();
         switch (reason.status()) {
@@ -81,7 +81,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
                 runtime.generations().closed(handle, context);
                 throw new TaskKilledException("another attempt of this map won: " + reason.getMessage());
             }
-            // Workers say APPLICATION_GONE of a shuffle that was dropped; the next attempt hears from the masters whether it is more than that.
+            // Workers answer APPLICATION_GONE for a dropped shuffle; the masters inform the next attempt whether the application was dropped, too.
             case Status.APPLICATION_GONE, Status.UNKNOWN_SHUFFLE, Status.UNKNOWN_GENERATION ->
                     runtime.generations().closed(handle, context);
             default -> { }
@@ -174,7 +174,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
                 : new OwnStreamsWriter(buffers, dependency.partitioner(), serializer, checksums);
     }
 
-    /** Gives everything back; what was not finished is given up. Harmless at any time. */
+    /** Releases everything; aborts what was not finished. Allowed at any time. */
     private void end() {
         if (buffers != null) {
             buffers.close();

@@ -86,7 +86,7 @@ final class MapBlocks {
         oldestBlock = rivalBlock;
     }
 
-    /** Another generation with the number of the oldest, which another state of the masters opened; null if there is none. */
+    /** Another generation with the number of the oldest, which another state of the masters opened; null without one. */
     Named rival() {
         return rival;
     }

@@ -11,12 +11,12 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.unsafe.Platform;
 
 /**
- * One growing buffer for each partition of a map attempt; what is full goes to the {@link BatchSink}.
+ * One growing buffer for each partition of a map attempt; full ones are given to the {@link BatchSink}.
  *
  * <p>Rules: a buffer starts small and doubles up to {@code limit}; full, it is sent as one batch and used again. All memory is asked of
  * Spark's memory manager, a MiB at a time; refused, or asked to spill, the largest buffers are sent until half of the memory is free, so
  * spilling means pushing. Only the thread of the task touches the buffers: a request to spill from another thread is declined, as Spark's own
- * sorters do. Whatever fails here once is final: rows may be missing from then on, so all buffers are dropped, and every later call says so, whoever
+ * sorters do. Whatever fails here once is final: rows may be missing from then on, so all buffers are dropped, and every later call throws, whoever
  * has swallowed the first error. Ends with {@link #finish} or {@link #close}, and close() after either is harmless. Called by the record writers.
  */
 final class PartitionBuffers extends MemoryConsumer {
@@ -70,7 +70,7 @@ final class PartitionBuffers extends MemoryConsumer {
         records = new int[partitions];
     }
 
-    /** Sets what is told before a partition's buffer is sent; it may append to that buffer. */
+    /** Sets a callback before a partition's buffer is sent; it may append to that buffer. */
     void beforeSend(IntConsumer ours) {
         beforeSend = ours;
     }
@@ -183,7 +183,7 @@ final class PartitionBuffers extends MemoryConsumer {
         busy = true;
         try {
             beforeSend.accept(partition);
-            check(); // who ended a stream may have swallowed that its end has no room
+            check(); // the caller may have ignored that the end of its stream had no room
             int length = used[partition];
             if (length > 0) {
                 sendDirectly(partition, data[partition], 0, length, records[partition], last);
@@ -215,7 +215,7 @@ final class PartitionBuffers extends MemoryConsumer {
         close();
     }
 
-    /** Gives everything back; what was not sent is gone. */
+    /** Releases everything; data that was not sent is dropped. */
     void close() {
         closed = true;
         dropAll();
@@ -386,7 +386,7 @@ final class PartitionBuffers extends MemoryConsumer {
         records[partition] = 0;
     }
 
-    /** A row that no buffer holds goes alone. */
+    /** A row that no buffer holds is sent alone. */
     private void sendRow(int partition, Object base, long offset, int size) throws IOException {
         send(partition, false);
         try {

@@ -14,7 +14,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * How generations of shuffles are registered: with patience where no worker is alive just now or none has room, or, with
  * {@code replication.strict}, too few are alive.
  *
- * <p>Rules: workers that were killed or stand still come back, and a job that only begins its next stage then has lost nothing. Where the masters cannot
+ * <p>Rules: workers that were killed or stopped come back, and a job that only begins its next stage then has lost nothing. Where the masters cannot
  * be reached their calls have a patience of their own. A strict registration is preceded by a look at the workers, since a generation once placed with
  * one copy keeps it. Called by the driver for generation 0 and by {@link Generations} for those after it.
  *
@@ -40,7 +40,7 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
         return of(conf, conf.requestMs());
     }
 
-    /** Who may fall back does so after {@code register.timeout}, who may not waits as long as a writer without room does. */
+    /** With fallback allowed it waits for {@code register.timeout}, else as long as a writer without room does. */
     private static Registrations of(HoldfastConf conf, int callMs) {
         int waitMs = conf.mayFallBack() ? conf.registerMs() : (int) Math.max(conf.registerMs(), conf.push().noRoomMs());
         boolean strict = conf.strictCopies() && conf.copies() > 1;
@@ -93,7 +93,7 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
                 + " copies are wanted, but living workers are on " + hosts + " hosts");
     }
 
-    /** Refuses what was placed with fewer copies all the same, by a worker that went just then: it keeps them. */
+    /** Refuses a shuffle that was placed with fewer copies after all, because a worker was lost just then: it keeps them. */
     private void check(RegisteredShuffle placed) throws HoldfastException {
         if (strict && placed.copies() < copies) {
             throw new HoldfastException(Status.CONFLICT, "shuffle " + placed.key() + " was placed with " + placed.copies() + " of "

@@ -9,6 +9,6 @@ interface RowChecksums {
     /** Adds one record of a partition. */
     void add(int partition, Object key, Object value);
 
-    /** What goes into the map's status. */
+    /** For the map's status. */
     long value();
 }

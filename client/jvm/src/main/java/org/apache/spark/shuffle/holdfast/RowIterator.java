@@ -41,7 +41,7 @@ final class RowIterator extends BatchIterator {
             throw new NoSuchElementException("the shuffle's rows are at their end");
         }
         int from = at + PartitionBuffers.PREFIX_BYTES;
-        // Wrong only if a writer was: but a row beyond its array would be read from somebody else's memory.
+        // Wrong only if a writer was: but a row beyond its array would be read from foreign memory.
         if (from > end) {
             throw damaged(end - at);
         }

@@ -15,7 +15,7 @@ final class RowSerializers {
 
     private RowSerializers() {}
 
-    /** What is known of it. {@code dataSize} is SQL's metric of bytes, null where there is none. */
+    /** Its properties. {@code dataSize} is SQL's metric of bytes, null without one. */
     record Known(int fields, SQLMetric dataSize) {}
 
     /** Null if this is not the serialiser of rows. */

@@ -4,7 +4,7 @@ import org.apache.spark.scheduler.SparkListener;
 import org.apache.spark.scheduler.SparkListenerStageCompleted;
 import org.apache.spark.scheduler.StageInfo;
 
-/** Hears on the driver of every stage that ended well and tells {@link DriverShuffles}, which looks whether the shuffle is whole. */
+/** Gets every successful stage on the driver and calls {@link DriverShuffles}, which checks whether the shuffle is complete. */
 final class StageEnds extends SparkListener {
     private final DriverShuffles driver;
 

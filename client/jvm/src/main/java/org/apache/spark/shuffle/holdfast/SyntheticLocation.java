@@ -19,7 +19,7 @@ public final class SyntheticLocation {
     /** What names of such executors begin with. */
     public static final String PREFIX = "holdfast-";
 
-    /** Spark wants a port above 0; nobody ever connects. */
+    /** Spark needs a port above 0; it is never connected to. */
     private static final int PORT = 1;
 
     /** A generation of a shuffle as its statuses name it. */

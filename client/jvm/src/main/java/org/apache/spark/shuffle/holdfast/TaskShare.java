@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.holdfast.push.PushLimits;
  *
  * <p>Direct memory lies beside the heap: it counts as overhead ({@code spark.executor.memoryOverhead}), beyond which YARN and Kubernetes kill
  * the executor, and the JVM itself, Spark's network layer and Python workers live on that, too. The JVM allows as much as heap unless it
- * is told otherwise. A driver that runs the tasks itself has no such bound of its own. Half of a task's share is for pushing, half for reading.
+ * is set otherwise. A driver that runs the tasks itself has no such bound of its own. Half of a task's share is for pushing, half for reading.
  *
  * @param bytes for pushing, and again for reading
  * @param idle what may lie idle in the JVM for the next task

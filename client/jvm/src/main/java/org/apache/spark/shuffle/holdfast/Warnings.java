@@ -15,7 +15,7 @@ final class Warnings {
     private Warnings() {}
 
     /**
-     * Switches off what would only do harm, in the settings that Spark itself goes on with and hands to its executors. On the driver, while the
+     * Switches off what would only do harm, in the settings that Spark itself uses and passes to its executors. On the driver, while the
      * manager is made: before Spark's scheduler looks. Returns what there is to say about it.
      */
     static List<String> switchOff(SparkConf conf) {
@@ -32,7 +32,7 @@ final class Warnings {
         boolean zstd = conf.get("spark.io.compression.codec", "").toLowerCase(Locale.ROOT).contains("zstd");
         for (String key : List.of("spark.io.compression.zstd.strategy", "spark.io.compression.zstd.workers")) {
             if (zstd && !conf.get(key, "0").equals("0")) {
-                found.add(key + " does not hold for shuffles: Holdfast compresses a batch at once, as spark.io.compression.zstd.level says");
+                found.add(key + " does not apply to shuffles: Holdfast compresses a batch at once, by spark.io.compression.zstd.level");
             }
         }
         if (conf.getBoolean("spark.sql.adaptive.localShuffleReader.enabled", true)) {

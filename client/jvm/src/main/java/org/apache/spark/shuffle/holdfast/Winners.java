@@ -15,16 +15,16 @@ import scala.Option;
  * Which attempt of each map counts, as Spark's statuses have it: what a commit has to say.
  *
  * <p>Rules: only a whole array is an answer, every map with a status and all of one generation; anything else is not the end of a stage.
- * Pure but for {@link #statuses} and {@link #known}, which ask this JVM's tracker and nobody else. Called by the driver as a stage ends
- * or a shuffle goes, and by readers who come before it.
+ * Pure but for {@link #statuses} and {@link #known}, which ask this JVM's tracker alone. Called by the driver as a stage ends
+ * or a shuffle is dropped, and by readers before that.
  */
 final class Winners {
-    /** Above so many bits readers do without knowing who wrote where: they have that from Spark. */
+    /** Above so many bits the partitions of each map are left out: readers have them from Spark. */
     private static final long BITMAP_BITS_MAX = 4_000_000;
 
     private Winners() {}
 
-    /** The statuses of all maps as this JVM knows them now, or null. Maps without one are null. */
+    /** The statuses of all maps in this JVM now, or null. Maps without one are null. */
     static MapStatus[] statuses(int shuffle) {
         MapOutputTracker tracker = SparkEnv.get().mapOutputTracker();
         if (tracker instanceof MapOutputTrackerMaster master) {
@@ -35,7 +35,7 @@ final class Winners {
         return found.isEmpty() ? null : found.get();
     }
 
-    /** Whether the driver has statuses of this shuffle, so that somebody may still ask for it. Cheap. */
+    /** Whether the driver has statuses of this shuffle, so that it may still be read. Cheap. */
     static boolean known(int shuffle) {
         return SparkEnv.get().mapOutputTracker() instanceof MapOutputTrackerMaster master && master.containsShuffle(shuffle);
     }
@@ -53,7 +53,7 @@ final class Winners {
         return common;
     }
 
-    /** The REDUCE_WINNERS array of a generation, or null if the statuses that this JVM knows do not make one. */
+    /** The REDUCE_WINNERS array of a generation, or null if the statuses in this JVM do not make one. */
     static byte[] of(ShuffleKey key, int partitions) {
         MapStatus[] statuses = statuses(key.shuffle());
         SyntheticLocation.Named named = statuses == null ? null : generation(statuses, key.shuffle());

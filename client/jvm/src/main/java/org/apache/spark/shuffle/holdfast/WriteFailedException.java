@@ -1,7 +1,7 @@
 package org.apache.spark.shuffle.holdfast;
 
 /**
- * What a map attempt wrote cannot be kept, told where Spark's methods declare no exception of ours; the cause says why.
+ * The output of a map attempt cannot be kept; for methods of Spark that declare no exception of Holdfast; the cause has the reason.
  *
  * <p>Unchecked, and no kind of error that Spark gives a meaning of its own: TaskMemoryManager makes a SparkOutOfMemoryError of an IOException that
  * {@code spill} throws, which hash maps, sorters and queues take for a refusal of memory and swallow; and an InterruptedIOException loses its kind there.

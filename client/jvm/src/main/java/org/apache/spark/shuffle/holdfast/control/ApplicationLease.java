@@ -20,7 +20,7 @@ public final class ApplicationLease implements AutoCloseable {
     /** Renewals per lease, so that two may be lost. */
     private static final int RENEWALS = 3;
     private static final long LEASE_MS_MIN = 1_000;
-    /** A driver that ends does not wait long for masters that are gone. */
+    /** A driver that exits does not wait long for masters that do not answer. */
     private static final int DETACH_MS = 5_000;
     private static final int JOIN_MS = 5_000;
 
@@ -87,7 +87,7 @@ public final class ApplicationLease implements AutoCloseable {
         return lease;
     }
 
-    /** Make a command with the credential; without security the masters know nobody from anybody else. */
+    /** Make a command with the credential; without security the masters cannot distinguish callers. */
     private static JsonObject asUser(Masters masters, Credential credential, String method, JsonObject request, int deadlineMs)
             throws HoldfastException {
         CredentialsProvider user = credential.read();
@@ -118,12 +118,12 @@ public final class ApplicationLease implements AutoCloseable {
         return leaseMs;
     }
 
-    /** Why the application is gone (APPLICATION_GONE), or null while it lives. */
+    /** Why the application was dropped (APPLICATION_GONE), or null while it lives. */
     public HoldfastException gone() {
         return gone;
     }
 
-    /** Another call was told that the application is gone: what renews it would hear that with its next turn. */
+    /** Another call got the error that the application was dropped: the renewal would get it at its next turn. */
     public void over(HoldfastException said) {
         gone = said;
         renewal.interrupt();

@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.holdfast.wire.Limits;
 
 /** A connection to the HTTP port of a master: the bare socket, or TLS over it. Never blocks; one thread at a time. Called by {@link Exchange}. */
 final class Connection {
-    /** The JDK keeps a direct buffer per thread as large as the largest heap buffer that went through a socket. */
+    /** The JDK keeps a direct buffer per thread as large as the largest heap buffer that was written to a socket. */
     private static final int STEP_BYTES = 64 * Limits.KIB;
 
     /** For selectors alone. */
@@ -48,7 +48,7 @@ final class Connection {
         return tls == null ? 0 : tls.handshake();
     }
 
-    /** Send as much as goes; whether the kernel has all of it. */
+    /** Send as much as possible; whether the kernel has all of it. */
     boolean write(ByteBuffer out) throws IOException {
         if (tls != null) {
             return tls.send(out);
@@ -86,7 +86,7 @@ final class Connection {
         try {
             socket.close();
         } catch (IOException ignored) {
-            // It is gone either way; there is nobody to tell.
+            // It is closed either way; no caller needs the error.
             return;
         }
     }

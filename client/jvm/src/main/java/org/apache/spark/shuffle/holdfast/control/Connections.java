@@ -108,7 +108,7 @@ final class Connections {
         }
     }
 
-    /** Close what is idle and wake whoever waits; rounds under way close theirs as they end. */
+    /** Close idle connections and wake the waiters; running rounds close theirs at their end. */
     synchronized void close() {
         closed = true;
         idle.values().forEach(kept -> kept.forEach(Connection::close));

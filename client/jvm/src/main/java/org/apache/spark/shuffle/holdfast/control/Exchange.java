@@ -22,8 +22,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
  * One try at one master: an HTTP/1.1 POST with a JSON body over a connection of its own for as long as it lasts. Never blocks;
- * {@link Round} calls {@link #go} when the connection is ready. Whatever goes wrong is an outcome: the master's own refusal by its
- * status number, which was told, and UNAVAILABLE for what says nothing about the call: refused, reset, or answered as no master of this
+ * {@link Round} calls {@link #go} when the connection is ready. Every failure is an outcome: the master's own refusal by its
+ * status number, and UNAVAILABLE for what says nothing about the call: refused, reset, or answered as no master of this
  * cluster does (docs/control_plane.md), whatever its HTTP status is.
  */
 final class Exchange {
@@ -66,9 +66,9 @@ final class Exchange {
     final String address;
     private final Connections connections;
     private final Selector selector;
-    /** Null until the address is known, and where there is none. */
+    /** Null until the address is known, and without one. */
     private Connection connection;
-    /** What the name stands for; null for a connection that is kept. */
+    /** The resolved address; null for a connection that is kept. */
     private CompletableFuture<InetSocketAddress> lookup;
     private final ByteBuffer out;
     private byte[] in = new byte[4 * Limits.KIB];
@@ -153,7 +153,7 @@ final class Exchange {
         return done;
     }
 
-    /** The reply; only once it is done. Throws what went wrong instead. */
+    /** The reply; only once it is done. Throws its error instead. */
     JsonObject reply() throws HoldfastException {
         if (failure != null) {
             throw failure;
@@ -225,9 +225,9 @@ final class Exchange {
             int got = connection.read(in, filled, in.length - filled);
             if (got < 0) {
                 throw filled > 0 && in[0] == TLS_ALERT
-                        ? noMaster("it wants TLS: set spark.holdfast.security.ca and spark.holdfast.security.tokenFile")
+                        ? noMaster("it requires TLS: set spark.holdfast.security.ca and spark.holdfast.security.tokenFile")
                         : new HoldfastException(Status.UNAVAILABLE,
-                                address + ": hung up without an answer (is this the HTTP port of a master? Where security is on there, set"
+                                address + ": closed the connection without an answer (is this the HTTP port of a master? If it uses TLS, set"
                                         + " spark.holdfast.security.ca and spark.holdfast.security.tokenFile)");
             }
             if (got == 0) {
@@ -251,7 +251,7 @@ final class Exchange {
         String[] lines = new String(in, 0, end, StandardCharsets.ISO_8859_1).split("\r\n");
         String[] parts = lines[0].split(" ", 3);
         if (parts.length < 2 || !parts[0].startsWith("HTTP/1.") || !parts[1].matches("[0-9]{3}")) {
-            throw noMaster("it does not speak HTTP/1.1; endpoints name the masters' HTTP ports");
+            throw noMaster("it does not speak HTTP/1.1; set the endpoints to the masters' HTTP ports");
         }
         httpStatus = Integer.parseInt(parts[1]);
         headers = new HashMap<>();

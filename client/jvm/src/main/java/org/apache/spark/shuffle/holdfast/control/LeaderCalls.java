@@ -22,7 +22,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  *   <li>A command keeps its call number over all its tries, so that it is applied once.
  *   <li>Only a status that a master of the cluster answered with ends a call before its deadline; whatever else answers where the leader was
  *       means that the leader is to be looked for.
- *   <li>A try ends when the master answers, when its connection fails, or when another master says that it leads by now, which is
+ *   <li>A try ends when the master answers, when its connection fails, or when another master has become the leader, which is
  *       asked while an answer is awaited; so neither a killed nor a paused leader is waited for.
  *   <li>While no leader is known all masters are asked, every 50 ms at first and slower later, until the deadline; callers at the same
  *       time share one search.
@@ -42,7 +42,7 @@ final class LeaderCalls implements AutoCloseable {
     private static final long SAY_NS = 3_000 * MS;
     private static final long SAY_AGAIN_NS = 30_000 * MS;
     private static final long PAUSE_MAX_NS = 500 * MS;
-    /** While a call is not answered another master is asked who leads: this often for as long as an election may take, then more slowly. */
+    /** While a call is not answered another master is asked for the leader: this often for the time of an election, then more slowly. */
     private static final long WATCH_MIN_NS = 150 * MS;
     private static final long WATCH_MAX_NS = 2_000 * MS;
     private static final long ELECTION_NS = 2_000 * MS;
@@ -52,7 +52,7 @@ final class LeaderCalls implements AutoCloseable {
     private static final byte[] EMPTY = {'{', '}'};
 
     private final Connections connections;
-    /** Held by whoever looks for the leader. */
+    /** Held by the thread that looks for the leader. */
     private final ReentrantLock search = new ReentrantLock();
     /** Every master known by its HTTP address, with why it was not found to lead when it was asked last. */
     private final Map<String, HoldfastException> known = new LinkedHashMap<>();
@@ -68,7 +68,7 @@ final class LeaderCalls implements AutoCloseable {
         }
     }
 
-    /** What one call went through. */
+    /** The history of one call. */
     private static final class Tries {
         int count;
         int hints;
@@ -179,14 +179,14 @@ final class LeaderCalls implements AutoCloseable {
         return tries.count == 1 ? 0 : tries.pause();
     }
 
-    /** One try at one master, given up as soon as another one is known to lead. */
+    /** One try at one master, cancelled as soon as another leader is known. */
     private JsonObject attempt(String asked, String method, byte[] request, long end, LongWait slow) throws HoldfastException {
         try (Round round = new Round(connections)) {
             long begun = System.nanoTime();
             Exchange call = round.begin(asked, method, request);
             Exchange probe = null;
             long wait = WATCH_MIN_NS;
-            // When the next probe begins, or the one under way is given up.
+            // When the next probe starts, or the running one is cancelled.
             long turn = begun + wait;
             while (!call.done()) {
                 round.await(Math.min(end, turn));
@@ -200,7 +200,7 @@ final class LeaderCalls implements AutoCloseable {
                 }
                 if (probe != null && (probe.done() || now >= turn)) {
                     if (moved(probe, asked)) {
-                        throw unavailable("master " + asked + " does not answer and does not lead any more");
+                        throw unavailable("master " + asked + " does not answer and is no longer the leader");
                     }
                     round.drop(probe);
                     probe = null;
@@ -215,7 +215,7 @@ final class LeaderCalls implements AutoCloseable {
         }
     }
 
-    /** Ask another master who leads; null if there is no other. */
+    /** Ask another master for the leader; null if there is no other. */
     private Exchange probe(Round round, String asked) {
         List<String> others = addresses();
         others.remove(asked);
@@ -223,7 +223,7 @@ final class LeaderCalls implements AutoCloseable {
                 ? null : round.begin(others.get(ThreadLocalRandom.current().nextInt(others.size())), DISCOVER, EMPTY);
     }
 
-    /** Whether somebody else leads now, as the master that was asked says; learn who. */
+    /** Whether another master is the leader now, by the master that was asked; remember it. */
     private boolean moved(Exchange probe, String asked) {
         JsonObject reply = discovered(probe);
         if (reply == null || reply.text("leaderHttp").isEmpty() || reply.text("leaderHttp").equals(asked)) {
@@ -277,7 +277,7 @@ final class LeaderCalls implements AutoCloseable {
         }
     }
 
-    /** Ask all masters at once; return the first that says of itself that it leads, "" if none does. */
+    /** Ask all masters at once; return the first that is the leader by its own answer, "" if none is. */
     private String askAll(long end) throws HoldfastException {
         try (Round round = new Round(connections)) {
             List<Exchange> asked = new ArrayList<>();
@@ -315,7 +315,7 @@ final class LeaderCalls implements AutoCloseable {
                 .anyMatch(each -> each.bool("leader") && each.text("name").equals(reply.text("name")));
     }
 
-    /** What a master said of itself, or null; learns who there is, and why not. */
+    /** The answer of a master about itself, or null; records the masters, and the cause of a failure. */
     private JsonObject discovered(Exchange asked) {
         JsonObject reply;
         try {
@@ -332,7 +332,7 @@ final class LeaderCalls implements AutoCloseable {
             learn(asked.address, unavailable(asked.address + ": is a master of another cluster, " + cluster));
             return null;
         }
-        learn(asked.address, unavailable(asked.address + ": answers, but knows of no leader"));
+        learn(asked.address, unavailable(asked.address + ": answers, but has no leader"));
         for (JsonObject master : reply.objects("masters")) {
             String http = master.text("http");
             if (http.indexOf(':') > 0) {

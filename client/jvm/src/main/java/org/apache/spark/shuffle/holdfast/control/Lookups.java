@@ -7,7 +7,7 @@ import java.util.concurrent.CompletableFuture;
 import java.util.regex.Pattern;
 
 /**
- * Looks the names of masters up on threads of their own: a name server that does not answer takes as long as it likes, and nobody can be
+ * Looks the names of masters up on threads of their own: a name server that does not answer may take any time, and no thread can be
  * called away from that.
  *
  * <p>Rules: one lookup of an address at a time, however many want it, so there are never more threads than addresses. An address without a name takes
@@ -18,7 +18,7 @@ final class Lookups {
 
     private final Map<String, CompletableFuture<InetSocketAddress>> running = new HashMap<>();
 
-    /** What "host:port" stands for, which may be unresolved. Whoever waits for it does so with a deadline of its own. */
+    /** The address of "host:port", which may be unresolved. Each waiter has a deadline of its own. */
     CompletableFuture<InetSocketAddress> find(String host, int port) {
         if (NUMBERS.matcher(host).matches()) {
             return CompletableFuture.completedFuture(new InetSocketAddress(host, port));

@@ -24,7 +24,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 public final class Masters implements AutoCloseable {
     /** Masters that elect a leader need about a second; a cluster that is being started some more. */
     public static final int DEADLINE_MS = 30_000;
-    /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by who waits. */
+    /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by the waiter. */
     public static final int COMMIT_DEADLINE_MS = 180_000;
     private static final byte[] NO_HOLDER = {};
     /** As common/addresses.py has it: a name in ASCII, IPv4, or IPv6 in brackets, and a port. */
@@ -47,7 +47,7 @@ public final class Masters implements AutoCloseable {
         this(endpoints, deadlineMs, new CredentialsProvider());
     }
 
-    /** {@code credentials}: by what the masters know this client, and it them. */
+    /** {@code credentials}: the token of this client, and the CA of the masters. */
     public Masters(String endpoints, int deadlineMs, CredentialsProvider credentials) {
         this.calls = new LeaderCalls(parse(endpoints), credentials);
         this.credentials = credentials;
@@ -87,7 +87,7 @@ public final class Masters implements AutoCloseable {
     }
 
     /**
-     * Register a shuffle of REDUCE partitions, or ask where it stands; idempotent for the same shape.
+     * Register a shuffle of REDUCE partitions, or ask for its locations; idempotent for the same shape.
      *
      * @param least the generation meant; with {@code toWrite} the newest at or above it that takes data, the next one being opened
      *     where the newest is committed
@@ -152,14 +152,14 @@ public final class Masters implements AutoCloseable {
 
     /**
      * The committed manifest, waited for at most {@code waitMs} (30 s at most): NOT_COMMITTED if that is too short. With
-     * {@code offersWinners} the answer is NEED_WINNERS at once while nobody commits.
+     * {@code offersWinners} the answer is NEED_WINNERS at once while no commit is pending.
      */
     public Manifest getManifest(ShuffleKey key, int waitMs, boolean offersWinners) throws HoldfastException {
         int wait = Math.max(0, Math.min(waitMs, Limits.LONG_POLL_MS_MAX));
         return getManifest(key, wait, offersWinners, deadlineMs + wait);
     }
 
-    /** The same, if it is committed, for who has something better to do than to wait for masters that are away. */
+    /** The same, if it is committed, for callers that do not wait for masters that are away. */
     public Manifest getManifest(ShuffleKey key, int withinMs) throws HoldfastException {
         return getManifest(key, 0, false, withinMs);
     }
@@ -179,12 +179,12 @@ public final class Masters implements AutoCloseable {
         return calls.call("Shuffles/UnregisterShuffle", request(upTo), true, deadlineMs).u32("dropped");
     }
 
-    /** All workers that the masters know. */
+    /** All workers of the cluster. */
     public List<WorkerAddress> workers() throws HoldfastException {
         return workers(deadlineMs);
     }
 
-    /** The same for who has something better to do than to wait for masters that are away. */
+    /** The same for callers that do not wait for masters that are away. */
     public List<WorkerAddress> workers(int withinMs) throws HoldfastException {
         List<WorkerAddress> workers = new ArrayList<>();
         for (JsonObject each : calls.call("Admin/ListWorkers", new JsonObject(), false, withinMs).objects("workers")) {

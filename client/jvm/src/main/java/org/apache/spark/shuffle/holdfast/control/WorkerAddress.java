@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast.control;
 import java.io.Serializable;
 
 /**
- * Where a worker is, as the masters know it.
+ * The addresses of a worker, from the masters.
  *
  * @param host replicas never share one
  * @param address that of the data plane, "host:port"

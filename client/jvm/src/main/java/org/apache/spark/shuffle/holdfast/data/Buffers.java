@@ -11,9 +11,9 @@ import java.util.ArrayDeque;
 /**
  * Direct buffers that are used again, in a few size classes; one pool serves the whole JVM.
  *
- * <p>Rules: a buffer belongs to whoever took it until it is given back, once. What lies idle here is bounded; beyond
+ * <p>Rules: a buffer belongs to its borrower until it is given back, once. Idle ones are bounded; beyond
  * that, buffers are freed at once rather than when the collector gets to them. How much is out at a time is bounded by
- * those who take (frames under a limit, streams under credit), not here. {@link #taken()} counts what is out, so that a
+ * the borrowers (frames under a limit, streams under credit), not here. {@link #taken()} counts what is out, so that a
  * test sees a leak. Thread-safe. Called by {@link WorkerConnection}, the push writer and the fetch reader.
  */
 public final class Buffers {

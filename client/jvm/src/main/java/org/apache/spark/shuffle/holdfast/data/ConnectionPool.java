@@ -19,8 +19,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  *
  * <p>Rules: a borrowed connection belongs to one thread at a time until it is given back (nothing under way on it, its
  * {@link Books} closed, which is asserted where it is borrowed again) or discarded (anything else). With security one that showed a token which is half over is not used again where there is a newer one. At most {@link #IDLE_MAX} lie idle, {@link #IDLE_PER_WORKER_MAX} of one worker; idle ones
- * are closed after {@link #IDLE_MS} by whoever comes next, and by a timer thread that lives only while something is
- * idle. How many are borrowed is bounded by those who borrow. Thread-safe. Called by the push writer and the fetch
+ * are closed after {@link #IDLE_MS} by the next caller, and by a timer thread that runs only while something is
+ * idle. The borrowers bound how many are borrowed. Thread-safe. Called by the push writer and the fetch
  * reader.
  */
 public final class ConnectionPool implements AutoCloseable {
@@ -86,7 +86,7 @@ public final class ConnectionPool implements AutoCloseable {
         throw new HoldfastException(Status.UNAVAILABLE, "the connections to workers are closed");
     }
 
-    /** Whether an idle connection may be used again; it is discarded if not, also where that cannot be told. */
+    /** Whether an idle connection may be used again; it is discarded if not, also if that is unknown. */
     private boolean isGood(WorkerConnection found) {
         boolean good = false;
         try {

@@ -48,7 +48,7 @@ public final class Frame {
         return meta;
     }
 
-    /** The body; empty if there is none. */
+    /** The body; may be empty. */
     public ByteBuffer body() {
         return body;
     }

@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast.data;
 /**
  * Whether a wait has lasted so long that the log should say so: after 10 s, then once a minute.
  *
- * <p>Rules: no clock; one thread. {@link #over} is called whenever there was progress. Called by those who wait.
+ * <p>Rules: no clock; one thread. {@link #over} is called whenever there was progress. Called by waiters.
  */
 public final class LongWait {
     /** From when on it is said. */
@@ -19,7 +19,7 @@ public final class LongWait {
         waiting = false;
     }
 
-    /** It goes on; returns the nanoseconds since it began. */
+    /** It continues; returns the nanoseconds since its start. */
     public long lasts(long nowNs) {
         if (!waiting) {
             waiting = true;
@@ -29,7 +29,7 @@ public final class LongWait {
         return nowNs - sinceNs;
     }
 
-    /** It goes on; returns whether to say so now. */
+    /** It continues; returns whether to log it now. */
     public boolean due(long nowNs) {
         lasts(nowNs);
         if (nowNs - nextNs < 0) {

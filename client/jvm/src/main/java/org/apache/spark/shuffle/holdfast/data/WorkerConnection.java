@@ -21,7 +21,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * One connection to a worker, read and written by the thread that uses it: no thread of its own, no callbacks.
  *
- * <p>Rules: one thread at a time. Answers come in any order; whoever has several requests under way tells them apart by
+ * <p>Rules: one thread at a time. Answers come in any order; a caller with several pending requests matches them by
  * {@link Frame#requestId()}. Short frames are handed out as views of the input buffer, many of them for one system
  * call; a longer body comes in a buffer of {@link Buffers}. Any error of the network, and anything that is not our
  * protocol, closes the connection and is a HoldfastException that names the worker (UNAVAILABLE, or the status that
@@ -30,7 +30,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * {@link ConnectionPool}.
  */
 public final class WorkerConnection implements AutoCloseable {
-    /** A peer that takes nothing for so long is gone. */
+    /** A peer that takes nothing for so long counts as lost. */
     static final int SEND_TIMEOUT_MS = 30_000;
     private static final int INPUT_BYTES = 64 << 10;
     private static final int OUTPUT_BYTES = 16 << 10;
@@ -42,7 +42,7 @@ public final class WorkerConnection implements AutoCloseable {
     private final SocketChannel channel;
     private final Buffers buffers;
     private final byte[] token;
-    /** What is sent and received goes through it; null without security. */
+    /** All data passes through it; null without security. */
     private TlsChannel tls;
     private final Frame frame = new Frame(this);
     /** HELLO was answered. */
@@ -67,7 +67,7 @@ public final class WorkerConnection implements AutoCloseable {
     /** A frame is in `frame` and was not handed out yet. */
     private boolean ahead;
     private ByteBuffer out;
-    /** The deadline of the wait that the log knows of. */
+    /** The deadline of the logged wait. */
     private long saidForNs;
 
     private WorkerConnection(int worker, String address, SocketChannel channel, byte[] token, Buffers buffers) {
@@ -86,7 +86,7 @@ public final class WorkerConnection implements AutoCloseable {
     }
 
     /**
-     * Connects and says HELLO. Throws UNAVAILABLE if nobody answers there in time or another worker does, and what the
+     * Connects and says HELLO. Throws UNAVAILABLE if no answer comes in time or another worker answers, and the error of the
      * worker said if it refused.
      */
     public static WorkerConnection open(int worker, String address, Hello hello, CredentialsProvider credentials, int timeoutMs, Buffers buffers)
@@ -222,7 +222,7 @@ public final class WorkerConnection implements AutoCloseable {
 
     /** Whether {@link #receive} has a frame at once. Like it, ends the life of the frame handed out before. */
     public boolean ready() throws HoldfastException {
-        if (closed) { // what had come went with its buffers
+        if (closed) { // received data was dropped with its buffers
             throw broken("is closed", null);
         }
         while (!ahead) {

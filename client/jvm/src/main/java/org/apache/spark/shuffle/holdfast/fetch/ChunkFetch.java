@@ -18,7 +18,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * {@code client/core/read/chunk_fetch.py}.
  *
  * <p>Rules: pure. Every epoch that has a sealed copy is a file of {@link Fetch}, which decides about workers, tries and
- * copies. Chunks of one copy are asked for once: a stream that is opened again goes on with the first chunk that was not
+ * copies. Chunks of one copy are requested once: a stream that is opened again continues with the first chunk that was not
  * complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
  * An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
  * whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter

@@ -119,7 +119,7 @@ final class ChunkStream {
         }
     }
 
-    /** Verifies the next whole batch of the frame; false if there is none. Throws CORRUPT. */
+    /** Verifies the next whole batch of the frame; false at the end. Throws CORRUPT. */
     boolean nextBatch(BatchHeader batch, int partition, SeededCrc crc) throws HoldfastException {
         if (carryOut) {
             releaseCarry();

@@ -11,10 +11,10 @@ sealed interface Effect {
     /** Close the stream; what still comes of it is ignored. */
     record CloseStream(int stream) implements Effect {}
 
-    /** Ask the masters, after so long, who is alive and where. */
+    /** Ask the masters, after so long, for live workers and their addresses. */
     record AskMasters(long afterNs) implements Effect {}
 
-    /** Every file is complete, or was given up without harm. */
+    /** Every file is complete, or is not needed any more. */
     record Complete() implements Effect {}
 
     /** The read is over. */

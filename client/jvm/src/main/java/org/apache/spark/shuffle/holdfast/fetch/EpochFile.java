@@ -5,7 +5,7 @@ import java.util.LinkedHashMap;
 import java.util.Map;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
-/** One epoch of one partition, and what the cores know of reading it. Files are asked for in their natural order. */
+/** One epoch of one partition, and the state of its read. Files are requested in their natural order. */
 final class EpochFile implements Comparable<EpochFile> {
     final int partition;
     final int epoch;
@@ -20,13 +20,13 @@ final class EpochFile implements Comparable<EpochFile> {
     boolean[] read;
 
     // Of Fetch.
-    /** Not complete, nor given up. */
+    /** Neither complete nor abandoned. */
     boolean wanted;
     /** The stream that owes it, or -1. */
     int owedBy = -1;
     /** The rival of that stream that is asked for it too, or -1. */
     int rivalBy = -1;
-    /** Copies not given up, in the order of preference. */
+    /** Copies not abandoned, in the order of preference. */
     int[] copies = {};
     Map<Integer, Integer> tries = Map.of();
     /** The last thing that went wrong, for the error. */

@@ -7,7 +7,7 @@ import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 
 /**
- * Which attempt of every map counts, and who wrote for which partition: what a reader insists on.
+ * Which attempt of every map counts, and which partitions it wrote for: a reader checks both.
  *
  * <p>Rules: the attempts are those of the commit, which is final within its generation. Who wrote where is what the
  * engine's statuses say, where they name the attempt that won; what the committer said otherwise; or it is not known.
@@ -68,7 +68,7 @@ public final class ExpectedMaps {
         return map >= 0 && map < maps() && winners.attempts()[map] == attempt && attempt != Limits.NO_ATTEMPT;
     }
 
-    /** The attempt that won, NO_ATTEMPT if there is none. */
+    /** The attempt that won, or NO_ATTEMPT. */
     long attempt(int map) {
         return winners.attempts()[map];
     }

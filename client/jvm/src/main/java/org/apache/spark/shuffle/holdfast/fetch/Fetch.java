@@ -16,20 +16,20 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.shuffle.holdfast.wire.Status.FetchDisposition;
 
 /**
- * Decides which files to ask of which worker, and when to give up; the twin of {@code client/core/read/fetch.py}.
+ * Decides which files to request from which worker, and when to fail; the twin of {@code client/core/read/fetch.py}.
  *
  * <p>Rules: pure; events in, effects out; time is a number that comes with the events. Files that are complete are
  * never asked for again. Per copy of a file three <em>answers</em> that do not help are the end of it (a refusal, a
  * checksum mismatch, missing batches); refused and lost connections are no answers: they are tried again while the
- * masters call the worker alive or it has not been gone for the return grace, which begins anew whenever more of a file came
- * of that worker than ever before. A copy whose worker is gone is given up at once if another copy is left, and one whose
+ * masters call the worker alive or it has not been lost for the return grace, which starts again whenever more of a file came
+ * of that worker than ever before. A copy whose worker is lost is abandoned at once if another copy is left, and one whose
  * worker is merely silent is left for another one that may answer. An
- * {@link Order} is told what became of workers. A stream that is late may get a rival, which is asked for files of it on
+ * {@link Order} gets the results of workers. A stream that is late may get a rival, which requests files of it from
  * another worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed.
  * Events of a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
  */
 final class Fetch {
-    /** Answers that did not help, per copy of a file, before the copy is given up. */
+    /** Answers without progress, per copy of a file, before the copy is abandoned. */
     static final int TRIES_MAX = 3;
     /** Rivals open at the same time: one shows whether another worker is quicker. */
     static final int RIVALS_MAX = 2;
@@ -208,7 +208,7 @@ final class Fetch {
         return goOn();
     }
 
-    /** The masters say who is alive; a worker they do not name is lost. */
+    /** The masters list live workers; a worker that is not listed is lost. */
     List<Effect> workersKnown(Set<Integer> alive, long nowNs) {
         if (over) {
             return List.of();
@@ -231,7 +231,7 @@ final class Fetch {
         return goOn();
     }
 
-    /** The masters cannot be reached: go on trying the workers for as long as one may be gone. */
+    /** The masters cannot be reached: keep trying the workers for the return grace. */
     List<Effect> mastersSilent(HoldfastException error, long nowNs) {
         if (over) {
             return List.of();
@@ -258,7 +258,7 @@ final class Fetch {
         return effects;
     }
 
-    /** Whether everything that a stream owes has another copy, on a worker that answers as far as we know. */
+    /** Whether all that is missing of a stream has another copy, on a worker that is known to answer. */
     boolean maySwitch(int stream) {
         FetchStreams.Stream state = streams.get(stream);
         if (state == null) {
@@ -291,7 +291,7 @@ final class Fetch {
 
     // Decisions.
 
-    /** The copy in reach that is asked for next after the one of this worker; -1 if there is none. */
+    /** The reachable copy that is requested next after the one of this worker; -1 without one. */
     private int other(EpochFile file, int worker) {
         for (int copy : file.copies) {
             if (copy != worker && !unreachable.containsKey(copy)) {
@@ -387,7 +387,7 @@ final class Fetch {
         return effects;
     }
 
-    /** The first copy that can be reached, as far as we know; else the one whose worker was tried least often. */
+    /** The first copy that is known to be reachable; else the one whose worker was tried least often. */
     private int choose(EpochFile file) {
         int best = file.copies[0];
         if (unreachable.isEmpty()) {
@@ -443,7 +443,7 @@ final class Fetch {
     /** Counts an answer that did not help; throws how the read ends if no copy is left. */
     private void countTry(EpochFile file, int worker, int status, String cause) throws HoldfastException {
         if (!file.wanted || !file.hasCopyOn(worker)) {
-            return; // given up meanwhile
+            return; // abandoned meanwhile
         }
         order.failed(worker);
         file.cause = cause;
@@ -463,7 +463,7 @@ final class Fetch {
         noCopy(file, new HoldfastException(verdict, text));
     }
 
-    /** Gives up the copies of a worker that is gone, where another copy is left or the grace is over. */
+    /** Abandons the copies of a lost worker, where another copy is left or the grace is over. */
     private void dropWorker(int worker, boolean spent) throws HoldfastException {
         for (EpochFile file : new ArrayList<>(files)) {
             if (!file.hasCopyOn(worker) || (file.copies.length == 1 && !spent)) {
@@ -471,15 +471,15 @@ final class Fetch {
             }
             file.removeCopy(worker);
             if (file.copies.length == 0) {
-                String text = where + ": " + file + " is lost: worker " + worker + " is gone for more than "
-                        + graceNs / 1_000_000_000 + " s and has the last copy (" + file.cause
+                String text = where + ": " + file + " is lost: worker " + worker + " has been lost for more than "
+                        + graceNs / 1_000_000_000 + " s and held the last copy (" + file.cause
                         + "). Start the worker again on its directories, or run the map stage again.";
                 noCopy(file, new HoldfastException(Status.DATA_LOST, text));
             }
         }
     }
 
-    /** The last copy of a file is given up; throws how the read ends, if it does. */
+    /** The last copy of a file is abandoned; throws the result of the read, if this ends it. */
     private void noCopy(EpochFile file, HoldfastException error) throws HoldfastException {
         file.wanted = false;
         Collection<EpochFile> more = judge.gaveUp(file, error);

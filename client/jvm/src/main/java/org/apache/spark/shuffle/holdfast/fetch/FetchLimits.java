@@ -5,7 +5,7 @@ package org.apache.spark.shuffle.holdfast.fetch;
  *
  * @param bytesInFlight what workers may have on the way to one reader, all streams together
  * @param streams workers that are read from at the same time
- * @param returnGraceMs how long a worker may be gone before data of which it has the only copy is called lost
+ * @param returnGraceMs how long a worker may be lost before data of which it has the only copy counts as lost
  * @param reachMs how long a worker that the masters call alive may be out of reach: a broken network must not hang a task
  */
 public record FetchLimits(long bytesInFlight, int streams, long returnGraceMs, long reachMs) {

@@ -163,7 +163,7 @@ public final class FetchReader implements BatchSource {
 
     // Frames.
 
-    /** Takes the next frame of any stream, or sees to what is due while there is none. */
+    /** Takes the next frame of any stream, or does due work while there is no frame. */
     private void nextFrame() throws HoldfastException {
         if (askAtNs != 0 && System.nanoTime() - askAtNs >= 0) {
             askMasters();
@@ -243,7 +243,7 @@ public final class FetchReader implements BatchSource {
         }
     }
 
-    /** Finds the next payload of the frame that counts; ends the frame if there is none. */
+    /** Finds the next payload of the frame that counts; ends the frame after the last. */
     private boolean nextOfFrame() throws ReadInterruptedException {
         ChunkStream stream = current;
         ChunksData data = stream.data;
@@ -390,7 +390,7 @@ public final class FetchReader implements BatchSource {
         }
     }
 
-    /** Data that is nowhere was lost, or dropped on purpose: only the masters know. */
+    /** Missing data was lost, or dropped on purpose: only the masters can say. */
     private HoldfastException droppedError(HoldfastException error) {
         if (error.status() == Status.DATA_LOST) {
             try {

@@ -54,7 +54,7 @@ final class FetchStreams {
         return streams.get(stream);
     }
 
-    /** Forgets a stream and what it owes; its rival goes on alone. Returns it, null if it was over. */
+    /** Forgets a stream and its pending files; its rival continues alone. Returns it, null if it was over. */
     Stream end(int stream) {
         for (EpochFile file : owed(stream)) {
             if (file.owedBy == stream) {

@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.holdfast.fetch;
 
-/** What is wrong with what came; whoever catches it adds where it came from. Never leaves this package. */
+/** Describes a fault of received data; its catcher adds the source. Never leaves this package. */
 final class IncompleteException extends Exception {
     private static final long serialVersionUID = 1L;
     /** For errors. */

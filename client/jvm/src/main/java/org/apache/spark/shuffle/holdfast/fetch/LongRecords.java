@@ -50,12 +50,12 @@ final class LongRecords {
     private final ArrayDeque<Whole> whole = new ArrayDeque<>();
     private long heldBytes;
 
-    /** @param books know which batches came */
+    /** @param books record which batches came */
     LongRecords(ChunkFetch books) {
         this.books = books;
     }
 
-    /** Records that are whole now; null if there is none. */
+    /** Records that are complete now; null if none are. */
     Whole poll() {
         return whole.poll();
     }
@@ -77,7 +77,7 @@ final class LongRecords {
         if (batch.more() && books.isSeen(partition, batch.map(), batch.number() + 1)
                 && (pieces == null || !pieces.containsKey(batch.number() + 1))) {
             throw new HoldfastException(Status.BAD_VERSION, "partition " + partition + " map " + batch.map() + " batch "
-                    + batch.number() + " goes on in a batch that is too short for a piece of a record");
+                    + batch.number() + " continues in a batch that is too short for a piece of a record");
         }
         hold(key, batch, data);
         return false;
@@ -127,7 +127,7 @@ final class LongRecords {
         for (int first : new ArrayList<>(pieces.keySet())) {
             Piece piece = pieces.get(first);
             if (piece == null) {
-                continue; // went with an earlier one
+                continue; // sent with an earlier one
             }
             Piece before = pieces.get(first - 1);
             boolean begins = before != null

@@ -23,9 +23,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * What was committed, by generation: asked once per JVM, however many tasks want it.
  *
- * <p>Rules: whoever comes first asks the masters, on its own thread, and all others wait for that answer; if it was
- * interrupted, the next one asks. Where nobody has said who won, the asker does, if it knows. What is kept is bounded by
- * count and by epochs; the least recently used goes first. Thread-safe. Made once by the plug-in's runtime, called as a
+ * <p>Rules: the first caller asks the masters, on its own thread, and all others wait for that answer; if it was
+ * interrupted, the next one asks. If the winners are not committed, the caller commits them, if it has them. Kept manifests are bounded by
+ * count and by epochs; the least recently used is dropped first. Thread-safe. Made once by the plug-in's runtime, called as a
  * reader is made.
  */
 public final class Manifests {
@@ -33,7 +33,7 @@ public final class Manifests {
     /** Rows of all manifests that are kept; a larger one is kept alone. */
     private static final long EPOCHS_KEPT_MAX = 4_000_000;
     private static final int POLL_MS = 5_000;
-    /** For how long a commit that somebody else has under way is waited for. */
+    /** For how long the pending commit of another caller is waited for. */
     private static final long COMMIT_WAIT_NS = 180_000_000_000L;
 
     private final Masters masters;
@@ -43,8 +43,8 @@ public final class Manifests {
     private long keptEpochs;
 
     /**
-     * @param masters who are asked
-     * @param onWorkers hears what the masters say of the workers that a manifest names, once
+     * @param masters the masters to ask
+     * @param onWorkers gets the masters' view of the workers of a manifest, once
      */
     public Manifests(Masters masters, Consumer<List<WorkerAddress>> onWorkers) {
         this.masters = masters;
@@ -54,9 +54,9 @@ public final class Manifests {
     /**
      * Returns the manifest of a committed generation.
      *
-     * @param winners gives the REDUCE_WINNERS array to commit where nobody has, or null if the caller does not know them
+     * @param winners gives the REDUCE_WINNERS array for a missing commit, or null if the caller does not have it
      *     yet; asked at most once, on the calling thread
-     * @throws HoldfastException what the masters refuse; NOT_COMMITTED if nobody commits for three minutes
+     * @throws HoldfastException what the masters refuse; NOT_COMMITTED without a commit for three minutes
      */
     public Manifest get(ShuffleKey key, Supplier<byte[]> winners) throws HoldfastException {
         for (;;) {
@@ -116,7 +116,7 @@ public final class Manifests {
             synchronized (this) {
                 asking.remove(key);
             }
-            answer.complete(found); // null: whoever waits asks
+            answer.complete(found); // null: one of the waiters asks
         }
     }
 
@@ -168,7 +168,7 @@ public final class Manifests {
 
     private void commit(ShuffleKey key, byte[] winners) throws HoldfastException {
         if (winners == null) {
-            return; // then somebody else has to, and the poll waits for that
+            return; // then another caller has to, and the poll waits for that
         }
         try {
             masters.commit(key, winners);
@@ -176,7 +176,7 @@ public final class Manifests {
             if (error.status() != Status.CONFLICT) {
                 throw error;
             }
-            // somebody was faster and named another attempt: a commit is final, and readers go by it
+            // another commit was faster and named another attempt: a commit is final, and readers use it
         }
     }
 

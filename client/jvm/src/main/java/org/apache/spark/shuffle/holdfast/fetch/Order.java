@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.holdfast.fetch;
 
-/** What the core of a read asks about the copies of its files, and tells about the workers that it meets. */
+/** Orders the copies of files for the core of a read, and records the results of its workers. */
 interface Order {
     /** The order of the manifest, whatever is met. */
     Order GIVEN = new Order() {

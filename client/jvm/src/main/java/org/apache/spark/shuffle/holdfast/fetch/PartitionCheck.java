@@ -13,7 +13,7 @@ import org.apache.spark.shuffle.holdfast.wire.Limits;
  *
  * <p>Rules: batches come verified, in any order and any number of times, and are judged by their headers. Of every
  * winning map the numbers seen are kept as "all below n" and, rarely, what lies above; a number seen before is dropped.
- * A map is whole when its LAST was seen and count and sum of checksums are what LAST says. Batches of other attempts
+ * A map is whole when its LAST was seen and count and sum of checksums match LAST. Batches of other attempts
  * are losers. Counters only, in columns by map: nothing is allocated per batch. The books of one partition at a time; a
  * reader uses an object again with {@link #begin}. Called by {@link ChunkFetch}.
  */
@@ -74,7 +74,7 @@ final class PartitionCheck {
         int row = map - firstMap;
         if (below[row] == 0 && isNew(map) && expected.wrote(map, partition) == ExpectedMaps.NO) {
             throw new IncompleteException(
-                    partition, "map " + map + " has batches, though its status says it wrote none");
+                    partition, "map " + map + " has batches, though its status has none");
         }
         if (!note(row, map, batch.number())) {
             return Verdict.DUPLICATE;
@@ -99,7 +99,7 @@ final class PartitionCheck {
 
     /**
      * Says what is not there, for people, or null if everything is. {@code allRead}: every epoch was read; only then a
-     * map of which nothing came, and of which nobody said whether it wrote, wrote nothing.
+     * map of which nothing came, and of which it is unknown whether it wrote, wrote nothing.
      */
     String missing(boolean allRead) {
         for (int map = firstMap; map < endMap; map++) {
@@ -147,7 +147,7 @@ final class PartitionCheck {
                     + " is missing";
         }
         if (crcSums[row] != lastSums[row]) {
-            return "has batches whose checksums do not add up to what its LAST says; " + MIXED;
+            return "has batches whose checksums do not match those of its LAST; " + MIXED;
         }
         return null;
     }

@@ -10,11 +10,11 @@ import java.util.Set;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 
 /**
- * What a JVM knows of reading from the workers of its cluster, and which copy it asks first by that; the twin of
+ * Keeps how reads from each worker went in this JVM, and orders copies by that; the twin of
  * {@code client/core/read/read_book.py}.
  *
  * <p>Rules: what the masters said of a worker holds for as long as a failure is remembered; then it is taken for one that
- * serves again, and whoever asks it finds out. A worker of which nothing is known is one that takes data. Thread-safe, and
+ * serves again, and the next read shows whether it does. An unknown worker counts as one that takes data. Thread-safe, and
  * everything is bounded. One per plug-in's runtime, for all its readers.
  */
 public final class ReadBook {

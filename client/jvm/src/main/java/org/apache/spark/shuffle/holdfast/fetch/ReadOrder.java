@@ -20,7 +20,7 @@ import java.util.Set;
 final class ReadOrder {
     /** Workers of which a failure, or a slow answer, is remembered; the oldest is forgotten first. */
     static final int REMEMBERED_MAX = 4_096;
-    /** Behind how many local copies the first of another region stands. */
+    /** After how many local copies the first of another region comes. */
     private static final int REMOTE_AT = 2;
 
     private ReadOrder() {}
@@ -86,12 +86,12 @@ final class ReadOrder {
     }
 
     /**
-     * What a reader knows of the cluster.
+     * The state of the cluster for a reader.
      *
      * @param region the reader's, empty if it is not known
      * @param pending requests under way by worker
      * @param pendingThreshold so many more than the least loaded one, and the first copy is not asked first; 0: off
-     * @param every whether a copy of another region stands behind every two local ones, or one behind the first two
+     * @param every whether a copy of another region comes after every two local ones, or one after the first two
      */
     record View(
             Set<Integer> writable,

@@ -8,7 +8,7 @@ package org.apache.spark.shuffle.holdfast.fetch;
  *     loaded one; 0: never
  * @param slowExpireMs for how long a worker counts as slow that lost to a speculative read
  * @param failureExpireMs for how long a failed read counts against a worker
- * @param everyRemote whether a copy of another region stands behind every two local ones, or one behind the first two
+ * @param everyRemote whether a copy of another region comes after every two local ones, or one after the first two
  * @param region of this JVM; empty: not known
  * @param speculative whether another copy is opened where the first one is late
  * @param speculativeDelayMs when it is late; 0: from what was observed

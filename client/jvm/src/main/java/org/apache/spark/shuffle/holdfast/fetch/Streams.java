@@ -19,9 +19,9 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * The open streams of one reader, and where workers are: opens, waits for any, finds those that are late or stand still.
+ * The open streams of one reader, and where workers are: opens, waits for any, finds those that are late or stalled.
  *
- * <p>Rules: a connection goes back to the pool only when its stream came to an end of its own; otherwise something may
+ * <p>Rules: a connection is returned to the pool only when its stream ended by itself; otherwise something may
  * still be on its way, and it is closed. Called by {@link FetchReader}.
  */
 final class Streams {
@@ -30,7 +30,7 @@ final class Streams {
     /** The same where everything that it owes can be read elsewhere. */
     private static final long SWITCH_NS = 3_000_000_000L;
     private static final long CONNECT_NS = 5_000_000_000L;
-    /** How often a waiting reader looks for streams that stand still. */
+    /** How often a waiting reader checks for stalled streams. */
     private static final long LOOK_NS = 1_000_000_000L;
     /** Less time between two frames is not worth noting. */
     private static final long PAUSE_NS = 10_000_000L;
@@ -124,7 +124,7 @@ final class Streams {
 
     /**
      * Returns a stream that has a frame, waiting until {@code wakeAtNs} (0: as long as is good) at most; null if there is
-     * none, or the thread was interrupted. What streams that are late, broke or stand still mean is then in {@link #takeNews()}.
+     * none, or the thread was interrupted. Late, broken or stalled streams are then in {@link #takeNews()}.
      */
     ChunkStream ready(long wakeAtNs) throws HoldfastException {
         if (busySinceNs != 0) {

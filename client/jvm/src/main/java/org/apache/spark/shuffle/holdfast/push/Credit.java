@@ -7,7 +7,7 @@ import org.apache.spark.shuffle.holdfast.data.Books;
  *
  * <p>Rules: pure; one attempt uses a connection at a time. The worker says one number, anew with every answer; what is
  * pushed never exceeds it. What it is asked for begins small, doubles while the worker lets us have it, and is halved
- * when it takes room back, since it does so only for others who wait: so many clients of a slow worker take short turns
+ * when it takes room back, since it does so only for other waiters: so many clients of a slow worker take short turns
  * instead of long ones. It stays with the connection while that lies idle, and is forgotten if that was for long, since
  * the worker then does the same. Called by {@link PushSession}.
  */
@@ -50,7 +50,7 @@ final class Credit implements Books {
         return asked;
     }
 
-    /** Takes room for a push; returns false if there is none. */
+    /** Takes room for a push; returns false without any. */
     boolean take(int size) {
         // Less than one frame was granted: asking again would not help, and the push gets the answer that says why.
         boolean fits = window - given >= size || (justGranted && window < size);
@@ -104,7 +104,7 @@ final class Credit implements Books {
         given -= size;
     }
 
-    /** Whether everything that was taken or asked for is answered; an attempt that is given up leaves some of it as it is. */
+    /** Whether everything that was taken or asked for is answered; a failed attempt leaves some of it as it is. */
     @Override
     public boolean closed() {
         return given == 0 && !asked;

@@ -3,10 +3,10 @@ package org.apache.spark.shuffle.holdfast.push;
 import java.io.IOException;
 
 /**
- * Encrypts what goes into batches, for {@code spark.io.encryption}.
+ * Encrypts the content of batches, for {@code spark.io.encryption}.
  *
  * <p>Rules: called by one thread. A payload is compressed, then encrypted as a whole, then cut where it is longer than a
- * batch; whoever reads joins, decrypts, decompresses. Made by the shuffle writer, called by {@link PushWriter}.
+ * batch; a reader joins, decrypts, decompresses. Made by the shuffle writer, called by {@link PushWriter}.
  */
 public interface Encryption {
     /** Returns the bytes [off, off + len) encrypted; the array is not used after the next call. */

@@ -28,7 +28,7 @@ final class Link {
     final WorkerConnection connection;
     final Credit credit;
     private final ArrayDeque<Pending> pending = new ArrayDeque<>();
-    /** Request ids, 0 while there is none. */
+    /** Request ids, 0 without one. */
     private long creditRequest;
     private long pingRequest;
     private long askedAtNs;
@@ -64,7 +64,7 @@ final class Link {
         heardAtNs = nowNs;
     }
 
-    /** Notes that something was heard. */
+    /** Notes that an answer came. */
     void heard(long nowNs) {
         heardAtNs = nowNs;
     }

@@ -9,15 +9,15 @@ import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * What a task and its pusher tell one another; all that is locked between them.
+ * The messages between a task and its pusher; all that is locked between them.
  *
  * <p>Rules: the pusher runs on a thread of the context from the first frame on, or, where none came before the end, on
- * the task's own in {@link #finish}. The task waits while too much is held, and is told how it ended; an interrupt ends
+ * the task's own in {@link #finish}. The task waits while too much is held, and gets the outcome; an interrupt ends
  * its waiting and gives the attempt up. Its waits have no bound of their own: whatever the pusher waits for has one and is in
  * the log, and however that ends, {@link #end} follows. Called by {@link PushWriter} and {@link Pusher}.
  */
 final class Mailbox {
-    /** In {@link #next}: the attempt is given up. */
+    /** In {@link #next}: the attempt is aborted. */
     static final Object ABORTED = new Object();
     /** In {@link #next}: no more frames will come. Told once. */
     static final Object FINISHED = new Object();
@@ -119,7 +119,7 @@ final class Mailbox {
             closing = over = true;
         }
         if (pooled != null) {
-            pooled.interrupt(); // it may be waiting for a worker that stands still
+            pooled.interrupt(); // it may be waiting for a stopped worker
         }
         wake();
     }
@@ -134,7 +134,7 @@ final class Mailbox {
         return heldBytes;
     }
 
-    /** Puts a frame in, or gives its memory back where nobody reads that any more. The lock is held. */
+    /** Puts a frame in, or releases its memory if it is not read any more. The lock is held. */
     private void put(PushFrame frame) {
         if (closing) {
             context.buffers().release(frame.body);
@@ -188,7 +188,7 @@ final class Mailbox {
         return new HoldfastException(error.status(), error.getMessage(), error);
     }
 
-    /** Waits for the pusher to tell of something, so long at most (0: as long as it takes). The lock is held. */
+    /** Waits for news of the pusher, so long at most (0: as long as it takes). The lock is held. */
     private void pause(long mostMs) throws HoldfastException {
         try {
             wait(mostMs);
@@ -223,7 +223,7 @@ final class Mailbox {
         return found;
     }
 
-    /** How many batches there must be in all; to be asked once FINISHED was told. */
+    /** How many batches there must be in all; to be called after FINISHED. */
     synchronized long batches() {
         return batches;
     }
@@ -233,7 +233,7 @@ final class Mailbox {
         return aborted || !fresh.isEmpty() || !answers.isEmpty() || (finishing && !reportedTheEnd);
     }
 
-    /** Whether the task has told of the end, so that only the masters can bring news, or an abort. */
+    /** Whether the task has finished, so that only the masters can bring news, or an abort. */
     synchronized boolean isFinished() {
         return reportedTheEnd;
     }
@@ -260,7 +260,7 @@ final class Mailbox {
         notifyAll();
     }
 
-    /** Nothing is taken any more; returns the frames that nobody took. @param cause null if all went well */
+    /** Nothing is taken any more; returns the frames that were not taken. @param cause null if all went well */
     synchronized List<PushFrame> close(HoldfastException cause) {
         closing = true;
         error = cause;

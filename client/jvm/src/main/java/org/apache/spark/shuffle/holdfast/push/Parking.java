@@ -11,7 +11,7 @@ import org.apache.spark.shuffle.holdfast.wire.Limits;
  * Frames whose batches do not go where they were meant to: what has another place is copied into frames for it, what has
  * none waits here, in the frame it came in.
  *
- * <p>Rules: pure. Copies are as large as what goes into them, so that a frame whose batches part company needs its own
+ * <p>Rules: pure. Copies are as large as their content, so that a frame whose batches are separated needs its own
  * size once more at most. Where the JVM has no memory for a copy, the rest waits as well until {@link #fed}: the frames
  * that are there already go on and give theirs back. Called by {@link PushSession}.
  */
@@ -82,7 +82,7 @@ final class Parking {
         return frame.has(index) && !revivals.isParked(frame.partition(index));
     }
 
-    /** Adds up what goes to each destination. */
+    /** Adds up the batches of each destination. */
     private void foresee(List<PushFrame> frames) {
         Arrays.fill(coming, 0);
         for (PushFrame frame : frames) {

@@ -12,11 +12,11 @@ import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
 
 /**
- * Where the partitions of one generation of a shuffle take batches now, as this JVM knows it.
+ * Where the partitions of one generation of a shuffle take batches now, in the view of this JVM.
  *
  * <p>Rules: epochs only grow, so what is learnt twice or late changes nothing. A place carries the incarnations it was
  * given with: a worker that restarted is another place, whose own epochs it never appends to. One object per JVM and
- * generation, shared by all its attempts: what one of them had to ask for, the others know. Thread-safe. Called by
+ * generation, shared by all its attempts: the answer to one of them serves the others. Thread-safe. Called by
  * {@link PushWriter} and {@link PushSession}.
  */
 public final class PartitionLocations {

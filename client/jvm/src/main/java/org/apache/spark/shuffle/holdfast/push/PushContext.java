@@ -11,7 +11,7 @@ import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
 /**
  * What all push writers of a JVM share: the masters, the connections, the buffers, and the threads that push.
  *
- * <p>Rules: threads are daemons, made when needed and gone after {@link #THREAD_IDLE_SECONDS} without work; there are at
+ * <p>Rules: threads are daemons, made when needed and ended after {@link #THREAD_IDLE_SECONDS} without work; there are at
  * most two per busy writer (one pushes, one asks the masters). Thread-safe. Made once by the plug-in's runtime.
  */
 public final class PushContext implements AutoCloseable {

@@ -15,7 +15,7 @@ final class PushFrame {
     private static final int BOOKS_MIN = 64;
 
     Destination destination;
-    /** Position: where the next batch goes. Null while the frame lies idle. */
+    /** Position of the next batch. Null while the frame is idle. */
     ByteBuffer body;
     /** Bytes that its writer counts it as, while it holds it back for this frame. */
     int accounted;
@@ -24,7 +24,7 @@ final class PushFrame {
     private int[] partitions = new int[BOOKS_MIN];
     private int[] numbers = new int[BOOKS_MIN];
     private int[] ends = new int[BOOKS_MIN];
-    /** Where each batch goes: filled when the frame is sent. */
+    /** Destination of each batch: filled when the frame is sent. */
     private int[] epochs = new int[BOOKS_MIN];
     private short[] hints = new short[BOOKS_MIN];
     /** Batches that are no concern of this frame any more; null while all are. */

@@ -4,7 +4,7 @@ package org.apache.spark.shuffle.holdfast.push;
  * What one writer may hold, and for how long.
  *
  * @param frameBytes a frame is sent when so much is in it; one that holds a single long batch is longer
- * @param openBytes memory of frames that are being filled, all destinations together: beyond it the fullest goes
+ * @param openBytes memory of frames that are being filled, all destinations together: beyond it the fullest is sent
  * @param heldBytes memory of frames handed over and not acknowledged: beyond it {@code write} waits
  * @param noRoomMs how long it waits while no worker has room
  * @param memoryMs how long it waits while others hold all the direct memory of the JVM

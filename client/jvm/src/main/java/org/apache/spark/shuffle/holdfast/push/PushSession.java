@@ -20,14 +20,14 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.shuffle.holdfast.wire.Status.PushDisposition;
 
 /**
- * Pushes the frames of one map attempt: decides what goes where, when, and what a refusal means.
+ * Pushes the frames of one map attempt: decides where and when each is sent, and what a refusal means.
  *
  * <p>Rules: no clock, socket or thread; events in, effects out ({@link #poll}). A batch keeps its number whatever happens
  * to it. Frames wait per worker; a batch whose partition has moved meanwhile is copied into a frame for its new place
  * when its turn comes. What is refused waits in the frame it came in for one Revive over all partitions refused at that
- * time. Where it is not known whether a worker kept a frame, the same goes to the same place again, and only when it
+ * time. Where it is not known whether a worker kept a frame, it is sent to the same place again, and only when it
  * cannot be reached elsewhere: readers drop what is there twice. The same decisions as client/core/write/push.py, except that
- * frames are composed by whoever writes. Called by {@link Pusher}.
+ * frames are composed by the writer. Called by {@link Pusher}.
  *
  * <pre>
  *   queued --window, credit--> on its way --kept--> released
@@ -87,7 +87,7 @@ final class PushSession {
         return live > 0 && !over;
     }
 
-    /** Batches kept so far: who waits and sees no more of them has to be told of something, or waits for ever. */
+    /** Batches kept so far: a waiter that sees no more of them has to get some result, or waits for ever. */
     long kept() {
         return kept;
     }
@@ -113,7 +113,7 @@ final class PushSession {
 
     /** The caller has a frame; it is released through the store when it is not needed any more. */
     void added(PushFrame frame) {
-        Checks.that(!finishing, "frames come before the end");
+        Checks.that(!finishing, "frames are added before the end");
         live++;
         enqueue(frame);
         advance();
@@ -138,7 +138,7 @@ final class PushSession {
         }
     }
 
-    /** A connection was lost, or cannot be made: nobody knows what became of what was on its way. Idle ones may go. */
+    /** A connection was lost, or cannot be made: it is unknown whether the frames on it arrived. Idle ones may be closed. */
     void disconnected(int worker, HoldfastException error) {
         WorkerPushes pushes = pushesByWorker.get(worker);
         boolean idle = pushes.idle();
@@ -165,7 +165,7 @@ final class PushSession {
     }
 
     /**
-     * There is no direct memory for a connection, or for what goes over it, and it is gone: no fault of the worker's. Tries again after a
+     * There is no direct memory for a connection, or for its data, and it is closed: no fault of the worker's. Tries again after a
      * pause, while this attempt and others give theirs back.
      */
     void starved(int worker, NoDirectMemoryException full) {
@@ -276,7 +276,7 @@ final class PushSession {
         }
     }
 
-    /** The masters have answered, and the places know it; {@code limitsMet} as in {@link Revivals#answered}. */
+    /** The masters have answered, and the locations are updated; {@code limitsMet} as in {@link Revivals#answered}. */
     void revived(String limitsMet) {
         revivals.answered(limitsMet);
         if (!over) {
@@ -294,7 +294,7 @@ final class PushSession {
             stop(error);
             return;
         }
-        revivals.cause = "the masters said: " + error.getMessage();
+        revivals.cause = "the masters answered: " + error.getMessage();
         advance();
     }
 
@@ -381,7 +381,7 @@ final class PushSession {
         return false;
     }
 
-    /** Writes down where each batch goes; returns false if any of them has another place by now, or none. */
+    /** Records the destination of each batch; returns false if any of them has another place by now, or none. */
     private boolean route(PushFrame frame) {
         boolean parked = revivals.waiting();
         for (int each = 0; each < frame.count(); each++) {
@@ -442,7 +442,7 @@ final class PushSession {
                     }
                 }
                 case MOVE -> {
-                    revivals.cause = "worker " + pushes.worker + " said " + Status.name(status);
+                    revivals.cause = "worker " + pushes.worker + " answered " + Status.name(status);
                     revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
                 }
                 case STOP -> {
@@ -493,7 +493,7 @@ final class PushSession {
     private void lost(WorkerPushes pushes, HoldfastException error) {
         boolean silent = error.status() == Status.OUTCOME_UNKNOWN;
         if (pushes.paused && !silent) {
-            return; // the same loss, told again
+            return; // the same loss again
         }
         pushes.losses++;
         if (pushes.losses < WorkerPushes.LOSSES_MAX && !silent) {
@@ -521,7 +521,7 @@ final class PushSession {
 
     // Revives.
 
-    /** No batch of it was taken there: each waits for another place, or goes to it if it is known. */
+    /** No batch of it was taken there: each waits for another place, or is sent there if it is known. */
     private void refuseAll(PushFrame frame, int status) {
         for (int each = 0; each < frame.count(); each++) {
             revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);

@@ -21,17 +21,17 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * Pushes the output of one map attempt.
  *
- * <p>Rules: the task's thread makes batches, straight in the memory of the frame that goes to their partition's worker;
+ * <p>Rules: the task's thread makes batches, straight in the memory of the frame to their partition's worker;
  * full frames are pushed in the background. Memory is bounded: frames that are being filled together, and what no worker
- * has acknowledged, for which {@code write} waits. Nothing is ever started again from the beginning: a refused batch goes
- * elsewhere, under its number. Whatever fails once is final: the attempt is given up, and every later {@code write} and
+ * has acknowledged, for which {@code write} waits. No attempt restarts from the beginning: a refused batch is sent
+ * elsewhere, under its number. Every failure is final: the attempt is aborted, and every later {@code write} and
  * {@code close} throws it again, since what was being written is in no batch. One thread; leave it with {@link #close} or, on
  * any error, {@link #abort}. An interrupt ends {@code write} and {@code close}, and stays set. Called by the shuffle writer.
  */
 public final class PushWriter {
     /** Shorter payloads gain less by compression than their handling costs. */
     private static final int COMPRESS_BYTES_MIN = 256;
-    /** What is longer goes in equal pieces of at most this size, flagged MORE, so that frames stay near their usual size. */
+    /** Longer records are sent in equal pieces of at most this size, flagged MORE, so that frames stay near their usual size. */
     static final int PIECE_BYTES = 4 << 20;
     /** Payload and header of a LAST with nothing in it. */
     private static final int HEAD_BYTES_MAX = BatchHeader.SIZE + BatchHeader.TOTALS_BYTES;
@@ -270,7 +270,7 @@ public final class PushWriter {
                 throw new HoldfastException(Status.INTERNAL, where + ": encryption: " + failed.getMessage(), failed);
             }
         }
-        // Equal pieces: a reader that meets the end of a record first knows by its length that it may be one.
+        // Equal pieces: a reader that gets the end of a record first can tell by its length that it may be one.
         int pieces = (left - 1) / PIECE_BYTES + 1;
         int pieceMax = (left - 1) / pieces + 1;
         do {

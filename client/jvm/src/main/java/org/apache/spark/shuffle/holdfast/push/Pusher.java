@@ -32,7 +32,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * Carries out what {@link PushSession} decides: turns effects into frames on connections, and answers into events.
  *
- * <p>Rules: one thread runs it, to which session, connections and clock belong; the task is heard through the
+ * <p>Rules: one thread runs it, to which session, connections and clock belong; the task reaches it through the
  * {@link Mailbox}. The masters are asked by a second thread, so that other workers go on meanwhile. While batches are not
  * kept something is under way that ends by itself (an answer, a pause, a question), or the attempt ends; what takes long
  * is in the log. At the end all frames are released; connections go back to the pool if their books are closed, however the
@@ -141,7 +141,7 @@ final class Pusher {
         }
     }
 
-    /** Tells the session what others have put into the mailbox; returns false if the attempt was given up. */
+    /** Gives the session the messages of the mailbox; returns false if the attempt was aborted. */
     private boolean readMail() {
         Object news;
         // What is left there when the session is over is released at the end.
@@ -197,7 +197,7 @@ final class Pusher {
     private void send(PushFrame frame) {
         Link link = links.get(frame.destination.primary());
         if (link == null) {
-            return; // the connection was lost since, and the session knows what that means for this frame
+            return; // the connection was lost since, and the session handles this frame
         }
         try {
             ByteBuffer head;
@@ -440,7 +440,7 @@ final class Pusher {
             return; // for the task, which writes as it pleases
         }
         if (busy == 0 && asking == 0 && timers.isEmpty() && !mail.hasNews()) {
-            throw new HoldfastException(Status.INTERNAL, where + " waits, and nothing is under way: " + session.waitsFor());
+            throw new HoldfastException(Status.INTERNAL, where + " waits, no request is pending: " + session.waitsFor());
         }
         long lasts = slow.lasts(now);
         boolean tooLong = lasts >= 2 * Link.ROOM_NS + context.limits().noRoomNs();
@@ -486,7 +486,7 @@ final class Pusher {
 
     // The end.
 
-    /** Gives everything back and tells the task, whatever comes. */
+    /** Releases everything and informs the task, in any case. */
     private void leave(HoldfastException cause) {
         List<PushFrame> unread = mail.close(cause);
         try {
@@ -508,7 +508,7 @@ final class Pusher {
         }
     }
 
-    /** Effects that were not carried out when the attempt ended may have taken credit: who came next would wait for its return. */
+    /** Effects that were not carried out when the attempt ended may have taken credit: the next attempt would wait for its return. */
     private void leave(Link link) {
         if (link.isSettled()) {
             link.credit.rests(System.nanoTime());

@@ -16,8 +16,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * Which partitions of a push session wait for a new place, and when the masters are asked for it.
  *
  * <p>Rules: pure. One Revive is under way at a time and names everything refused until then. Partitions that were asked
- * for again and again without an accepted batch in between are waited for ever longer, and given up in the end. Want of
- * room is another matter, whether the masters say that no worker has any or a worker says so before they know: it leaves
+ * for again and again without an accepted batch in between wait longer each time, and fail in the end. Lack of
+ * room is different, whether the masters report that no worker has any or a worker does so before them: it leaves
  * that budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
  * batch is the grace. A soft split is asked about in passing: its place is good still. Called by {@link PushSession}.
  */
@@ -126,7 +126,7 @@ final class Revivals {
     }
 
     /**
-     * Returns why the attempt should be given up, null while it should not: NO_ROOM for want of room, UNAVAILABLE for
+     * Returns why the attempt should fail, null while it should not: NO_ROOM for lack of room, UNAVAILABLE for
      * places that break or cannot be reached. {@code where} begins the sentence.
      */
     HoldfastException spent(String where) {
@@ -217,7 +217,7 @@ final class Revivals {
     }
 
     /**
-     * The Revive is answered, whatever the answer is; the places know of those that it names.
+     * The Revive is answered, whatever the answer is; the locations have those that it names.
      *
      * @param noRoom which limits were met where no worker has room, else empty
      */

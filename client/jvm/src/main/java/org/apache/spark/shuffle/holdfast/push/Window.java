@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast.push;
 /**
  * How much one attempt has on its way to one worker: slow start, halving on congestion, slow growth after.
  *
- * <p>Rules: pure; as TCP does it (RFC 5681, section 3.1), counted in body bytes and told of congestion by SLOW_DOWN and
+ * <p>Rules: pure; as TCP does it (RFC 5681, section 3.1), counted in body bytes; congestion is signalled by SLOW_DOWN and
  * BUSY instead of by losses. The worker's credit bounds all attempts together; the window makes one of them polite before
  * it has to. Called by {@link PushSession}.
  */

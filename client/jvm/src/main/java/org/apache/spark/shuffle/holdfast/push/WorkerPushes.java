@@ -6,9 +6,9 @@ import java.util.List;
 import java.util.function.Consumer;
 
 /**
- * What one attempt knows of one primary: what waits for it, what is on its way, and how often it failed in a row.
+ * The state of one primary for one attempt: waiting and sent batches, and how often it failed in a row.
  *
- * <p>Rules: books only, no decision about where a batch goes. A frame is in {@link #queue} or in {@link #sent}, never in
+ * <p>Rules: records only, no decision about destinations. A frame is in {@link #queue} or in {@link #sent}, never in
  * both; the window counts what is in {@code sent}. Owned and called by {@link PushSession}.
  */
 final class WorkerPushes {
@@ -16,7 +16,7 @@ final class WorkerPushes {
     static final int LOSSES_MAX = 2;
     /** Refusals for the moment, in a row: with the pauses that is about a minute, then the batches go elsewhere. */
     static final int BUSY_MAX = 32;
-    /** Frames in a row that may arrive damaged before what waits for the worker goes elsewhere. */
+    /** Frames in a row that may arrive damaged before the batches of the worker are sent elsewhere. */
     static final int DAMAGES_MAX = 3;
 
     final int worker;
@@ -24,7 +24,7 @@ final class WorkerPushes {
     final ArrayDeque<PushFrame> queue = new ArrayDeque<>();
     /** In the order they were sent. */
     final ArrayDeque<PushFrame> sent = new ArrayDeque<>();
-    /** Of the connection; null while there is none. */
+    /** Of the connection; null without one. */
     Credit credit;
     boolean connecting;
     /** Nothing is pushed until the Wake. */
@@ -33,7 +33,7 @@ final class WorkerPushes {
     int losses;
     int busy;
     int damages;
-    /** Turns in a row without direct memory for a connection or what goes over it. */
+    /** Turns in a row without direct memory for a connection or its data. */
     int hungers;
 
     WorkerPushes(int worker) {

@@ -20,11 +20,11 @@ import javax.net.ssl.TrustManager;
 import javax.net.ssl.TrustManagerFactory;
 
 /**
- * What a JVM shows to masters and workers, a token, and how it knows them, a CA. Empty where there is no security: then connections are plain.
+ * The credentials of a JVM: its token, and the CA of masters and workers. Empty without security: then connections are plain.
  *
  * <p>Rules: the token is never part of a text, not even of this object's, and this is not serialisable: whatever holds it is no part of a task. Tokens of
  * one application replace one another by when they end; that of a later application replaces all before. Thread-safe. One per
- * JVM is used for connecting (the runtime's); the driver's goes to executors through its endpoint.
+ * JVM is used for connecting (the runtime's); the driver's is sent to executors through its endpoint.
  */
 public final class CredentialsProvider {
     private static final String PROTOCOL = "TLSv1.3";
@@ -57,7 +57,7 @@ public final class CredentialsProvider {
     /**
      * This CA and this token.
      *
-     * @param caPem certificates in PEM. Throws IllegalArgumentException if there is none
+     * @param caPem certificates in PEM. Throws IllegalArgumentException without one
      * @param token Throws NoTokenException if it is none
      */
     public CredentialsProvider(String caPem, String token) {
@@ -68,7 +68,7 @@ public final class CredentialsProvider {
         fixed = true;
     }
 
-    /** Whether it was made with a token of its own, so that nobody is going to bring a newer one. */
+    /** Whether it was made with a token of its own, so that no newer one will come. */
     public boolean isFixed() {
         return fixed;
     }
@@ -84,7 +84,7 @@ public final class CredentialsProvider {
                 engine.beginHandshake();
                 engine.wrap(ByteBuffer.allocate(0), ByteBuffer.allocate(engine.getSession().getPacketBufferSize()));
             } catch (GeneralSecurityException | SSLException later) {
-                return; // whoever connects meets it again, and has somebody to tell
+                return; // the next connection gets the error again, and has a caller for it
             }
         }, "holdfast-tls");
         thread.setDaemon(true);
@@ -96,7 +96,7 @@ public final class CredentialsProvider {
         return state != null;
     }
 
-    /** The token to show now, empty where there is none. */
+    /** The current token, empty without one. */
     public String token() {
         State now = state;
         return now == null ? "" : now.token();

@@ -15,10 +15,10 @@ import javax.net.ssl.SSLException;
  * The client's side of TLS over a non-blocking socket.
  *
  * <p>Rules: one thread at a time; never blocks and never registers with a selector. {@link #read} returns 0 only when nothing that was decrypted
- * is left here and the socket has nothing more, so whoever got 0 may wait for the socket to become readable. {@link #send} is asked again with
+ * is left here and the socket has nothing more, so a caller that got 0 may wait for the socket to become readable. {@link #send} is called again with
  * the same buffers until the kernel has everything. What the other side says of the connection itself (session tickets, new keys) is dealt
  * with in both. Memory: four records for each direction and, where the reader's buffers are smaller than a record, one more. The end
- * of the connection is not told from a cut: frames and HTTP bodies have lengths. Made by {@link CredentialsProvider}.
+ * of the connection is not distinguished from a cut: frames and HTTP bodies have lengths. Made by {@link CredentialsProvider}.
  */
 public final class TlsChannel {
     /** The other side's first bytes are no TLS. */
@@ -165,7 +165,7 @@ public final class TlsChannel {
                 flush();
             }
         } catch (IOException gone) {
-            // nobody is there to hear it
+            // the peer has closed
             return;
         }
     }
@@ -180,7 +180,7 @@ public final class TlsChannel {
         return error instanceof SSLException && !(error instanceof NotTlsException) ? "TLS: " + error.getMessage() : error.getMessage();
     }
 
-    /** Whether the other side is not who it should be, which trying again does not change. */
+    /** Whether the peer is another one than expected, which a retry does not change. */
     public static boolean isStranger(Throwable error) {
         return error != null && (error instanceof CertificateException || error instanceof NotTlsException || isStranger(error.getCause()));
     }
@@ -247,7 +247,7 @@ public final class TlsChannel {
 
     // Writing.
 
-    /** The engine may have something to say after what it heard; returns whether it could. */
+    /** The engine may have an answer to received data; returns whether it was sent. */
     private boolean answer() throws IOException {
         while (engine.getHandshakeStatus() == HandshakeStatus.NEED_WRAP) {
             if (!roomToWrap() && !flush()) {
@@ -255,7 +255,7 @@ public final class TlsChannel {
             }
             wrap(NOTHING);
         }
-        flush(); // what the socket does not take now goes with the next bytes
+        flush(); // what the socket does not take now is sent with the next bytes
         return true;
     }
 
@@ -286,7 +286,7 @@ public final class TlsChannel {
         return true;
     }
 
-    /** Certificates are checked on this thread: that is a millisecond, and asks nobody. */
+    /** Certificates are checked on this thread: that is a millisecond, without a call. */
     private void runTasks() {
         for (Runnable task = engine.getDelegatedTask(); task != null; task = engine.getDelegatedTask()) {
             task.run();

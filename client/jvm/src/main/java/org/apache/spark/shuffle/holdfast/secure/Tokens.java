@@ -6,7 +6,7 @@ import java.util.Arrays;
 import java.util.Base64;
 
 /**
- * What a token says of itself to those who cannot verify it: whom it is for and when it ends. The layout is that of
+ * The unverified content of a token: its subject and its expiry. The layout is that of
  * {@code common/security/tokens.py}. Pure.
  */
 final class Tokens {

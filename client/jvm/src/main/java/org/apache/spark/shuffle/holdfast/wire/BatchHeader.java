@@ -18,7 +18,7 @@ public final class BatchHeader {
     public static final int TOTALS_BYTES = 12;
 
     public static final int LAST = 0x01;
-    /** The record goes on in the next batch of the same map, attempt and partition. */
+    /** The record continues in the next batch of the same map, attempt and partition. */
     public static final int MORE = 0x02;
     private static final int CODEC_SHIFT = 4;
     private static final int CODEC_MASK = 0x30;

@@ -92,15 +92,15 @@ public enum Codec {
         }
     };
 
-    /** Level of zstd where nobody says otherwise: as spark.io.compression.zstd.level by default. */
+    /** Default level of zstd: as spark.io.compression.zstd.level by default. */
     public static final int USUAL_LEVEL = 1;
 
     private static final int LENGTH_BYTES = 4;
-    /** A byte of an LZ4 block stands for so many bytes at most. */
+    /** A byte of an LZ4 block decodes to so many bytes at most. */
     private static final int LZ4_RATIO_MAX = 255;
     private static final byte[] EMPTY = new byte[0];
 
-    /** Loaded when first used: the native library of lz4 is not wanted by whoever does not compress. */
+    /** Loaded when first used: without compression the native library of lz4 is not needed. */
     private static final class Lz4 {
         static final LZ4Compressor COMPRESSOR = LZ4Factory.fastestInstance().fastCompressor();
         static final LZ4SafeDecompressor DECOMPRESSOR = LZ4Factory.fastestInstance().safeDecompressor();
@@ -144,7 +144,7 @@ public enum Codec {
 
     /**
      * The length that the payload between position and limit has uncompressed; CORRUPT if it claims more than 64 MiB, or more than can be in so many
-     * bytes: nobody takes memory for that.
+     * bytes: no memory is taken for that.
      */
     public int originalBytes(ByteBuffer payload) throws HoldfastException {
         if (payload.remaining() < LENGTH_BYTES) {

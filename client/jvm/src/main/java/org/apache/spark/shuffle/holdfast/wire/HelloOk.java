@@ -3,7 +3,7 @@ package org.apache.spark.shuffle.holdfast.wire;
 import java.nio.ByteBuffer;
 
 /**
- * Worker to client: who answers. A later incarnation than expected means that the worker restarted. {@code uid} is what the worker
+ * Worker to client: identity of the worker. A later incarnation than expected means that the worker restarted. {@code uid} is what the worker
  * is whatever number it has, as hex; masters compare it.
  */
 public record HelloOk(int version, int worker, int incarnation, Instance uid) implements Message {

@@ -2,7 +2,7 @@ package org.apache.spark.shuffle.holdfast.wire;
 
 import java.io.IOException;
 
-/** Everything that Holdfast throws. {@link #status} is the number that stands for it on the wire; programs decide by it, people read the message. */
+/** Everything that Holdfast throws. {@link #status} is its number on the wire; programs decide by it, people read the message. */
 public class HoldfastException extends IOException {
     private static final long serialVersionUID = 1L;
     private final int status;
@@ -33,7 +33,7 @@ public class HoldfastException extends IOException {
         return status;
     }
 
-    /** Whether a master answered with this status; false where this JVM came to it by itself. Only what was told ends what must go on. */
+    /** Whether a master answered with this status; false if this JVM decided it. Only an answer of a master ends what must continue. */
     public final boolean fromServer() {
         return fromServer;
     }

@@ -11,7 +11,7 @@ public final class Limits {
     public static final int FRAME_BODY_BYTES_MAX = 16 * MIB;
     /** What a worker sends per data frame when it serves a read. */
     public static final int READ_FRAME_BYTES = 1 * MIB;
-    /** One batch, header included. A larger record goes as several batches flagged MORE. */
+    /** One batch, header included. A larger record is sent as several batches flagged MORE. */
     public static final int BATCH_BYTES_MAX = FRAME_BODY_BYTES_MAX;
     /** Files in one STREAM_OPEN; a reader opens more streams beyond. */
     public static final int STREAM_FILES_MAX = 32_768;
@@ -43,7 +43,7 @@ public final class Limits {
     public static final int ORIGINAL_BYTES_MAX = 64 * MIB;
     /** An array of a control message, inflated. */
     public static final int INFLATED_BYTES_MAX = 256 * MIB;
-    /** The worker where a second copy would stand and none is: 2^32 - 1 in an int. */
+    /** The worker in place of a missing second copy: 2^32 - 1 in an int. */
     public static final int NO_WORKER = 0xFFFF_FFFF;
     /** The attempt of a map that has no winner: 2^64 - 1 in a long. */
     public static final long NO_ATTEMPT = 0xFFFF_FFFF_FFFF_FFFFL;

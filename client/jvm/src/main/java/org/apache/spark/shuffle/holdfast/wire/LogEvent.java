@@ -39,7 +39,7 @@ public enum LogEvent {
     READ_MANIFEST_KEPT("read.manifest_kept", Level.DEBUG, "A manifest could not be read again; the reader uses the one it has."),
     CALL_SLOW("call.slow", Level.WARN, "A call to the masters takes long."),
     LEADER_MISSING("leader.missing", Level.WARN, "No leader was found; the masters are asked again."),
-    CONNECTION_STALLED("connection.stalled", Level.WARN, "A worker takes no bytes in the middle of a frame; the connection is closed if that goes on."),
+    CONNECTION_STALLED("connection.stalled", Level.WARN, "A worker takes no bytes in the middle of a frame; the connection is closed if that continues."),
     SETTING_UNSUITABLE("setting.unsuitable", Level.WARN, "A setting of Spark does not suit Holdfast."),
     COMMIT_LATE("commit.late", Level.DEBUG, "A shuffle was not committed ahead of its readers; the first of them does it.");
 

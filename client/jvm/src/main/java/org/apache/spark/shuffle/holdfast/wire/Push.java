@@ -6,7 +6,7 @@ import java.util.List;
 
 /**
  * Client to worker: a merged frame of whole batches. The body is the batches back to back, all of one (map, attempt);
- * {@code bodyCrc} is its plain CRC-32C. The answer is a {@link PushAnswer}; a frame status other than OK stands for every batch.
+ * {@code bodyCrc} is its plain CRC-32C. The answer is a {@link PushAnswer}; a frame status other than OK applies to every batch.
  *
  * <p>{@code replica} is null where there is one copy. A writer that has thousands of entries puts the head with {@link #putHead} and
  * each entry with {@link PushEntry#put}, and needs no lists.

@@ -2,7 +2,7 @@ package org.apache.spark.shuffle.holdfast.wire;
 
 import java.nio.ByteBuffer;
 
-/** One batch of a push: where it goes and how long it is, header included. {@code number} repeats its header's. */
+/** One batch of a push: its destination and length, header included. {@code number} repeats its header's. */
 public record PushEntry(int partition, int epoch, int number, int sizeBytes, int hint) {
     public static final int BYTES = 18;
     /** Hint of an entry whose directory the worker chooses. */

@@ -3,14 +3,14 @@ package org.apache.spark.shuffle.holdfast.wire;
 import java.nio.ByteBuffer;
 
 /**
- * REDUCE_WINNERS: the attempt that counts for every map, by index ({@link Limits#NO_ATTEMPT}: none), and, if the committer knows, for
+ * REDUCE_WINNERS: the attempt that counts for every map, by index ({@link Limits#NO_ATTEMPT}: none), and, if the committer has it, for
  * which partitions each wrote something: bit p (byte p / 8, bit p % 8) of its bitmap. {@code bitmaps} has one per map or is empty.
  */
 public record ReduceWinners(int partitions, long[] attempts, byte[][] bitmaps) {
     private static final int BITMAPS = 0x0001;
     private static final byte[][] NONE = {};
 
-    /** Winners of a committer that does not know who wrote where. */
+    /** Winners of a committer that does not have the partitions of each. */
     public static ReduceWinners withoutBitmaps(int partitions, long[] attempts) {
         return new ReduceWinners(partitions, attempts, NONE);
     }

@@ -11,7 +11,7 @@ public record ShuffleKey(Instance instance, int shuffle, int generation, long st
     /** instance 16 bytes, shuffle u32, generation u32, state u64. */
     public static final int BYTES = Instance.BYTES + 16;
 
-    /** The key by which those ask who do not know the state. */
+    /** The key for callers that do not know the state. */
     public ShuffleKey(Instance instance, int shuffle, int generation) {
         this(instance, shuffle, generation, 0);
     }

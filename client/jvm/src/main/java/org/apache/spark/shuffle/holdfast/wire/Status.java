@@ -20,7 +20,7 @@ public final class Status {
     public static final int SEALED = 12;
     /** The masters have said the final word on this generation. */
     public static final int COMMITTED = 13;
-    /** An earlier write or sync of this copy failed; it is given up for good. */
+    /** An earlier write or sync of this copy failed; the copy is not used any more. */
     public static final int FAILED_COPY = 14;
     /** The other copy could not be written. */
     public static final int REPLICA_FAILED = 15;
@@ -36,7 +36,7 @@ public final class Status {
     public static final int UNKNOWN_GENERATION = 32;
     /** The long poll ran out before the commit. */
     public static final int NOT_COMMITTED = 33;
-    /** Nobody has said which attempts won; the asker may. */
+    /** The winning attempts are not known; the caller may name them. */
     public static final int NEED_WINNERS = 34;
     /** Contradicts what was registered or committed before. */
     public static final int CONFLICT = 35;
@@ -81,7 +81,7 @@ public final class Status {
     public static final int WORKER_CONFLICT = 115;
     public static final int INTERNAL = 120;
 
-    /** What whoever is answered with a status does next. */
+    /** What a caller does next after a status. */
     public enum Next {
         /** It was accepted. */
         DONE,
@@ -93,7 +93,7 @@ public final class Status {
         FINAL
     }
 
-    /** What a push session does about a batch, or about a frame whose status stands for all of them. */
+    /** What a push session does about a batch, or about all batches of a frame with that status. */
     public enum PushDisposition {
         /** The worker has it. */
         KEPT,
@@ -103,15 +103,15 @@ public final class Status {
         AGAIN,
         /** It did not arrive as it was sent: send it again to the same place, then elsewhere. */
         DAMAGED,
-        /** Nobody knows whether the worker has it: send it again to the same place, then elsewhere. */
+        /** It is unknown whether the worker has the batch: send it again to the same place, then elsewhere. */
         UNKNOWN,
-        /** Nobody will take it; the task has to decide. */
+        /** No worker takes it; the task has to decide. */
         STOP
     }
 
     /** What a reader makes of an answer to its request for files. */
     public enum FetchDisposition {
-        /** The connection was refused or lost, or the worker restarted, is busy, or wants a newer token. */
+        /** The connection was refused or lost, or the worker restarted, is busy, or needs a newer token. */
         NO_ANSWER,
         /** The data is not there or not right: another copy is asked. */
         MISSING,
@@ -229,7 +229,7 @@ public final class Status {
         return known(status) ? of(status).name() : "unknown status " + status;
     }
 
-    /** Whether this program knows the number. */
+    /** Whether this program has the number. */
     public static boolean known(int status) {
         return MEANINGS.containsKey(status);
     }
