@@ -89,7 +89,7 @@ def _open_away(config: Config, uid: bytes, env: Env) -> Away:
 
     return Away(
         env,
-        partial(DfsStore, config.dfs, config.cluster.id),
+        partial(DfsStore, config.dfs, config.cluster.id, door=env.dfs),
         config.cluster.id,
         uid,
         url=str(parse_url(config.dfs.url)),

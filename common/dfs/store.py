@@ -22,9 +22,6 @@ from __future__ import annotations
 import itertools
 import os
 import random
-import secrets
-import threading
-import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -33,11 +30,11 @@ from typing import Any, Literal, TypeVar
 
 from holdfast.common.config.config import DfsSection
 from holdfast.common.dfs import names
-from holdfast.common.dfs.calls import Calls, ClosedError, StoreHangsError
+from holdfast.common.dfs.calls import ClosedError, StoreHangsError
+from holdfast.common.dfs.door import DfsDoor, SystemDfsDoor
 from holdfast.common.dfs.faults import Fault, classify, error_of
 from holdfast.common.dfs.folder import remove_empty
 from holdfast.common.dfs.handles import Handles
-from holdfast.common.dfs.opening import open_filesystem
 from holdfast.common.dfs.retry import Retries
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.dfs.urls import StoreKind
@@ -83,18 +80,20 @@ class DfsStore:
         *,
         draw: Callable[[], float] = random.random,
         pause: Callable[[float], None] | None = None,
+        door: DfsDoor | None = None,
     ) -> None:
         """`draw` returns 0 to 1; `pause` waits that many seconds. Raises ConfigError; asks the store nothing yet."""
         self._section = section
-        self._url, self._filesystem = open_filesystem(section)
+        self._door = door = door or SystemDfsDoor()
+        self._url, self._filesystem = door.open(section)
         self._cluster = names.cluster_folder(cluster)
-        self._calls = Calls(str(self._url))
+        self._calls = door.caller(str(self._url))
         self._handles = Handles()
         self._draw = draw
         #: which store this has to be: its id, "" for one whose marker has none; None takes the first that is seen
         self.ident: str | None = None
-        self._new_ident = secrets.token_hex(names.STORE_ID_BYTES)
-        self._closed = threading.Event()
+        self._new_ident = door.token(names.STORE_ID_BYTES).hex()
+        self._closed = door.event()
         self._pause = pause or self._sleep
         #: how errors and logs call it; there are no secrets in a URL
         self.shown = str(self._url)
@@ -190,7 +189,7 @@ class DfsStore:
         is not there, DfsError for all else, a local file that fails while it is read included; then nothing was
         stored in any index.
         """
-        size = path.stat().st_size
+        size = self._door.size(path)
         tries = itertools.count()
 
         def once() -> Stored:
@@ -259,11 +258,14 @@ class DfsStore:
     # One try of each; these raise what the library raises.
 
     def _put_once(self, name: str, path: Path, size: int, check: Check) -> Stored:
-        target = f"{name}.{secrets.token_hex(names.TOKEN_DIGITS // 2)}"
+        target = f"{name}.{self._door.token(names.TOKEN_DIGITS // 2).hex()}"
         seconds = self._section.call_timeout.seconds + size / _UPLOAD_BYTES_A_SECOND
         kind, root, part = self._url.kind, self._at(self._cluster), self._section.part_bytes
+        values = self._door, kind, self._filesystem, path, self._at(target), root, part
         try:
-            self._calls.run(lambda: upload(kind, self._filesystem, path, self._at(target), root, part), seconds)
+            self._calls.run(lambda: upload(*values), seconds)
+            if not self._call(self._is_ours):  # it may have gone to another store, which would give it back
+                raise self.not_ours()
             self._verify(target, path, size, check)
         except _FAILURES as error:
             if not isinstance(error, StoreHangsError | ClosedError):
@@ -280,11 +282,9 @@ class DfsStore:
             ranges = [(at, min(step, size - at)) for at in range(0, size, step)]
         else:
             ranges = [(0, END_BYTES), (size - END_BYTES, END_BYTES)]
-        with open(path, "rb", buffering=0) as file:
-            for offset, length in ranges:
-                wanted = os.pread(file.fileno(), length, offset)
-                if self._call(lambda at=offset, of=length: self._read_once(name, at, of)) != wanted:  # type: ignore[misc]
-                    raise OSError(f"what was read back differs from {path} in bytes {offset} to {offset + length}")
+        for (offset, length), wanted in zip(ranges, self._door.ranges(path, ranges), strict=True):
+            if self._call(lambda at=offset, of=length: self._read_once(name, at, of)) != wanted:  # type: ignore[misc]
+                raise OSError(f"what was read back differs from {path} in bytes {offset} to {offset + length}")
 
     def _discard(self, target: str) -> None:
         """Remove what a failed attempt may have left. A courtesy: else it is removed with its shuffle."""
@@ -368,7 +368,7 @@ class DfsStore:
                 return once()
             except _FAILURES as error:
                 fault = classify(error)
-                pause = retries.failed(time.monotonic()) if fault is Fault.PASSING else None
+                pause = retries.failed(self._door.now()) if fault is Fault.PASSING else None
                 if self._closed.is_set():
                     raise self._closed_error() from error
                 if pause is None:

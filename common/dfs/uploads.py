@@ -19,35 +19,31 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from holdfast.common.dfs.door import DfsDoor
 from holdfast.common.dfs.names import TEMPORARY_SUFFIX
 from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.system.files import make_folders, sync_directory
 from holdfast.common.system.links import make_anew, refuse_foreign
 
 
-def upload(kind: StoreKind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int) -> None:
+def upload(
+    door: DfsDoor, kind: StoreKind, filesystem: Any, source: Path, target: str, root: str, part_bytes: int
+) -> None:
     """Store `source` as `target`. Of a local store the folder `root` has to be there: it is never made again here."""
-    if kind is StoreKind.LOCAL:
-        _to_folder(source, Path(target), Path(root), part_bytes)
+    if kind is StoreKind.S3:
+        door.copy(filesystem, source, target, part_bytes)
     elif kind is StoreKind.HDFS:
-        _to_hdfs(filesystem, source, target, part_bytes)
+        _to_hdfs(filesystem, door.parts(source, part_bytes), target)
     else:
-        _to_s3(filesystem, source, target, part_bytes)
+        _to_folder(door.parts(source, part_bytes), Path(target), Path(root))
 
 
-def parts(source: Path, part_bytes: int) -> Iterator[bytes]:
-    """Yield a file's bytes in order, one part in memory at a time."""
-    with open(source, "rb", buffering=0) as file:
-        while part := file.read(part_bytes):
-            yield part
-
-
-def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
+def _to_folder(parts: Iterator[bytes], target: Path, root: Path) -> None:
     refuse_foreign(str(target), str(root))
     make_folders(target.parent, root)
     temporary = target.with_name(target.name + TEMPORARY_SUFFIX)
     with os.fdopen(make_anew(temporary), "wb", buffering=0) as file:
-        for part in parts(source, part_bytes):
+        for part in parts:
             rest = memoryview(part)
             while rest:
                 rest = rest[file.write(rest) :]
@@ -56,24 +52,11 @@ def _to_folder(source: Path, target: Path, root: Path, part_bytes: int) -> None:
     sync_directory(target.parent)
 
 
-def _to_hdfs(filesystem: Any, source: Path, target: str, part_bytes: int) -> None:
+def _to_hdfs(filesystem: Any, parts: Iterator[bytes], target: str) -> None:
     temporary = target + TEMPORARY_SUFFIX
     stream = filesystem.open_output_stream(temporary)
     # Not closed if this fails: closing would say that it is whole. store.py removes it.
-    for part in parts(source, part_bytes):
+    for part in parts:
         stream.write(part)
     stream.close()
     filesystem.move(temporary, target)
-
-
-def _to_s3(filesystem: Any, source: Path, target: str, part_bytes: int) -> None:
-    from pyarrow import fs
-
-    fs.copy_files(
-        str(source),
-        target,
-        source_filesystem=fs.LocalFileSystem(),
-        destination_filesystem=filesystem,
-        chunk_size=part_bytes,
-        use_threads=False,
-    )

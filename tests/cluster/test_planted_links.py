@@ -12,6 +12,7 @@ import pytest
 
 from holdfast.client import Session, local_cluster
 from holdfast.client.cluster.server import Server, StartError
+from holdfast.common.dfs.door import SystemDfsDoor
 from holdfast.common.dfs.folder import LocalFolder, remove_empty
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.dfs.urls import StoreKind
@@ -309,7 +310,7 @@ def test_a20_a_link_in_the_folder_of_a_dfs_leads_nowhere(tmp_path: Path) -> None
         lambda: files.delete_dir(f"{through}/inner"),
         lambda: files.move(str(source), f"{through}/new"),
         lambda: remove_empty(f"{through}/inner", str(store)),
-        lambda: upload(StoreKind.LOCAL, files, source, f"{through}/new", f"{store}/cluster", 1 << 20),
+        lambda: upload(SystemDfsDoor(), StoreKind.LOCAL, files, source, f"{through}/new", f"{store}/cluster", 1 << 20),
     ]
     for call in calls:
         with pytest.raises(OSError, match="symbolic link"):

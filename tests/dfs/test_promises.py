@@ -149,7 +149,7 @@ def test_an_upload_that_does_not_read_back_right_is_an_error(
     (tmp_path / "other").write_bytes(data[:kept])
     monkeypatch.setattr(
         "holdfast.common.dfs.store.upload",
-        lambda kind, fs, source, *more: upload(kind, fs, tmp_path / "other", *more),
+        lambda door, kind, fs, source, *more: upload(door, kind, fs, tmp_path / "other", *more),
     )
     with pytest.raises(DfsError, match="read back"):
         store.put(name_in(cluster), tmp_path / "file", check=check)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.write.status import PushStatus, push_winners_of
-from holdfast.common.errors import ApplicationGoneError, DataError, HoldfastError, RetryError
+from holdfast.common.errors import ApplicationGoneError, DataError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_layouts import ReduceManifest
@@ -87,6 +88,9 @@ class Job:
             else:
                 number, generation = number + 1, 0
         await self._again()
+        if self.world.bucket is not None:
+            for worker in self.world.workers:
+                await self.world.oracle.away_again(worker)
         await self._forgotten(control)
 
     async def _keep_lease(self, control: Any) -> None:
@@ -227,19 +231,19 @@ class Job:
 
     async def _read(self, done: Done, winners: bytes) -> bool:
         """Read everything; returns whether it could be."""
-        shuffle, oracle = done.shuffle, self.world.oracle
+        shuffle, oracle, world = done.shuffle, self.world.oracle, self.world
         reply = await manifest_of(_control(), shuffle, winners)
         manifest = ReduceManifest.decode(reply.manifest_array)
         whole = True
         for partitions, maps in self._pieces(shuffle):
-            reader = Reader(self.world.network, shuffle, reply, partitions, maps)
+            reader = Reader(world.network, shuffle, reply, partitions, maps)
             if reader.winners.attempts != tuple(done.picked[each] for each in sorted(done.picked)):
                 raise Violation(f"{shuffle.key} is committed with other winners")
             self.reads += 1
             try:
                 await reader.read()
             except RetryError as error:
-                if self.world.long_calm:
+                if world.long_calm:
                     raise Violation(f"{shuffle.key} cannot be read though all faults have ended: {error}") from error
                 return await self._read(done, winners)  # nobody could say where the workers are; the task runs again
             except DataError as error:
@@ -248,6 +252,10 @@ class Job:
                 if not oracle.may_lose(shuffle.ack, shuffle.key):
                     raise Violation(f"nothing happened that may lose data, and: {error}") from error
                 continue
+            except GiveUpError as error:
+                if world.long_calm or world.bucket is None or error.status is not Status.DISK_FAILED:
+                    raise Violation(f"{shuffle.key} cannot be read: {error}") from error
+                return await self._read(done, winners)  # the DFS was away for too long for a task, which runs again
             wanted = {each: attempt for each, attempt in done.picked.items() if maps is None or each in maps}
             for partition, got in reader.records.items():
                 oracle.read(wanted, partition, got, shuffle.key)
@@ -366,11 +374,10 @@ class Job:
         self.where = "forgetting"
         if self._zombies:
             await asyncio.wait(self._zombies)
-        end = self.world.loop.now + FORGET_SECONDS
-        while left := self._left():
-            if self.world.loop.now > end:
-                raise Violation(left)
-            await pause(0.5)
+        await self._until_gone(self._left)
+        if self.world.bucket is not None:
+            self.world.bucket.may_clean = True
+            await self._until_gone(lambda: self.world.oracle.left_on_dfs(at_all=True))
         if not self._guest_came:
             return
         request = pb.RegisterApplicationRequest(
@@ -381,6 +388,13 @@ class Job:
         except ApplicationGoneError:
             return
         raise Violation("an instance that is over was registered again")
+
+    async def _until_gone(self, left: Callable[[], str]) -> None:
+        end = self.world.loop.now + FORGET_SECONDS
+        while why := left():
+            if self.world.loop.now > end:
+                raise Violation(why)
+            await pause(0.5)
 
     def _left(self) -> str:
         """What should have been forgotten and is there; "" if nothing is."""
@@ -393,7 +407,7 @@ class Job:
                     return f"{worker.name} still has {key}, which was dropped"
             if half := worker.half_copies():
                 return f"{worker.name} still has {half[0]}, which nobody copies any more"
-        return ""
+        return self.world.oracle.left_on_dfs(at_all=False)
 
     async def watch(self) -> None:
         """Ask any master about what was registered: none may say that it is unknown."""

@@ -8,14 +8,17 @@ proposals have an unknown outcome: some of them, a first part, may have been tak
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from concurrent.futures import Future
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 from holdfast.common.config.config import Config, from_tables
+from holdfast.common.dfs.store import DfsStore
 from holdfast.master.api.admin import Admin
 from holdfast.master.api.registry import Registry
 from holdfast.master.api.shuffles import Shuffles
+from holdfast.master.control.dfs_cleaning import DfsCleaner
 from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.late import LateCopies
 from holdfast.master.control.locations import Locations
@@ -32,14 +35,17 @@ from holdfast.master.raft.errors import NotLeader, OutcomeUnknown
 from holdfast.master.raft.member import Applied
 from holdfast.master.state_machine.codec import join_entry
 from holdfast.master.state_machine.state_machine import StateMachine
-from tests.sim.clock import Life, Violation, VirtualLoop, here
+from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
+from tests.sim.env.dfs import DFS_TIMES, Bucket, MasterDfsDoor
 from tests.sim.network import Network
+
+T = TypeVar("T")
 
 GRACE_SECONDS = 30
 
 
-def config_of(name: str, names: list[str], offset: float) -> Config:
-    """The configuration of a master whose clock is off by so many seconds."""
+def config_of(name: str, names: list[str], offset: float, dfs: str = "") -> Config:
+    """The configuration of a master whose clock is off by so many seconds; `dfs`: the URL of the DFS."""
     peers = [{"name": each, "raft": f"{each}:1", "http": f"{each}:2"} for each in names]
     return from_tables(
         {
@@ -48,8 +54,25 @@ def config_of(name: str, names: list[str], offset: float) -> Config:
             "worker": {"return_grace": f"{GRACE_SECONDS}s"},
             "lease": {"worker": "3s", "heartbeat": "500ms", "tick": "200ms", "deletion_grace": "6s"},
             "faults": {"enabled": True, "clock_offset": f"{int(offset * 1000)}ms"},
+            **({"dfs": {"url": dfs, **DFS_TIMES}} if dfs else {}),
         }
     )
+
+
+class SimCleaner(DfsCleaner):
+    """Asks the store on the loop, which takes a moment; cleans when it is time for that."""
+
+    def __init__(self, leader: Leader, store: DfsStore, bucket: Bucket) -> None:
+        super().__init__(leader, store)
+        self._bucket = bucket
+
+    async def _ask(self, act: Callable[[], T]) -> T:
+        await pause(0.002)
+        return act()
+
+    async def round(self) -> None:
+        if self._bucket.may_clean:
+            await super().round()
 
 
 class SimNode:
@@ -111,7 +134,7 @@ class SimMaster:
 
     def __init__(self, cluster: Cluster, name: str, offset: float) -> None:
         self.cluster, self.name = cluster, name
-        self._config = config_of(name, cluster.names, offset)
+        self._config = config_of(name, cluster.names, offset, cluster.bucket.url if cluster.bucket is not None else "")
         self.life = Life(name)
         self.life.alive = False
         self.believes = False
@@ -142,6 +165,10 @@ class SimMaster:
         explainer = Explainer(self.leader, fleet, locations)
         admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
+        if (bucket := self.cluster.bucket) is not None:
+            door: Any = MasterDfsDoor(bucket)  # who stores nothing needs no local files
+            store = DfsStore(self._config.dfs, "sim", draw=self.cluster.rng.random, door=door)
+            self._cleaner = SimCleaner(self.leader, store, bucket)
         node.catch_up()
 
     def _failed(self, error: BaseException) -> None:
@@ -178,8 +205,12 @@ class SimMaster:
 class Cluster:
     """The log, and who leads."""
 
-    def __init__(self, loop: VirtualLoop, rng: random.Random, network: Network, count: int) -> None:
+    def __init__(
+        self, loop: VirtualLoop, rng: random.Random, network: Network, count: int, bucket: Bucket | None = None
+    ) -> None:
+        """`bucket`: the DFS, if there is one."""
         self.loop, self.rng, self._network = loop, rng, network
+        self.bucket = bucket
         self.names = [f"m{number}" for number in range(1, count + 1)]
         self.log: list[tuple[int, bytes]] = []
         self.term = 0

@@ -6,6 +6,7 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from tests.sim.dfs_faults import DFS_FAULTS, DfsFaults
 from tests.sim.env.disks import Device, File, Folder
 from tests.sim.worker import SimWorker
 
@@ -40,6 +41,8 @@ FAULTS = {
 }
 
 
+#: The same with those that only families of seeds have.
+_WEIGHTS = {**FAULTS, **DFS_FAULTS, "wipe_some": 1}
 #: When somebody looks after workers that are not well, once all faults have ended.
 MEND_SECONDS = 20.0
 
@@ -51,6 +54,7 @@ class Mischief:
         self._world = world
         self._rng, self._loop = world.rng, world.loop
         self.counts: Counter[str] = Counter()
+        self._dfs = DfsFaults(world, world.bucket) if world.bucket is not None else None
 
     def go_on(self) -> None:
         """The next fault comes after a while."""
@@ -62,10 +66,15 @@ class Mischief:
         if world.calm:
             return
         if kinds:
-            kind = self._rng.choices(kinds, [FAULTS[each] for each in kinds])[0]
+            kind = self._rng.choices(kinds, [_WEIGHTS[each] for each in kinds])[0]
             self.counts[kind] += 1
             world.network.note("fault", kind)
-            getattr(self, kind)(self._rng.choice(world.workers))
+            worker = self._rng.choice(world.workers)
+            if kind in DFS_FAULTS:
+                assert self._dfs is not None, "a world without a DFS has none of its faults"
+                self._dfs.strike(kind, worker)
+            else:
+                getattr(self, kind)(worker)
         self.go_on()
 
     def _later(self, seconds: float, act: Any, *values: Any) -> None:
@@ -152,6 +161,13 @@ class Mischief:
         if worker.life.alive:
             worker.crash(self._rng.random() < 0.5)
         self._later(4.0, worker.start)
+
+    def wipe_some(self, worker: SimWorker) -> None:
+        """A directory is replaced by an empty one, and another one is left."""
+        path = self._rng.choice(worker.paths)
+        if len(worker.paths) - len(worker.gone) > 1 and path not in worker.gone:
+            self._down(worker)
+            self._wipe(worker, [path])
 
     def wipe(self, worker: SimWorker) -> None:
         """A directory is replaced by an empty one."""
@@ -303,12 +319,14 @@ class Mischief:
         network.weather.drop = network.weather.repeat = network.weather.turn = 0.0
         network.weather.slow, network.weather.reorder = 0.002, False
         network.cuts.clear()
+        if self._dfs is not None:
+            self._dfs.end()
         for worker in world.workers:
             for device in worker.devices:
                 device.heal()
             for path in list(worker.gone):
                 worker.come_back(path)
-            worker.armed = None
+            worker.armed, worker.loses_power = None, False
             if worker.life.alive:
                 assert worker.process is not None
                 worker.process.armed = None

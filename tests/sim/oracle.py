@@ -8,7 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.write.status import MapStatus
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
@@ -17,9 +17,12 @@ from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
 from holdfast.worker.storage.layout import EpochKey, sealed_path
 from tests.sim.batches import Name, name_of, names_in
-from tests.sim.clock import Life, Violation, VirtualLoop
+from tests.sim.clock import Life, Violation, VirtualLoop, pause
+from tests.sim.dfs_books import DfsBooks
+from tests.sim.env.dfs import Bucket
 
 if TYPE_CHECKING:
+    from holdfast.worker.storage.read.sealed_locations import SealedLocation
     from tests.sim.worker import SimWorker
 
 _KEPT = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
@@ -60,6 +63,17 @@ class Oracle:
         self.truth: Callable[[], State]
         self.acked_batches = 0
         self.sealed_epochs = 0
+        #: what is on the DFS, if there is one
+        self.dfs: DfsBooks | None = None
+
+    def see_dfs(self, bucket: Bucket) -> None:
+        """There is a DFS."""
+        self.dfs = DfsBooks(bucket, self.fail, lambda key: self.truth().shuffle(key) is not None)
+
+    def looked(self, worker: SimWorker) -> None:
+        """Once a second."""
+        if self.dfs is not None:
+            self.dfs.look(worker)
 
     def fail(self, text: str) -> None:
         """Remember the first thing that is wrong: tasks of the product must not swallow it."""
@@ -88,7 +102,9 @@ class Oracle:
             promised = (
                 (worker.name, push.shuffle) not in self._deleted and push.ack is not Ack.MEMORY and not worker.gone
             )
-            if promised and not worker.disks.contains(bytes(batch), stable=push.ack is Ack.SYNCED):
+            # What came before may be sealed by now, and on the DFS.
+            there = self.dfs is not None and self.dfs.contains(bytes(batch))
+            if promised and not there and not worker.disks.contains(bytes(batch), stable=push.ack is Ack.SYNCED):
                 self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; it is on no disk")
             if replica is not None and (replica.name, name) not in self._said:
                 self.fail(f"{worker.name} acknowledges {name[1:]} of {key}; {replica.name} has not")
@@ -107,8 +123,11 @@ class Oracle:
             return
         for each in epochs:
             key = EpochKey(seal.shuffle, each.partition, each.epoch)
+            if each.status != Status.OK and self.dfs is not None and self.dfs.has(worker, key):
+                self.fail(f"{worker.name} says {each.status} of {key}, which it has on the DFS")
             place = (worker.name, key)
-            before = self._seals.setdefault(place, each)
+            # A directory that has vanished, and may come back empty, is noticed a moment later.
+            before = self._seals.get(place, each) if worker.gone else self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
             # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
             # copy that is given up, a later start may find it whole.
@@ -139,16 +158,14 @@ class Oracle:
             except HoldfastError as error:
                 self.fail(f"{worker.name} says that {key} is sealed; it cannot be found: {error}")
                 return
-        if place.away:
-            return
         try:
-            file = worker.disks.stable_file(place.path)
+            stored = self._stored(worker, place)
         except FileNotFoundError as error:
             self.fail(f"{worker.name} says that {key} is sealed; {error} is not synced")
             return
         names: list[Name] = []
         for row in place.record.chunks:
-            found = names_in(key, file.stable.read(row.offset, row.length))
+            found = names_in(key, stored[row.offset : row.offset + row.length])
             if found is None:
                 self.fail(f"{worker.name} says that {key} is sealed; it is not synced, or torn")
                 return
@@ -158,6 +175,38 @@ class Oracle:
         missing = self._held.get((worker.name, key), set()) - {*names}
         if missing:
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
+
+    def _stored(self, worker: SimWorker, place: SealedLocation) -> bytes:
+        """What is on the platter, or on the DFS, of the file of an epoch. Raises FileNotFoundError."""
+        if not place.away:
+            return worker.disks.stable_file(place.path).stable.data()
+        found = self.dfs.file(place.path) if self.dfs is not None else None
+        if found is None:
+            raise FileNotFoundError(f"{place.path} on the DFS")
+        return found
+
+    async def away_again(self, worker: SimWorker) -> None:
+        """A worker that is well has what it brought to the DFS, whatever became of its indexes."""
+        assert self.dfs is not None
+        for key, answer in self.dfs.kept(worker):
+            tries = 0
+            while why := self._not_known_yet(worker, key):
+                tries += 1
+                if tries > 60:
+                    self.fail(f"{worker.name} cannot find {key}, which is on the DFS: {why}")
+                    return
+                await pause(1.0)
+            self._whole(worker, key, answer)
+
+    @staticmethod
+    def _not_known_yet(worker: SimWorker, key: EpochKey) -> str:
+        try:
+            worker.store.reduce.chunks(key.shuffle, key.partition, key.epoch)
+        except RetryError as error:
+            return str(error)
+        except HoldfastError:
+            return ""  # which is looked at again
+        return ""
 
     def map_sealed(self, worker: SimWorker, file: MapFileKey, answer: MapSealed) -> None:
         """A map file that is called sealed is durable under its sealed name, with all that was written, and its seal is
@@ -195,6 +244,12 @@ class Oracle:
         for part in parts:
             for place in [place for place in part if place[0] == worker.name]:
                 del part[place]
+
+    def replaced(self, worker: SimWorker) -> None:
+        """A directory that a worker made where its own was missing is gone, and nothing in its own says so."""
+        self.meddled(worker)
+        if self.dfs is not None:
+            self.dfs.excuse(worker)
 
     def deleted(self, worker: SimWorker, shuffle: ShuffleKey) -> None:
         """Workers delete only what the masters have dropped."""
@@ -253,6 +308,13 @@ class Oracle:
     def meddling(self) -> bool:
         """Whether somebody took or changed what lay on a disk."""
         return self._sinned(*DEADLY - {"sick"})
+
+    def left_on_dfs(self, *, at_all: bool) -> str:
+        """What should have gone from the DFS; `at_all`: whoever put it there."""
+        if self.dfs is None:
+            return ""
+        left = (self.dfs.left_by(worker, self._told) for worker in self.workers.values())
+        return self.dfs.left() if at_all else next(filter(None, left), "")
 
     def _sinned(self, *sins: str) -> bool:
         return any(sin in worker.sins for worker in self.workers.values() for sin in sins)

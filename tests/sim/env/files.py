@@ -23,6 +23,8 @@ from holdfast.worker.storage.env.interfaces import (
 from tests.sim.env.disks import BLOCK_BYTES, Device, File, Folder, Node, error
 from tests.sim.env.process import Process
 
+#: What stands for a page, as small as what is written here.
+PAGE_BYTES = 64
 #: Every open file of every process, by descriptor: for what is sent from one.
 _opened: WeakValueDictionary[int, SimHandle] = WeakValueDictionary()
 _descriptors = count(1_000)
@@ -58,6 +60,11 @@ def size_of(fd: int) -> int:
     """How long the file of a descriptor is."""
     handle = _opened[fd]
     return handle.process.files.size(handle)
+
+
+def _done_at_kill(size: int, offset: int, cut: int) -> int:
+    """How much of a write a killed process made: all, or up to a page: between pages the kernel looks for a kill."""
+    return size if cut == size else max(0, (offset + cut) // PAGE_BYTES * PAGE_BYTES - offset)
 
 
 def _split(path: Name) -> tuple[str, str]:
@@ -213,7 +220,7 @@ class SimFiles(Files):
         if not found.write:
             raise error(errno.EBADF, found.path)
         if process.step(device):
-            file.write(offset, data[: rng.randint(0, len(data))])
+            file.write(offset, data[: _done_at_kill(len(data), offset, rng.randint(0, len(data)))])
             process.die()
         number = 0
         if device.read_only:

@@ -8,6 +8,7 @@ import uuid
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCounts
 from holdfast.worker.storage.env.interfaces import Env
+from tests.sim.env.dfs import Bucket, SimDfsDoor
 from tests.sim.env.disks import Disks
 from tests.sim.env.files import SimFiles
 from tests.sim.env.indexes import SimIndexes, records
@@ -46,16 +47,26 @@ class SimMachine:
         return self._rng.random()
 
 
-def sim_env(process: Process, loop: Loop, rng: random.Random, *, speed: float = 0.01, pauses: float = 0.3) -> Env:
-    """The door of one process."""
+def sim_env(
+    process: Process,
+    loop: Loop,
+    rng: random.Random,
+    *,
+    speed: float = 0.01,
+    pauses: float = 0.3,
+    bucket: Bucket | None = None,
+) -> Env:
+    """The door of one process; `bucket` is the DFS, if there is one."""
     files = SimFiles(process)
+    threads = SimThreads(process, loop, rng, speed, pauses)
     return Env(
         files=files,
         indexes=SimIndexes(process),
-        threads=SimThreads(process, loop, rng, speed, pauses),
+        threads=threads,
         clock=SimClock(loop),
         machine=SimMachine(process, rng),
         checks=SimChecks(files, process.disks),
+        dfs=SimDfsDoor(bucket, process, threads, rng),
     )
 
 

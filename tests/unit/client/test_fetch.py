@@ -1,5 +1,6 @@
 """The reader's core as stories: which files are asked of which worker, and when the read ends."""
 
+from heapq import heappop, heappush
 from typing import Any
 
 from holdfast.client.core.read.fetch import (
@@ -265,6 +266,27 @@ def test_what_a_worker_cannot_read_now_is_not_lost() -> None:
         assert "map 0 attempt 9 epoch 1 is not lost" in str(end.error)
         assert "(DISK_FAILED)" in str(end.error)
         assert "DFS not mounted" in str(end.error)
+
+
+def test_many_workers_that_cannot_read_are_not_asked_more_and_more() -> None:
+    """Each question to the masters tries all of them again; together they ask little more than one of them alone."""
+    seconds, workers = 10, 5
+    sources = {MapId(number): source(number, number) for number in range(1, workers + 1)}
+    core = Fetch(sources, where="shuffle s, partition 3", streams_max=workers)
+    alive = {WorkerId(number): WorkerState.ALIVE for number in range(1, workers + 1)}
+    waiting: list[tuple[int, int, Any]] = []
+    opened, now, effects = 0, 0, core.started()
+    while now < seconds * 10**9:
+        for effect in effects:
+            opened += isinstance(effect, OpenStream)
+            after = effect.after_ns if isinstance(effect, AskMasters) else effect.worker * 10**6  # type: ignore[union-attr]
+            heappush(waiting, (now + after + 10**6, len(waiting) + opened, effect))
+        assert opened <= 3 * workers * seconds, f"{opened} streams within {now / 1e9:.3f} s"
+        now, _, done = heappop(waiting)
+        if isinstance(done, AskMasters):
+            effects = core.workers_known(alive, now)
+        else:
+            effects = core.stream_failed(done.stream, error_for(Status.DISK_FAILED, "DFS not mounted"), now)
 
 
 def test_a_second_copy_is_read_where_the_first_cannot_be_now() -> None:

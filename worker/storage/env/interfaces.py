@@ -22,6 +22,8 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from concurrent.futures import Executor
 
+    from holdfast.common.dfs.door import DfsDoor
+
 #: Names of files and folders.
 Name = Path | str
 Data = bytes | memoryview
@@ -422,3 +424,5 @@ class Env(NamedTuple):
     clock: ClockSource
     machine: Machine
     checks: Checks
+    #: what a store of the DFS is opened with
+    dfs: DfsDoor

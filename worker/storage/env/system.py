@@ -12,6 +12,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from holdfast.common.dfs.door import SystemDfsDoor
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.env.system_files import SystemFiles
 from holdfast.worker.storage.env.system_index import SystemIndexes
@@ -86,4 +87,5 @@ def system() -> Env:
         clock=SystemClock(),
         machine=SystemMachine(),
         checks=SystemChecks(),
+        dfs=SystemDfsDoor(),
     )

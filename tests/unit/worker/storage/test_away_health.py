@@ -4,6 +4,7 @@ import logging
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from holdfast.common.config.config import DfsSection
 from holdfast.common.config.settings import Duration
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
+from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import DfsError
 from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
 from holdfast.common.log_events import LogEvent
@@ -121,6 +123,26 @@ def noted(folder: Path, directory: Path) -> Away:
 def ids(folder: Path) -> list[str]:
     """Of the store in a folder."""
     return sorted(path.name.rpartition(".")[2] for path in (folder / CLUSTER).glob(f"{names.MARKER}.*"))
+
+
+def test_a_file_that_went_to_another_store_is_not_stored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The store was this cluster's when the worker looked, and is another one when a file comes: it stays here."""
+    folder, real, other = tmp_path / "dfs", tmp_path / "real", tmp_path / "other"
+    folder.mkdir()
+    (other / CLUSTER).mkdir(parents=True)
+    (tmp_path / "file").write_bytes(b"what was pushed")
+    one = away(folder)
+    assert one.look() == ""
+
+    def put_another(*values: Any) -> None:
+        folder.rename(real)
+        other.rename(folder)
+        upload(*values)
+
+    monkeypatch.setattr("holdfast.common.dfs.store.upload", put_another)
+    with pytest.raises(DfsError, match="is not the store of this cluster"):
+        one.store.put(names.file_name(CLUSTER, SHUFFLE, UID, "p-1-0.part"), tmp_path / "file")
+    one.close()
 
 
 def test_a_worker_that_saw_the_marker_takes_no_other_store(tmp_path: Path) -> None:
