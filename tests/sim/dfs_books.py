@@ -71,7 +71,7 @@ class DfsBooks:
         """Take in what a worker has recorded, and look at what it had."""
         away: Any = worker.store.away
         for directory in worker.store._directories:
-            for files in directory.tables.away.values():
+            for files in directory.away.values():
                 for key, token in files.items():
                     self._take_in(worker, key, away.name_of(key, token))
         for name, one in self._recorded.items():
