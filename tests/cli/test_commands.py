@@ -117,7 +117,7 @@ def test_every_command_explains_itself(command: str):
         (["top", "--interval", "nan", "--masters", "127.0.0.1:1"], "--interval"),
         (["drill", "disk-slow", "--seconds", "inf"], "--seconds"),
         (["shuffles", "--limit", "-1", "--masters", "127.0.0.1:1"], "--limit"),
-        (["handover", "--to", os.fsdecode(b"a\xff"), "--masters", "127.0.0.1:1"], "no text in UTF-8"),
+        (["handover", "--to", os.fsdecode(b"a\xff"), "--masters", "127.0.0.1:1"], "not text in UTF-8"),
         (["status", "--masters", "127.0.0.1:٧"], "host:port"),
     ],
 )

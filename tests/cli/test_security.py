@@ -97,7 +97,7 @@ def test_tokens_that_nobody_could_use_are_refused(
     common = ["token", "--kind", "admin", "--name", "ops", "--cluster", "c", "--secret-file", str(secret(tmp_path))]
     assert run([*common, *words]) == 2
     reported = capsys.readouterr()
-    assert (words[0] if "\udcff" not in words[1] else f"{words[1]!r} is no text in UTF-8") in reported.err
+    assert (words[0] if "\udcff" not in words[1] else f"{words[1]!r} is not text in UTF-8") in reported.err
     assert reported.out == ""
 
 
@@ -167,7 +167,7 @@ def test_what_is_there_is_never_overwritten(tmp_path: Path, capsys: pytest.Captu
     before = files(tmp_path)
     for words in (["init", str(tmp_path)], ["issue", str(tmp_path), "w1"]):
         assert run(["ca", *words]) == 2
-        assert "is there already" in capsys.readouterr().err
+        assert "exists already" in capsys.readouterr().err
     (tmp_path / "w2.key").write_text("something else")
     assert run(["ca", "issue", str(tmp_path), "w2"]) == 2
     assert files(tmp_path) == {**before, "w2.key": b"something else"}

@@ -105,7 +105,7 @@ def test_totals_are_compared() -> None:
     first, last = batches(0, 2)
     check.admit(first._replace(crc=first.crc ^ 1))
     check.admit(last)
-    assert "do not add up" in check.missing(all_read=True)
+    assert "do not match those of its LAST" in check.missing(all_read=True)
 
 
 def test_losers_are_dropped() -> None:
@@ -119,7 +119,7 @@ def test_losers_are_dropped() -> None:
 def test_statuses_are_believed() -> None:
     """A map whose status says it wrote must be there, one whose status says it did not must not be."""
     assert "nothing of that" in books(winners(9, bits="1")).missing(all_read=True)
-    with pytest.raises(IncompleteError, match="wrote none"):
+    with pytest.raises(IncompleteError, match="status has none"):
         books(winners(9, bits="0")).admit(batches(0, 1)[0])
 
 
@@ -174,7 +174,7 @@ def test_a46_a_copy_without_all_that_was_sealed_is_noticed() -> None:
     for stream in range(TRIES_MAX):
         assert core.first_chunk(FIRST, WorkerId(1)) == 0
         core.chunk_came(FIRST, WorkerId(1), 0, size=60)
-        with pytest.raises(IncompleteError, match="60 bytes of partition 0 epoch 0 came, and 100 were sealed"):
+        with pytest.raises(IncompleteError, match="60 bytes of partition 0 epoch 0 came, but 100 were sealed"):
             core.file_sent(FIRST, WorkerId(1), 1)
         effects = core.fetch.file_bad(stream, FIRST, "60 bytes came")
     error = failure(effects)
@@ -478,7 +478,7 @@ def test_a06_a_copy_that_is_still_missing_changes_nothing() -> None:
         core.fetch.workers_known({}, 2)
         core.fetch.stream_failed(1, RetryError("gone"), 3)
         error = failure(core.fetch.workers_known({}, 2_000))
-        assert "partition 0 epoch 0 is lost: worker 1 is gone" in str(error)
+        assert "partition 0 epoch 0 is lost: worker 1 has been lost" in str(error)
 
 
 def test_a06_a_late_copy_completes_what_the_other_one_lacks() -> None:

@@ -271,7 +271,7 @@ def test_what_should_not_be_there_is_noticed() -> None:
     """Batches of a partition without a bit, outside the range, after LAST, or with other totals are errors."""
     check, batches = whole_file()
     partition, first = batches[0]
-    with pytest.raises(IncompleteError, match="wrote none"):
+    with pytest.raises(IncompleteError, match="status has none"):
         check.admit(7, first)
     narrow = full_check(check.winner, 2, 3)
     with pytest.raises(IncompleteError, match="not asked for"):
