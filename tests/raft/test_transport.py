@@ -300,7 +300,7 @@ def test_a_peer_that_does_not_read_is_disconnected(pair: Pair) -> None:
     for _ in range(OUT_LIMIT_BYTES // len(block) + 1):
         left.send("m2", block)
     assert not left.is_connected("m2")
-    assert "does not take" in left.errors["m2"]
+    assert "does not read" in left.errors["m2"]
 
 
 @TLS

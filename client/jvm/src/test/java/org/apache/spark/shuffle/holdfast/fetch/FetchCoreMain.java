@@ -403,7 +403,7 @@ public final class FetchCoreMain {
         PartitionCheck mixed = books(winners("1", 9), 1);
         mixed.admit(Batches.of(0, 9, new byte[][] {{7}, {}}, new boolean[2]).get(0).into(header));
         mixed.admit(Batches.of(0, 9, new byte[][] {{8}, {}}, new boolean[2]).get(1).into(header));
-        Check.contains(mixed.missing(true), "do not add up");
+        Check.contains(mixed.missing(true), "do not match those of its LAST");
     }
 
     private static void losersAndStatuses() throws IncompleteException {
@@ -428,7 +428,7 @@ public final class FetchCoreMain {
             new PartitionCheck(expected, 0, 3).begin(0).admit(Batches.of(1, 1, 9).get(0).into(header));
             throw new AssertionError("a map that wrote none had batches");
         } catch (IncompleteException right) {
-            Check.contains(right.getMessage(), "map 1", "wrote none");
+            Check.contains(right.getMessage(), "map 1", "status has none");
         }
     }
 
