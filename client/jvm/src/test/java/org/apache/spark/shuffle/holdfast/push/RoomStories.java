@@ -118,7 +118,7 @@ final class RoomStories {
         }
         Failed end = world.only(Failed.class);
         same(end.error().getMessage(), "shuffle s map 3 attempt 9: waited " + Math.round(waited)
-                + " s for room for 1 partitions. worker 1 said NO_ROOM. See `holdfast workers`." + GRACE);
+                + " s for room for 1 partitions. worker 1 answered NO_ROOM. See `holdfast workers`." + GRACE);
         that(waited >= 100 && waited < 103, "waited " + waited);
     }
 
