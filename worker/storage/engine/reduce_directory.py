@@ -287,11 +287,23 @@ class ReduceDirectory:
             for copy, error in ({one: unsynced[one] for one in unsynced if one.key in self.copies} | lost).items():
                 self.give_up(copy.key, error)
             missing = unsynced.keys() | lost.keys()
+            failed = any(segment.failed for segment, _ in segments)
             for copies, future in found.waiting:
-                future.set_result(frozenset(one.key for one in copies if one in missing or one.key in self.failed))
+                keys = frozenset(one.key for one in copies if one in missing or one.key in self.failed)
+                # What was flushed meanwhile needs that segment no more, and is in its file alone: that is not synced.
+                flushed = {one for one in copies & self._unsynced if one.key not in keys} if failed else set()
+                self._answer(future, keys, flushed)
         finally:
             self._begin_round()
             self._let_seals_go_on()
+
+    def _answer(self, future: Future[Missing], missing: Missing, flushed: set[PartitionCopy]) -> None:
+        """Answer who waits, when the files of these copies are synced."""
+        if not flushed:
+            future.set_result(missing)
+            return
+        files = self.sync(Wanted(flushed, set(), flushed))
+        files.add_done_callback(lambda done: future.set_result(missing | done.result()))
 
     def _lost_segments(
         self, segments: list[tuple[Segment, int]], outcomes: Iterator[Synced]
