@@ -16,8 +16,9 @@ from functools import cache
 from pathlib import Path
 
 from tests.sim.bugs import BUGS, planted
+from tests.sim.families import MAP_SEEDS, family_of
 from tests.sim.map_bugs import MAP_BUGS
-from tests.sim.scenario import FAMILY, MAP_SEEDS, run_seed
+from tests.sim.scenario import run_seed
 
 FOUND = Path(__file__).with_name("found.json")
 TABLE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -34,7 +35,7 @@ def found_seeds() -> dict[str, int]:
 def seeds_for(name: str, count: int, begin: int | None = None) -> range:
     """The seeds in which a mistake may show: from `begin` on, else of the family of the one that is known."""
     if begin is None:
-        begin = found_seeds().get(name, MAP_SEEDS if name in MAP_BUGS else 0) // FAMILY * FAMILY
+        begin = family_of(found_seeds().get(name, MAP_SEEDS if name in MAP_BUGS else 0))
     return range(begin, begin + count)
 
 
