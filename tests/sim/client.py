@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -227,6 +228,8 @@ class Reader:
         maps: range | None = None,
     ) -> None:
         self._network, self._shuffle = network, shuffle
+        #: told what ended a stream
+        self.on_broken: Callable[[OpenStream[EpochKey], HoldfastError], None] = lambda *_: None
         self.manifest = ReduceManifest.decode(reply.manifest_array)
         self.winners = ReduceWinners.decode(reply.winners_array)
         wanted = [PartitionId(each) for each in partitions]
@@ -352,6 +355,7 @@ class Reader:
 
     def _broken(self, effect: OpenStream[EpochKey], error: HoldfastError) -> None:
         del self._open[effect.stream]
+        self.on_broken(effect, error)
         self._do(self._core.fetch.stream_failed(effect.stream, error, self._now()))
 
     def _piece(self, effect: OpenStream[EpochKey], file: int, chunk: int, data: bytes, counts: list[int]) -> None:

@@ -9,19 +9,23 @@ from __future__ import annotations
 import asyncio
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from holdfast.client.core.read.fetch import OpenStream
 from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ApplicationGoneError, DataError, GiveUpError, HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
-from holdfast.common.formats.reduce_layouts import ReduceManifest
+from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Seal, SealFlag
 from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
+from holdfast.worker.storage.layout import EpochKey
 from tests.sim.client import HOLDER, Executor, Plan, Reader, ShuffleHere, commit, manifest_of, push
 from tests.sim.clock import Violation, here, pause
 from tests.sim.network import Dialer
@@ -114,11 +118,22 @@ class Job:
         shuffle = await self._registered(control, key)
         key = shuffle.key
         self.where = f"{key}: maps"
+        if self._hasty() and rng.random() < 0.5:
+            self._zombies += [self._attempt(shuffle, number) for number in range(shuffle.maps)]
+            await self._given_up(control, shuffle, [])
+            return None
         statuses = await self._maps(shuffle)
         if rng.random() < 0.08 and await self._skipped(control, key):
             return None
+        winners = push_winners_of(statuses, key, shuffle.partitions).encode()
+        if self._hasty():
+            done = Done(shuffle, winners, {}, False)
+            beside = [world.driver.run(commit(control, shuffle, winners))]
+            beside += [each.run(self._glance(done)) for each in world.executors if rng.random() < 0.5]
+            await self._given_up(control, shuffle, beside)
+            return None
         picked: dict[int, int] = {status.map: status.attempt for status in statuses}
-        done = Done(shuffle, push_winners_of(statuses, key, shuffle.partitions).encode(), picked, True)
+        done = Done(shuffle, winners, picked, True)
         self.where = f"{key}: commit"
         first = rng.random()
         if first < 0.3:
@@ -138,6 +153,19 @@ class Job:
             done.whole = await self._read(done, done.winners)
         self._living[key] = done
         return done
+
+    def _hasty(self) -> bool:
+        """Whether the driver gives up what it is at."""
+        share = self.world.shape.hasty
+        return share > 0 and not self.world.calm and self.rng.random() < share
+
+    async def _given_up(self, control: Any, shuffle: ShuffleHere, beside: list[asyncio.Task[None]]) -> None:
+        """A generation is dropped, with those before it, while it is written, committed, read, or moved."""
+        self.where = f"{shuffle.key}: given up"
+        await pause(self.rng.choice((0.05, 0.5, 2.5)) * self.rng.random())
+        await self._drop(control, shuffle.key)
+        if beside:
+            await asyncio.wait(beside)
 
     async def _skipped(self, control: Any, key: ShuffleKey) -> bool:
         """Report that an open generation has lost data; whether the masters agree and opened the next."""
@@ -234,9 +262,11 @@ class Job:
         shuffle, oracle, world = done.shuffle, self.world.oracle, self.world
         reply = await manifest_of(_control(), shuffle, winners)
         manifest = ReduceManifest.decode(reply.manifest_array)
+        oracle.named(shuffle.key, manifest, ReduceWinners.decode(reply.winners_array))
         whole = True
         for partitions, maps in self._pieces(shuffle):
             reader = Reader(world.network, shuffle, reply, partitions, maps)
+            reader.on_broken = partial(self._broken, shuffle.key)
             if reader.winners.attempts != tuple(done.picked[each] for each in sorted(done.picked)):
                 raise Violation(f"{shuffle.key} is committed with other winners")
             self.reads += 1
@@ -262,6 +292,31 @@ class Job:
         if whole:
             done.manifest = manifest
         return whole
+
+    def _broken(self, shuffle: ShuffleKey, stream: OpenStream[Any], error: HoldfastError) -> None:
+        """A stream has ended: what is sealed is not lost, though a reader would try again."""
+        if error.status is Status.DATA_LOST:
+            self.world.oracle.called_lost(stream.worker, [EpochKey(shuffle, *each) for each in stream.files], error)
+
+    async def read_beside(self) -> None:
+        """Read what is committed, again and again, until it is dropped or faults have ended."""
+        while not self.world.calm:
+            await pause(self.rng.uniform(0.0, 0.2))
+            if not self._living:
+                continue
+            done = self.rng.choice([*self._living.values()])
+            try:
+                await self._read(done, done.winners)
+            except (HoldfastError, Violation):
+                if done.shuffle.key in self._living:
+                    raise
+
+    async def _glance(self, done: Done) -> None:
+        """Begin to read what is dropped meanwhile: whatever comes, it is no answer."""
+        with suppress(HoldfastError):
+            reply = await manifest_of(_control(), done.shuffle, done.winners)
+            every = list(range(done.shuffle.partitions))
+            await Reader(self.world.network, done.shuffle, reply, every).read()
 
     def _pieces(self, shuffle: ShuffleHere) -> list[tuple[list[int], range | None]]:
         """All partitions of all maps; at once, by ranges of partitions, or by ranges of maps."""
@@ -317,6 +372,12 @@ class Job:
             if not await self._read(done, b"") and done.whole and not self.world.oracle.meddling:
                 raise Violation(f"{key} was read once, and cannot be read again")
             return
+        doomed = await self._drop(control, key)
+        if self.rng.random() < 0.5:
+            self._zombies.append(self._attempt(doomed[-1], self.rng.randrange(doomed[-1].maps)))
+
+    async def _drop(self, control: Any, key: ShuffleKey) -> list[ShuffleHere]:
+        """Drop a generation and all before it; return them."""
         self.where = f"{key}: dropped"
         doomed = [
             self._known.pop(each)
@@ -331,8 +392,7 @@ class Job:
             raise Violation(f"{len(doomed)} generations up to {key} were known, {dropped.dropped} were dropped")
         for shuffle in doomed:
             await self._is_dropped(control, shuffle)
-        if self.rng.random() < 0.5:
-            self._zombies.append(self._attempt(doomed[-1], self.rng.randrange(doomed[-1].maps)))
+        return doomed
 
     async def _is_dropped(self, control: Any, shuffle: ShuffleHere) -> None:
         """Zombies of the driver are told that a generation is over."""

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.sim.dfs_faults import DFS_FAULTS, DfsFaults
 from tests.sim.env.disks import Device, File, Folder
+from tests.sim.env.process import Aim
 from tests.sim.worker import SimWorker
 
 if TYPE_CHECKING:
@@ -41,8 +42,13 @@ FAULTS = {
 }
 
 
-#: The same with those that only families of seeds have.
-_WEIGHTS = {**FAULTS, **DFS_FAULTS, "wipe_some": 1}
+#: Of those that only some families have.
+RARE_FAULTS = {"aimed": 4, "aimed_power": 3, "brim": 8, "unsynced": 8, "log_rot": 2, "lost_log": 2, "wipe_some": 1}
+WEIGHTS = FAULTS | RARE_FAULTS | DFS_FAULTS
+#: Parts of the paths of what a worker writes.
+_AIMS = ("/log/", "/log/", "/data/", "/index", ".open", ".moving")
+#: The same of files that grow.
+_WRITTEN = ("/log/", "/log/", ".open", ".open", ".moving")
 #: When somebody looks after workers that are not well, once all faults have ended.
 MEND_SECONDS = 20.0
 
@@ -66,7 +72,7 @@ class Mischief:
         if world.calm:
             return
         if kinds:
-            kind = self._rng.choices(kinds, [_WEIGHTS[each] for each in kinds])[0]
+            kind = self._rng.choices(kinds, [WEIGHTS[each] for each in kinds])[0]
             self.counts[kind] += 1
             world.network.note("fault", kind)
             worker = self._rng.choice(world.workers)
@@ -80,11 +86,14 @@ class Mischief:
     def _later(self, seconds: float, act: Any, *values: Any) -> None:
         self._loop.call_later(self._rng.uniform(0.05, seconds), act, *values)
 
+    def _start_again(self, worker: SimWorker) -> None:
+        self._later(self._world.shape.restart, worker.start)
+
     def kill(self, worker: SimWorker, power: bool = False) -> None:
         """A worker is killed, or its machine loses power."""
         if worker.life.alive:
             worker.crash(power)
-            self._later(4.0, worker.start)
+            self._start_again(worker)
 
     def power(self, worker: SimWorker) -> None:
         """The machine loses power."""
@@ -98,11 +107,24 @@ class Mischief:
         else:
             worker.armed = steps
 
+    def aimed(self, worker: SimWorker, power: bool = False) -> None:
+        """The process dies in the middle of a step that changes something of one kind, perhaps with its machine."""
+        aim = Aim(self._rng.choice(_AIMS), self._rng.randrange(8))
+        worker.loses_power = power
+        if worker.life.alive and worker.process is not None:
+            worker.process.aim = aim
+        else:
+            worker.aim = aim
+
+    def aimed_power(self, worker: SimWorker) -> None:
+        """The same of the machine."""
+        self.aimed(worker, True)
+
     def died(self, worker: SimWorker) -> None:
         """It did, or could not start. Where that lasts somebody gives it empty directories."""
         if self._world.calm and worker.problem:
             self._wipe(worker, worker.paths)
-        self._later(4.0, worker.start)
+        self._start_again(worker)
 
     # disks
 
@@ -115,6 +137,18 @@ class Mischief:
         device.capacity = device.used + self._rng.choice((0, 5_000, 20_000))
         worker.sins["full"] = None
         self._later(3.0, device.heal)
+
+    def brim(self, worker: SimWorker) -> None:
+        """A disk is full for a moment, which nobody has seen coming: one write meets it."""
+        if worker.process is not None:
+            worker.process.full_at = Aim(self._rng.choice(_WRITTEN), self._rng.randrange(3))
+            worker.sins["full"] = None
+
+    def unsynced(self, worker: SimWorker) -> None:
+        """A sync fails, and all else goes well."""
+        if worker.process is not None:
+            worker.process.unsynced_at = Aim(self._rng.choice(_WRITTEN), self._rng.randrange(2))
+            worker.sins["sick"] = None
 
     def sick(self, worker: SimWorker) -> None:
         """Writes and syncs fail now and then."""
@@ -153,6 +187,30 @@ class Mischief:
                 self._rng.choice(files).flip(self._rng)
         self._meddled(worker, "rotten")
 
+    def _log_of(self, worker: SimWorker) -> tuple[Folder, list[str]]:
+        """The folder of a push log whose worker is killed, and what is in it."""
+        self.kill(worker)
+        folder = worker.disks.folder(f"{self._rng.choice(worker.paths)}/log")
+        worker.sins["log"] = None
+        return folder, sorted(folder.entries)
+
+    def log_rot(self, worker: SimWorker) -> None:
+        """A bit changes in a push log."""
+        with suppress(OSError):
+            folder, names = self._log_of(worker)
+            if names:
+                file = folder.entries[self._rng.choice(names)]
+                assert isinstance(file, File), "a log has segments"
+                file.flip(self._rng)
+
+    def lost_log(self, worker: SimWorker) -> None:
+        """A segment of a push log is gone, or all of them are."""
+        with suppress(OSError):
+            folder, names = self._log_of(worker)
+            for name in names if self._rng.random() < 0.5 else self._rng.sample(names, min(1, len(names))):
+                worker.disks.change((folder, name, None))
+            worker.disks.bring_down(folder)
+
     def _meddled(self, worker: SimWorker, sin: str) -> None:
         worker.sins[sin] = None
         self._world.oracle.meddled(worker)
@@ -160,7 +218,7 @@ class Mischief:
     def _down(self, worker: SimWorker) -> None:
         if worker.life.alive:
             worker.crash(self._rng.random() < 0.5)
-        self._later(4.0, worker.start)
+        self._start_again(worker)
 
     def wipe_some(self, worker: SimWorker) -> None:
         """A directory is replaced by an empty one, and another one is left."""
@@ -326,10 +384,12 @@ class Mischief:
                 device.heal()
             for path in list(worker.gone):
                 worker.come_back(path)
-            worker.armed, worker.loses_power = None, False
+            worker.armed = worker.aim = None
+            worker.loses_power = False
             if worker.life.alive:
                 assert worker.process is not None
-                worker.process.armed = None
+                worker.process.armed = worker.process.aim = None
+                worker.process.full_at = worker.process.unsynced_at = None
                 worker.server.drain(False)
             worker.start()
         for master in world.cluster.masters.values():

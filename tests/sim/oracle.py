@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Callable
+from collections import Counter, deque
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from holdfast.client.write.status import MapStatus
-from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.errors import CorruptError, HoldfastError, RetryError
 from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
-from holdfast.common.ids import Epoch, MapFileKey, PartitionId, ShuffleKey
+from holdfast.common.ids import Epoch, MapFileKey, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
 from holdfast.master.core.state.state import State
+from holdfast.worker.storage.index.records import TRAILER, decode_footer, footer_bytes
 from holdfast.worker.storage.layout import EpochKey, sealed_path
 from tests.sim.batches import Name, name_of, names_in
 from tests.sim.clock import Life, Violation, VirtualLoop, pause
@@ -27,7 +28,11 @@ if TYPE_CHECKING:
 
 _KEPT = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
 #: What may lose data at every level.
-DEADLY = {"wiped", "sick", "rotten", "unreadable", "meddled"}
+DEADLY = {"wiped", "sick", "rotten", "unreadable", "meddled", "log"}
+#: What may change what a worker has to say of its epochs.
+_CHANGED = {"wiped", "rotten", "unreadable", "meddled"}
+#: Answers to seals that are asked for again.
+_ASKED_MAX = 64
 
 
 class Oracle:
@@ -59,6 +64,12 @@ class Oracle:
         self._used: set[EpochKey] = set()
         #: who ever acknowledged a batch of an epoch; the copies that a map file has
         self._copies: dict[EpochKey | MapFileKey, dict[str, SimWorker]] = {}
+        #: the lowest level at which a worker acknowledged something of an epoch
+        self._levels: dict[tuple[str, EpochKey], Ack] = {}
+        #: shuffles that a start has deleted
+        self._gone: dict[tuple[Life, ShuffleKey], None] = {}
+        #: seals that were answered, for those who ask again
+        self.asked: deque[tuple[SimWorker, Seal]] = deque(maxlen=_ASKED_MAX)
         #: what the masters have decided by now
         self.truth: Callable[[], State]
         self.acked_batches = 0
@@ -98,7 +109,9 @@ class Oracle:
                 self._used.add(key)
             self._copies.setdefault(key, {})[worker.name] = worker
             self._said.add((worker.name, name))
-            self._held.setdefault((worker.name, key), set()).add(name)
+            place = worker.name, key
+            self._held.setdefault(place, set()).add(name)
+            self._levels[place] = min(push.ack, self._levels.get(place, push.ack))
             promised = (
                 (worker.name, push.shuffle) not in self._deleted and push.ack is not Ack.MEMORY and not worker.gone
             )
@@ -121,18 +134,20 @@ class Oracle:
             if any(each.status == Status.OK for each in epochs):
                 self._over(worker, seal.shuffle)
             return
+        self.asked.append((worker, seal))
         for each in epochs:
             key = EpochKey(seal.shuffle, each.partition, each.epoch)
             if each.status != Status.OK and self.dfs is not None and self.dfs.has(worker, key):
                 self.fail(f"{worker.name} says {each.status} of {key}, which it has on the DFS")
             place = (worker.name, key)
+            self._answered(worker, key, each.status)
             # A directory that has vanished, and may come back empty, is noticed a moment later.
             before = self._seals.get(place, each) if worker.gone else self._seals.setdefault(place, each)
             self.sealed_epochs += each.status == Status.OK
             # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
             # copy that is given up, a later start may find it whole.
             excused = {"rotten", "meddled", "unreadable"} & worker.sins.keys()
-            excused |= {"sick"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
+            excused |= {"sick", "wiped"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
             # What was never here nobody records: behind a crash that hurt the log it may be called lost.
             doubted = before.status is Status.UNKNOWN_FILE and each.status == Status.DATA_LOST
             changed = before != each and not excused and not doubted
@@ -141,6 +156,32 @@ class Oracle:
             if each.status != Status.OK:
                 continue
             self._whole(worker, key, each)
+
+    def _answered(self, worker: SimWorker, key: EpochKey, status: int) -> None:
+        """What a worker acknowledged it does not say never to have had, nor to have lost, without a reason."""
+        level = self._levels.get((worker.name, key), Ack.MEMORY)
+        reasons = set(_CHANGED)
+        if status == Status.DATA_LOST:
+            reasons |= {"sick", "log"}
+        if status not in (Status.UNKNOWN_FILE, Status.DATA_LOST) or level is Ack.MEMORY:
+            return
+        if level < Ack.SYNCED or "log" in worker.sins:  # the log of another boot may be gone
+            reasons.add("power")
+        if not reasons & worker.sins.keys():
+            self.fail(f"{worker.name} says {Status(status).name} of {key}, of which it acknowledged, {level.name}")
+
+    def gone(self, worker: SimWorker, shuffles: Iterable[ShuffleKey]) -> None:
+        """A worker has deleted these: from now on nothing of them is here, as long as it is not started anew."""
+        self._gone |= dict.fromkeys((worker.life, shuffle) for shuffle in shuffles)
+        self.look_for_gone(worker)
+
+    def look_for_gone(self, worker: SimWorker) -> None:
+        """Nothing comes back."""
+        if worker.gone or {"wiped", "meddled"} & worker.sins.keys():
+            return
+        for life, shuffle in self._gone:
+            if life is worker.life and (left := worker.has_left(shuffle)):
+                self.fail(f"{worker.name} has deleted {shuffle}, and has it again: {left}")
 
     def _over(self, worker: SimWorker, shuffle: ShuffleKey) -> None:
         """A worker calls sealed what was dropped: the start that was told of it knows better."""
@@ -163,6 +204,13 @@ class Oracle:
         except FileNotFoundError as error:
             self.fail(f"{worker.name} says that {key} is sealed; {error} is not synced")
             return
+        try:
+            footer = stored[-footer_bytes(stored[-TRAILER.size :], len(stored)) :]
+            decode_footer(footer, place.record.place(key), len(stored))
+        except CorruptError as error:
+            if "rotten" in worker.sins:
+                return
+            self.fail(f"{worker.name} says that {key} is sealed; {place.path} does not end as it should: {error}")
         names: list[Name] = []
         for row in place.record.chunks:
             found = names_in(key, stored[row.offset : row.offset + row.length])
@@ -173,7 +221,8 @@ class Oracle:
         if len(names) != answer.batches:
             self.fail(f"{worker.name} says that {key} has {answer.batches} batches; it has {len(names)}")
         missing = self._held.get((worker.name, key), set()) - {*names}
-        if missing:
+        # In another boot nobody can tell damage of the log from what was not synced, but for what it says was.
+        if missing and not {"log", "power"} <= worker.sins.keys():
             self.fail(f"{worker.name} says that {key} is sealed; {min(missing)[1:]} was acknowledged and is not there")
 
     def _stored(self, worker: SimWorker, place: SealedLocation) -> bytes:
@@ -240,14 +289,13 @@ class Oracle:
 
     def meddled(self, worker: SimWorker) -> None:
         """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""
-        parts: tuple[dict[Any, Any], ...] = (self._seals, self._held, self._map_seals)
+        parts: tuple[dict[Any, Any], ...] = (self._seals, self._held, self._levels, self._map_seals)
         for part in parts:
             for place in [place for place in part if place[0] == worker.name]:
                 del part[place]
 
     def replaced(self, worker: SimWorker) -> None:
         """A directory that a worker made where its own was missing is gone, and nothing in its own says so."""
-        self.meddled(worker)
         if self.dfs is not None:
             self.dfs.excuse(worker)
 
@@ -258,17 +306,20 @@ class Oracle:
         self.deletions += 1
         self._deleted.add((worker.name, shuffle))
         self._told.add((worker.life, shuffle))
-        for part in (self._seals, self._held):
+        for part in (self._seals, self._held, self._levels):
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]
 
     def committed(
         self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest, winners: ReduceWinners
     ) -> None:
-        """A commit names every epoch, and calls none empty in which something was acknowledged, unless no winner pushed
-        anything for its partition."""
+        """A commit names every epoch, and calls none empty that is not."""
         if len(manifest.epochs) != partitions + moved:
             self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
+        self.named(key, manifest, winners)
+
+    def named(self, key: ShuffleKey, manifest: ReduceManifest, winners: ReduceWinners) -> None:
+        """A manifest calls no epoch empty in which something was acknowledged that may be of a winner."""
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
             empty = not each.copies and not each.lost
@@ -292,6 +343,16 @@ class Oracle:
                 f"{sorted([*missing, *extra])[:3]}"
             )
 
+    def called_lost(self, number: WorkerId, keys: Sequence[EpochKey], error: HoldfastError) -> None:
+        """No worker says to a reader that epochs are lost which it has sealed, nothing happened to it that may lose
+        them, and nobody dropped them."""
+        worker = self.numbers.get(number)
+        if worker is None or DEADLY & worker.sins.keys() or self.truth().shuffle(keys[0].shuffle) is None:
+            return
+        answers = [self._seals.get((worker.name, key)) for key in keys]
+        if all(answer is not None and answer.status == Status.OK for answer in answers):
+            self.fail(f"{worker.name} says to a reader what is not so: {error}")
+
     def may_lose(self, ack: Ack, shuffle: ShuffleKey) -> bool:
         """Whether something happened that may lose what was acknowledged at this level: to every worker that has a copy
         of some epoch or map file of this shuffle."""
@@ -307,7 +368,7 @@ class Oracle:
     @property
     def meddling(self) -> bool:
         """Whether somebody took or changed what lay on a disk."""
-        return self._sinned(*DEADLY - {"sick"})
+        return self._sinned(*DEADLY - {"sick", "log"})
 
     def left_on_dfs(self, *, at_all: bool) -> str:
         """What should have gone from the DFS; `at_all`: whoever put it there."""

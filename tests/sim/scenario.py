@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import asyncio
 import random
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 
 from holdfast.common.config.config import TiersSection
@@ -19,9 +21,11 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.master.core.state.moves import moved_count
 from holdfast.worker.core.write.reduce import SplitLimits
+from tests.sim.asker import ask_again
 from tests.sim.client import Executor
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.env.dfs import Bucket
+from tests.sim.families import MAP_SEEDS, family_of, of_family
 from tests.sim.job import Job
 from tests.sim.map_job import MapJob, mapper
 from tests.sim.masters import Cluster
@@ -29,22 +33,14 @@ from tests.sim.mischief import FAULTS, Mischief
 from tests.sim.network import Network
 from tests.sim.oracle import Oracle
 from tests.sim.wiring import wired
-from tests.sim.worker import BODY_BYTES, SimWorker
+from tests.sim.worker import BODY_BYTES, CHECK_SECONDS, SimWorker
 
-#: Seeds come in families, each from a number on. This one has an application with MAP shuffles beside the job.
-MAP_SEEDS = 1_000_000
-#: And this one has what hurts a disk or a process and leaves no excuse for what was synced; little else happens.
-DISK_SEEDS = 2_000_000
-#: And this one has a DFS below directories with little room.
-DFS_SEEDS = 4_000_000
-FAMILY = 1_000_000
 MAP_CAPACITY = 200_000
 FAULT_SECONDS = 8.0
 CALM_SECONDS = 240.0
 
 
 _KINDS = {"s3": StoreKind.S3, "hdfs": StoreKind.HDFS}
-_HARD_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
 
 
 @dataclass
@@ -74,6 +70,24 @@ class Shape:
     #: the share of events after which the cores are checked
     checks: float = 0.2
     executors: int = 2
+    #: the last directory of several may take all that there is
+    roomy: bool = False
+    #: all directories of a worker are on one disk, where the worker makes them
+    shared: bool = False
+    #: the share of shuffles that the driver gives up while they are committed, or soon after
+    hasty: float = 0.0
+    #: a worker that has died is started again within so many seconds
+    restart: float = 4.0
+    #: how often workers ask what they may delete
+    check_seconds: float = CHECK_SECONDS
+    #: seconds that a message takes at most, until faults have ended
+    slow: float = 0.002
+    #: files that a worker keeps open for readers, and for writers
+    open_files: int = 512
+    #: so many read what is committed, again and again
+    readers: int = 0
+    #: seals that were answered are asked for again
+    asks: bool = False
     #: the DFS, if there is one: "s3" or "hdfs"
     dfs: str = ""
     fault_seconds: float = FAULT_SECONDS
@@ -101,54 +115,6 @@ def crowded(seed: int, shape: Shape) -> Shape:
         pause=0.0,
         memory=2 * BODY_BYTES,
     )
-
-
-def on_disks(seed: int, shape: Shape) -> Shape:
-    """The shape of a seed of its family: mostly at SYNCED, with faults that come fast."""
-    rng = random.Random(f"disks {seed}")
-    kinds = rng.sample(_HARD_FAULTS, rng.choice((1, 2, 3, len(_HARD_FAULTS))))
-    return replace(
-        shape,
-        ack=rng.choice((Ack.SYNCED, Ack.SYNCED, Ack.WRITTEN)),
-        faults=tuple(sorted(kinds)),
-        pace=rng.choice((0.1, 0.2, 0.4)),
-        maps=rng.choice((2, 4)),
-        records=25,
-        tiers=rng.choice((("SSD",), ("SSD", "HDD"), ("SSD", "SSD"))),
-        segment_bytes=rng.choice((2_500, 6_000)),
-    )
-
-
-_DFS_KINDS = (
-    *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
-    *("dfs_errors", "dfs_hang", "dfs_away", "dfs_refuses", "dfs_full", "dfs_other"),
-)
-#: Faults of a seed in which the DFS is away for minutes.
-_LONG_SECONDS = 120.0
-
-
-def over_dfs(seed: int, shape: Shape) -> Shape:
-    """The shape of a seed of its family: so little room that what is sealed goes to the DFS."""
-    rng = random.Random(f"dfs {seed}")
-    kinds = {"ambush", *rng.sample(_DFS_KINDS, rng.choice((1, 2, 3, 5)))}
-    shape = replace(
-        shape,
-        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN, Ack.MEMORY)),
-        workers=rng.choice((1, 2, 3)),
-        copies=rng.choice((1, 1, 2)),
-        maps=rng.choice((2, 4)),
-        records=25,
-        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1_500, 3_000))),
-        tiers=rng.choice((("SSD",), ("SSD", "SSD"), ("SSD", "HDD"), ("MEMORY", "SSD"))),
-        capacity=rng.choice((6_000, 12_000, 30_000)),
-        segment_bytes=2_500,
-        dfs=rng.choice(("s3", "hdfs")),
-        faults=tuple(sorted(kinds)),
-        pace=rng.choice((0.2, 0.4, 0.8)),
-    )
-    if rng.random() < 0.1:
-        shape = replace(shape, fault_seconds=_LONG_SECONDS, faults=("ambush", "dfs_away", "kill"), pace=10.0, pause=0.2)
-    return shape
 
 
 def shape_of(rng: random.Random) -> Shape:
@@ -182,16 +148,14 @@ class Scenario:
         self.seed = seed
         self.rng = rng = random.Random(seed)
         shape = crowded(seed, shape_of(rng))
-        has_maps = MAP_SEEDS <= seed < DISK_SEEDS
+        has_maps = family_of(seed) == MAP_SEEDS
         if has_maps and shape.capacity:  # for two applications
             shape = replace(shape, capacity=MAP_CAPACITY)
-        if seed >= DFS_SEEDS:
-            shape = over_dfs(seed, shape)
-        elif seed >= DISK_SEEDS:
-            shape = on_disks(seed, shape)
+        shape = of_family(seed, shape)
         self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
         self.network = Network(self.loop, rng)
+        self.network.weather.slow = self.shape.slow
         self.oracle = Oracle(self.loop)
         self.bucket = Bucket(_KINDS[shape.dfs], self.loop, rng) if shape.dfs else None
         self.calm = self.over = False
@@ -208,10 +172,19 @@ class Scenario:
         """Play it; raises Violation."""
         asyncio.set_event_loop(None)
         try:
-            with virtual_time(self.loop, self.seed), wired(self.network), overheard(self.loop):
+            with self._simulated():
                 self.loop.run_until_complete(self._main())
         finally:
             self._sweep()
+
+    @contextmanager
+    def _simulated(self) -> Iterator[None]:
+        with (
+            virtual_time(self.loop, self.seed),
+            wired(self.network, self.shape.check_seconds),
+            overheard(self.loop),
+        ):
+            yield
 
     def _sweep(self) -> None:
         """Let go of what still runs."""
@@ -220,7 +193,7 @@ class Scenario:
         tasks = asyncio.all_tasks(self.loop)
         for task in tasks:
             task.cancel()
-        with virtual_time(self.loop, self.seed), wired(self.network), overheard(self.loop):
+        with self._simulated():
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=10.0) if tasks else pause(0))
         self.loop.close()
 
@@ -246,6 +219,9 @@ class Scenario:
         self.loop.call_later(shape.fault_seconds, self._end_faults)
         job = self.driver.run(self.job.run())
         beside = [self.guest.run(self.job.guest()), watcher.run(self.job.watch())]
+        beside += [watcher.run(self.job.read_beside()) for _ in range(shape.readers)]
+        if shape.asks:
+            beside.append(watcher.run(ask_again(self)))
         mapping = mapper(self) if self.maps is not None else None
         if mapping is not None and self.maps is not None:
             beside.append(mapping.run(self.maps.run()))

@@ -17,8 +17,9 @@ from pathlib import Path
 
 from tests.sim.bugs import BUGS, planted
 from tests.sim.dfs_bugs import DFS_BUGS
+from tests.sim.families import DFS_SEEDS, MAP_SEEDS, family_of
 from tests.sim.map_bugs import MAP_BUGS
-from tests.sim.scenario import DFS_SEEDS, FAMILY, MAP_SEEDS, run_seed
+from tests.sim.scenario import run_seed
 
 FOUND = Path(__file__).with_name("found.json")
 TABLE = Path(__file__).parents[2] / "docs" / "simulator.md"
@@ -36,7 +37,7 @@ def seeds_for(name: str, count: int, begin: int | None = None) -> range:
     """The seeds in which a mistake may show: from `begin` on, else of the family of the one that is known."""
     if begin is None:
         first = MAP_SEEDS if name in MAP_BUGS else DFS_SEEDS if name in DFS_BUGS else 0
-        begin = found_seeds().get(name, first) // FAMILY * FAMILY
+        begin = family_of(found_seeds().get(name, first))
     return range(begin, begin + count)
 
 

@@ -351,8 +351,19 @@ def end_of_the_log_not_noted() -> list[Swap]:
 
 @bug
 def left_epochs_forgotten() -> list[Swap]:
-    """What an earlier start left is not remembered as closed, and is opened again."""
-    return [(ReduceStore, "past", lambda self, shuffle: (False, []))]
+    """What an earlier start left is not remembered as closed, and is opened again; who names that start is not refused
+    before anybody looks."""
+
+    def past(self: Any, shuffle: Any) -> Any:
+        final, keys = original(self, shuffle)
+        return final, [key for key in keys if key not in self.left]
+
+    def refuse(self: Any, push: Any) -> Any:
+        refusal = real_refuse(self, push)
+        return None if refusal is not None and refusal.status is Status.STALE_INCARNATION else refusal
+
+    original, real_refuse = UnsealedEpochs.past, Reduce.refuse
+    return [(UnsealedEpochs, "past", past), (Reduce, "refuse", refuse)]
 
 
 # what overtakes what
@@ -366,14 +377,14 @@ def removal_overtakes_the_seal() -> list[Swap]:
 
 @bug
 def dropped_seal_is_taken_in() -> list[Swap]:
-    """A5: a seal that outlives its shuffle is taken in."""
+    """A5: a seal that outlives its shuffle is taken in; the removal does not wait for it."""
 
     def sealed(self: Any, job: Any, done: Any) -> None:
         job.dropped = False
         original(self, job, done)
 
     original = UnsealedEpochs._sealed
-    return [(UnsealedEpochs, "_sealed", sealed)]
+    return [(UnsealedEpochs, "_sealed", sealed), (StorageDirectory, "seals_of", lambda self, key: [])]
 
 
 @bug

@@ -20,7 +20,7 @@ from tests.sim.control import Control
 from tests.sim.env.files import path_of, read_range, size_of
 from tests.sim.network import Dialer, Network
 from tests.sim.swap import Swap, swapped
-from tests.sim.worker import BODY_BYTES, CHECK_SECONDS
+from tests.sim.worker import BODY_BYTES
 
 #: Bounds of the product in bytes or numbers, as small as what is pushed here, wherever a module has them.
 SMALL = {
@@ -59,8 +59,8 @@ def _small() -> list[Swap]:
 
 
 @contextmanager
-def wired(network: Network) -> Iterator[None]:
-    """The product's edges connect through the simulated network."""
+def wired(network: Network, check_seconds: float) -> Iterator[None]:
+    """The product's edges connect through the simulated network; workers ask so often what they may delete."""
     Dialer.network = network
     swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
     swaps += [
@@ -73,7 +73,7 @@ def wired(network: Network) -> Iterator[None]:
     async def control_client(masters: str, standing: object) -> Control:
         return Control(network)
 
-    swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", CHECK_SECONDS)]
+    swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", check_seconds)]
     swaps += _small()
     with swapped(swaps):
         yield

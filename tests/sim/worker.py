@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -34,16 +35,18 @@ from holdfast.worker.server.membership.worker_identity import (
 from holdfast.worker.server.services.data_server import DataServer
 from holdfast.worker.storage import names
 from holdfast.worker.storage.dfs.away import Away
+from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.identity import Identity
+from holdfast.worker.storage.index.records import encode_shuffle
 from holdfast.worker.storage.layout import parse_folder
 from holdfast.worker.storage.prepare import prepare
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import open_store
 from tests.sim.clock import Life, Violation, VirtualLoop, here, pause
 from tests.sim.env.dfs import DFS_TIMES, Bucket
-from tests.sim.env.disks import Device, Disks, Folder
+from tests.sim.env.disks import Device, Disks, File, Folder
 from tests.sim.env.machine import sim_env
-from tests.sim.env.process import KilledError, Process
+from tests.sim.env.process import Aim, KilledError, Process
 from tests.sim.network import Network, ServerEnd, SimBody
 from tests.sim.oracle import Oracle
 
@@ -100,7 +103,9 @@ class SimWorker:
         self._loop, self._network, self._rng, self._oracle, self._shape = loop, network, rng, oracle, shape
         self.disks = Disks(rng)
         self.paths = [f"/{self.name}/d{each}" for each in range(len(shape.tiers))]
-        self.devices: list[Device] = [self.disks.mount(path) for path in self.paths]
+        # On disks of their own, or all on one, where the worker makes them.
+        mounts = [f"/{self.name}"] if shape.shared else self.paths
+        self.devices: list[Device] = [self.disks.mount(path) for path in mounts]
         self.life = Life(self.name)
         self.life.alive = False
         self.process: Process | None = None
@@ -108,28 +113,33 @@ class SimWorker:
         #: told when the process dies by itself, or cannot start
         self.on_crash: Callable[[SimWorker], None] = lambda _: None
         self.number: WorkerId = NO_WORKER
-        #: steps until the next start dies in the middle of one
+        #: steps until the next start dies in the middle of one, or in which; and whether its machine goes down with it
         self.armed: int | None = None
-        #: when it dies by itself the machine loses power
+        self.aim: Aim | None = None
         self.loses_power = False
         #: reasons why data may be lost here
         self.sins: dict[str, None] = {}
         #: why it could not start
         self.problem = ""
         self._names = 0
+        #: how often this start was asked to delete what it still deletes, and where one of these did not do all of it
+        self._forgetting: Counter[ShuffleKey] = Counter()
+        self._half_forgotten: set[ShuffleKey] = set()
         #: directories that are not there, or are another's, and what will be there again
         self.gone: dict[str, Folder] = {}
 
     def _settings(self) -> StoreSettings:
         shape = self._shape
+        roomy = self.paths[-1] if shape.roomy else ""
         return StoreSettings(
             cluster_id="sim",
             worker_name=self._name(),
             directories=tuple(
-                DirectorySettings(path=path, tier=tier, capacity_bytes=shape.capacity)
+                DirectorySettings(path=path, tier=tier, capacity_bytes=0 if path == roomy else shape.capacity)
                 for path, tier in zip(self.paths, shape.tiers, strict=True)
             ),
             sync_threads=2,
+            open_files_max=shape.open_files,
             segment_bytes=shape.segment_bytes,
             health=_HEALTH,
             tiers=shape.tier_rules,
@@ -161,10 +171,13 @@ class SimWorker:
         if self.life.alive:
             return
         self.life = life = Life(self.name)
+        self._forgetting.clear()
+        self._half_forgotten.clear()
         token = here.set(life)
         try:
             self.process = process = Process(self.disks, self._rng, lambda: self._died(life))
             process.armed, self.armed = self.armed, None
+            process.aim, self.aim = self.aim, None
             self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed, bucket=self.bucket)
             self._network.servers[self.name] = self
             try:
@@ -197,6 +210,7 @@ class SimWorker:
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0
         store.run_on(self._deliver)
+        store.forget = partial(self._forget, store.forget)  # type: ignore[method-assign]
         server.accept(standing.worker != NO_WORKER, "the masters have not accepted this worker yet")
         self._learn_number()
         server.tick()
@@ -206,6 +220,27 @@ class SimWorker:
         registration = Registration(context, keeper, server, departure, int)
         self._loop.create_task(registration.run(""))
         self._loop.create_task(self._tick(keeper))
+
+    def _forget(self, forget: Callable[..., Future[int]], keys: Iterable[ShuffleKey]) -> Future[int]:
+        """Delete shuffles; the oracle hears when that is done, by all who were asked for it meanwhile: a second ask
+        does nothing where the first one is at it, and what hangs is left out."""
+        wanted, life, hanging = list(keys), self.life, self.store.hanging
+        self._forgetting.update(wanted)
+        done = forget(wanted)
+
+        def over(done: Future[int]) -> None:
+            if self.life is not life or not life.alive:
+                return
+            self._forgetting.subtract(wanted)
+            if hanging or done.exception() is not None:
+                self._half_forgotten.update(wanted)
+            ended = [key for key in wanted if not self._forgetting[key]]
+            whole = [key for key in ended if key not in self._half_forgotten]
+            self._half_forgotten.difference_update(ended)
+            self._oracle.gone(self, whole)
+
+        done.add_done_callback(over)
+        return done
 
     def _deliver(self, act: Callable[[], object]) -> None:
         """Run on the loop what a thread hands over: late, and in its order."""
@@ -227,14 +262,14 @@ class SimWorker:
 
     def _crashed(self, life: Life) -> None:
         if self.life is life:
-            power, self.loses_power = self.loses_power, False
-            self.crash(power)
+            self.crash(power=self.loses_power)
             self.on_crash(self)
 
     def crash(self, power: bool) -> None:
         """Kill the process, or cut the power of the machine."""
         self._network.host_ended(self.name)
         self.life.end()
+        self.loses_power = False
         if self.process is not None:
             self.process.kill()
         self.sins["killed"] = None
@@ -251,6 +286,7 @@ class SimWorker:
             self.disks.take_away(path)
             self._oracle.replaced(self)
         self.disks.put(path, folder)
+        self._oracle.meddled(self)
         if self.life.alive:
             self.crash(power=False)
             self.start()
@@ -265,6 +301,7 @@ class SimWorker:
             keeper.keep()
             self.check()
             self._oracle.looked(self)
+            self._oracle.look_for_gone(self)
 
     def _learn_number(self) -> None:
         if self.standing.worker != NO_WORKER:
@@ -282,6 +319,23 @@ class SimWorker:
         """Every shuffle of which anything is here, by what the worker says and by what lies on its disks."""
         said = self.store.shuffles() if self.life.alive else []
         return {*said, *(key for key, _ in self._files())}
+
+    def has_left(self, shuffle: ShuffleKey) -> str:
+        """What is left of a shuffle on the disks and in the books; "" if nothing is."""
+        if shuffle in self.store.shuffles():
+            return "it is in the books"
+        for key, name in self._files():
+            if key == shuffle:
+                return f"the file {name}"
+        prefix = encode_shuffle(shuffle)
+        for path in self.paths:
+            with suppress(OSError):
+                index = self.disks.find(f"{path}/{names.INDEX_DATA}")
+                if isinstance(index, File) and index.index is not None:
+                    for record in index.index.table.items:
+                        if record[1:].startswith(prefix):
+                            return f"the record {record[:1]!r} in the index of {path}"
+        return ""
 
     def half_copies(self) -> list[str]:
         """Files that were being copied."""

@@ -1,10 +1,10 @@
 """Disks of one machine, as they are after a kill, a power loss, a failed sync, or a hand that meddled with them.
 
 A file has bytes in the page cache and bytes on the platter, and between them what was written since its last sync. A
-folder has names, and between those of now and those on the platter the changes in the order in which they were made. A
-kill leaves the cache as it is. A power loss leaves of what was not synced any part: writes whole, cut at any byte, or
-missing, in any order; of changes of names a first part, of each folder or of all of them together. A sync that fails
-loses what it should have brought down, for good.
+folder has names, and between those of now and those on the platter the changes in the order in which they were made.
+A kill leaves the cache as it is. A power loss leaves of what was not synced any part: writes whole, cut at any byte,
+or missing, in any order (short ones within a sector are not cut); of changes of names a first part, of each folder or
+of all of them together. A sync that fails loses what it should have brought down, for good.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 BLOCK_BYTES = 4_096
+#: What lies in one sector is written whole or not at all (docs/disk_format.md). Of longer writes more is left to chance
+#: than disks do, so that what is small here is cut as often as what is large elsewhere.
+SECTOR_BYTES, SHORT_BYTES = 512, 64
+#: What stands for a page, as small as what is written here.
+PAGE_BYTES = 64
 #: Of a device on which nothing is wrong.
 CAPACITY_BYTES = 1 << 40
 
@@ -246,6 +251,25 @@ def _apply(contents: Contents, one: Write | Resize) -> None:
         contents.resize(one.size)
 
 
+def cut_at(offset: int, size: int, at: int) -> int:
+    """How much there is of a write that is cut at some byte."""
+    if not _is_atomic(offset, size):
+        return at
+    return size if 2 * at >= size else 0
+
+
+def cut_by_kill(offset: int, size: int, at: int) -> int:
+    """How much a killed process made of a write: all, or up to a page, since between pages the kernel looks for a
+    kill. A sector lies in one page."""
+    if at == size or _is_atomic(offset, size):
+        return cut_at(offset, size, at)
+    return max(0, (offset + at) // PAGE_BYTES * PAGE_BYTES - offset)
+
+
+def _is_atomic(offset: int, size: int) -> bool:
+    return size <= SHORT_BYTES and offset // SECTOR_BYTES == (offset + size - 1) // SECTOR_BYTES
+
+
 def _some(one: Write | Resize, rng: random.Random) -> list[Write | Resize]:
     """What is left of one change: all, nothing, or of a write its beginning, its end, or a part of its blocks."""
     how = rng.random()
@@ -255,8 +279,10 @@ def _some(one: Write | Resize, rng: random.Random) -> list[Write | Resize]:
         return []
     at = rng.randrange(len(one.data))
     if how < 0.8:
-        return [Write(one.offset, one.data[:at])]
+        return [Write(one.offset, one.data[: cut_at(one.offset, len(one.data), at)])]
     end = rng.randrange(at, len(one.data)) + 1
+    if _is_atomic(one.offset, len(one.data)):
+        return [one]
     return [Write(one.offset + at, one.data[at:end])]
 
 

@@ -20,11 +20,9 @@ from holdfast.worker.storage.env.interfaces import (
     Name,
     Stat,
 )
-from tests.sim.env.disks import BLOCK_BYTES, Device, File, Folder, Node, error
+from tests.sim.env.disks import BLOCK_BYTES, Device, File, Folder, Node, cut_at, cut_by_kill, error
 from tests.sim.env.process import Process
 
-#: What stands for a page, as small as what is written here.
-PAGE_BYTES = 64
 #: Every open file of every process, by descriptor: for what is sent from one.
 _opened: WeakValueDictionary[int, SimHandle] = WeakValueDictionary()
 _descriptors = count(1_000)
@@ -62,11 +60,6 @@ def size_of(fd: int) -> int:
     return handle.process.files.size(handle)
 
 
-def _done_at_kill(size: int, offset: int, cut: int) -> int:
-    """How much of a write a killed process made: all, or up to a page: between pages the kernel looks for a kill."""
-    return size if cut == size else max(0, (offset + cut) // PAGE_BYTES * PAGE_BYTES - offset)
-
-
 def _split(path: Name) -> tuple[str, str]:
     folder, _, name = str(path).rpartition("/")
     return folder, name
@@ -83,7 +76,7 @@ class SimFiles(Files):
 
     def _changes(self, device: Device, path: str, size: int = 0) -> None:
         """A step that changes something; `size`: it takes so much room."""
-        if self._process.step(device):
+        if self._process.step(device, path):
             if self._process.rng.random() < 0.5:
                 self._process.die()
             self._process.armed = 0  # it dies behind this one
@@ -219,19 +212,19 @@ class SimFiles(Files):
         process, device, rng = self._process, file.device, self._process.rng
         if not found.write:
             raise error(errno.EBADF, found.path)
-        if process.step(device):
-            file.write(offset, data[: _done_at_kill(len(data), offset, rng.randint(0, len(data)))])
+        if process.step(device, found.path):
+            file.write(offset, data[: cut_by_kill(offset, len(data), rng.randint(0, len(data)))])
             process.die()
         number = 0
         if device.read_only:
             number = errno.EROFS
         elif device.write_errors and rng.random() < device.write_errors:
             number = errno.EIO
-        elif len(data) > device.free:
-            number = errno.ENOSPC
+        elif len(data) > device.free or (process.full_at is not None and process.full_at.hits(found.path)):
+            number, process.full_at = errno.ENOSPC, None
         if number:
             part = 0 if number == errno.EROFS or rng.random() < 0.5 else rng.randrange(len(data) + 1)
-            file.write(offset, data[:part])
+            file.write(offset, data[: cut_at(offset, len(data), part)])
             raise error(number, found.path)
         file.write(offset, data)
 
@@ -250,11 +243,13 @@ class SimFiles(Files):
         found, file = self._file(handle)
         self.syncs += 1
         process, device = self._process, file.device
-        if process.step(device):
+        if process.step(device, found.path):
             if process.rng.random() < 0.5:
                 file.bring_down()
             process.die()
-        if device.sync_errors and process.rng.random() < device.sync_errors:
+        fails = process.unsynced_at is not None and process.unsynced_at.hits(found.path)
+        if fails or (device.sync_errors and process.rng.random() < device.sync_errors):
+            process.unsynced_at = None
             file.lose(process.rng)
             raise error(errno.EIO, found.path)
         file.bring_down()
@@ -265,7 +260,7 @@ class SimFiles(Files):
         self.syncs += 1
         folder = self._disks.folder(str(path))
         process, device = self._process, folder.device
-        if process.step(device):
+        if process.step(device, f"{path}/"):
             if process.rng.random() < 0.5:
                 self._disks.bring_down(folder)
             process.die()

@@ -166,7 +166,7 @@ class SimIndex:
 
     def _commit(self, change: IndexChange) -> None:
         process, device, rng = self._process, self._file.device, self._process.rng
-        dies = process.step(device)
+        dies = process.step(device, self._path)
         if self._broken:
             raise IndexFailedError("it had a fatal error")
         table = self._contents.table.changed(change)

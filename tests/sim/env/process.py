@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tests.sim.env.disks import Device, Disks
@@ -21,6 +22,21 @@ class KilledError(BaseException):
     """The process is gone; nothing in it goes on."""
 
 
+@dataclass(slots=True)
+class Aim:
+    """A step that changes something: its path has this part, and so many others like it come first."""
+
+    part: str
+    left: int
+
+    def hits(self, path: str) -> bool:
+        """Whether this is the one."""
+        if self.part not in path:
+            return False
+        self.left -= 1
+        return self.left < 0
+
+
 class Process:
     """A process: its descriptors, its threads, its end."""
 
@@ -29,13 +45,18 @@ class Process:
         self.alive = True
         #: steps until it dies in the middle of one; None: it does not
         self.armed: int | None = None
+        #: where it dies; a write for which there is no room; a sync that fails
+        self.aim: Aim | None = None
+        self.full_at: Aim | None = None
+        self.unsynced_at: Aim | None = None
         self.threads: SimThreads | None = None
         self.files: SimFiles
         self.steps = 0
         self._on_death = on_death
 
-    def step(self, device: Device | None = None) -> bool:
-        """A call begins. True: the process dies in the middle of it, and `die` is to be called. Raises KilledError."""
+    def step(self, device: Device | None = None, path: str = "") -> bool:
+        """A call begins; `path`: of what it changes. True: the process dies in the middle of it, and `die` is to be
+        called. Raises KilledError."""
         if not self.alive:
             raise KilledError
         if self.threads is not None:
@@ -43,6 +64,8 @@ class Process:
             if not self.alive:
                 raise KilledError
         self.steps += 1
+        if self.aim is not None and path and self.aim.hits(path):
+            return True
         if self.armed is None:
             return False
         self.armed -= 1
@@ -50,7 +73,7 @@ class Process:
 
     def die(self) -> None:
         """It dies by itself. Raises KilledError."""
-        self.armed = None
+        self.armed = self.aim = None
         self.alive = False
         self._on_death()
         raise KilledError

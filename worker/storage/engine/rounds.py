@@ -34,17 +34,39 @@ class Wanted(NamedTuple):
 Missing = Mapping[OpenKey, Exception]
 
 
+class Waiting(NamedTuple):
+    """Who waits for a round, and for which copies."""
+
+    copies: set[Copy]
+    future: Future[Missing]
+
+    def answer(self, missing: Missing, more: Future[Missing] | None) -> None:
+        """The round is over; if more has to be synced, it is answered when that is over, too."""
+        if more is None:
+            self.future.set_result(missing)
+        else:
+            more.add_done_callback(lambda done: self.future.set_result({**missing, **done.result()}))
+
+
 @dataclass(slots=True)
 class Round:
     """Syncs that are done together, for all who wait."""
 
     segments: set[Segment] = field(default_factory=set)
     files: set[Copy] = field(default_factory=set)
-    waiting: list[tuple[set[Copy], Future[Missing]]] = field(default_factory=list)
+    waiting: list[Waiting] = field(default_factory=list)
+
+    def add(self, wanted: Wanted) -> Future[Missing]:
+        """Sync this, too."""
+        self.segments |= wanted.segments
+        self.files |= wanted.files
+        future: Future[Missing] = Future()
+        self.waiting.append(Waiting(wanted.copies, future))
+        return future
 
     def copies(self) -> set[Copy]:
         """All copies of which something is synced."""
-        return self.files.union(*[copies for copies, _ in self.waiting])
+        return self.files.union(*[one.copies for one in self.waiting])
 
 
 class SyncSegment(NamedTuple):

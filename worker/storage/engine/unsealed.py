@@ -17,7 +17,6 @@ from array import array
 from collections.abc import Callable, Collection, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.formats.messages import Ack, FileTotals
@@ -34,7 +33,7 @@ from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.rounds import Copy, Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
-from holdfast.worker.storage.engine.writer import MapFileWriter
+from holdfast.worker.storage.engine.writer import Leftover, MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.index import FINAL_SPACE
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
@@ -45,13 +44,6 @@ from holdfast.worker.storage.recovery.inventory import Inventory
 
 #: Why a copy is not on the disk that was given up before.
 _EARLIER = OSError("a write or sync failed")
-
-
-class Leftover(NamedTuple):
-    """An unsealed map file that goes with its shuffle, or before."""
-
-    path: Path
-    size_bytes: int
 
 
 class UnsealedEpochs:
@@ -269,11 +261,7 @@ class UnsealedEpochs:
 
     def sync(self, wanted: Wanted, of_map: MapFileKey | None = None) -> Future[Missing]:
         """Bring segments and files to the disk. Asks that wait together share one round."""
-        future: Future[Missing] = Future()
-        following = self._next.setdefault(of_map, Round())
-        following.segments |= wanted.segments
-        following.files |= wanted.files
-        following.waiting.append((wanted.copies, future))
+        future = self._next.setdefault(of_map, Round()).add(wanted)
         if of_map not in self._running:
             self._begin_round(of_map)
         return future
@@ -331,9 +319,13 @@ class UnsealedEpochs:
             for copy, error in missing.items():
                 if self.copies.get(copy.key) is copy:
                     self.give_up(copy.key, error)
-            for copies, future in found.waiting:
-                gone = [one for one in copies if one in missing or one.key in self.failed]
-                future.set_result({one.key: missing.get(one, _EARLIER) for one in gone})
+            failed = any(segment.failed for segment, _ in segments)
+            for who in found.waiting:
+                gone = [one for one in who.copies if one in missing or one.key in self.failed]
+                reasons = {one.key: missing.get(one, _EARLIER) for one in gone}
+                # What was flushed meanwhile needs that segment no more, and is in its file alone: that is not synced.
+                flushed = {one for one in who.copies & self._unsynced if one.key not in reasons} if failed else set()
+                who.answer(reasons, self.sync(Wanted(flushed, set(), flushed)) if flushed else None)
         finally:
             self._begin_round(of_map)
             self._let_seals_go_on()

@@ -8,7 +8,8 @@ first write that fails ends the file for good; a file that was refused once take
 from __future__ import annotations
 
 from array import array
-from typing import Protocol
+from pathlib import Path
+from typing import NamedTuple, Protocol
 
 from holdfast.common.errors import CorruptError, GiveUpError, HoldfastError, ProtocolError, RerouteError
 from holdfast.common.formats.messages import Ack, FileTotals, PushFlag
@@ -42,6 +43,13 @@ class CopyTable(Protocol):
 
     def wrote(self, copy: MapFileWriter, began_ns: int) -> None:
         """A write of it succeeded."""
+
+
+class Leftover(NamedTuple):
+    """An unsealed map file that goes with its shuffle, or before."""
+
+    path: Path
+    size_bytes: int
 
 
 class MapFileWriter:

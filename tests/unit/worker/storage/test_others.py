@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import RerouteError
+from holdfast.common.errors import HoldfastError, RerouteError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import ShuffleKey
@@ -116,6 +116,44 @@ def test_a03_a_round_of_syncs_goes_on_without_what_was_deleted(tmp_path: Path) -
     assert world.store._directories[0].problem == ""
     assert [answer.status for answer in world.seal([(0, 0)])] == [Status.OK]
     assert len(world.read(0)) == 2
+    world.store.close()
+
+
+@pytest.mark.parametrize("good", [True, False])
+def test_what_left_a_segment_before_its_sync_failed_is_synced_where_it_is(tmp_path: Path, good: bool) -> None:
+    """A batch is flushed into its file while the segment of the log that had it is synced, which fails: the push is
+    answered when the file is on the disk, and not acknowledged if that fails too."""
+    world, gate = Gated(tmp_path), Gate()
+    writer = Writer(SHUFFLE)
+    seen: list[object] = []
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "the sync fails")
+
+    def hold() -> None:
+        gate.pass_through()
+        fail()
+
+    def again() -> None:
+        seen.append("the file is synced")
+        if not good:
+            fail()
+
+    def push() -> None:
+        try:
+            seen.append(world.push(writer, [writer.batch(0, b"x" * 900)], Ack.SYNCED))
+        except HoldfastError as error:
+            seen.append(error.status)
+
+    world.disk.data.extend((hold, again))
+    thread = threading.Thread(target=push, daemon=True)
+    thread.start()
+    assert gate.entered.wait(30)
+    (state,) = world.core.shuffles[SHUFFLE].epochs.values()
+    assert world.store.reduce.flush([state]) == []
+    gate.open.set()
+    thread.join(30)
+    assert seen == ["the file is synced", {} if good else Status.FAILED_COPY]
     world.store.close()
 
 

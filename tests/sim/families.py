@@ -1,0 +1,183 @@
+"""Families of seeds, each from a number on: what happens often in them, so that what is rare elsewhere comes to pass.
+
+A family changes the shape that a seed has drawn, with chance of its own: what seeds of others play stays as it is.
+"""
+
+from __future__ import annotations
+
+import random
+from bisect import bisect_right
+from collections.abc import Callable
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from holdfast.common.formats.messages import Ack
+from holdfast.worker.core.write.reduce import SplitLimits
+
+if TYPE_CHECKING:
+    from tests.sim.scenario import Shape
+
+#: An application with MAP shuffles works beside the job.
+MAP_SEEDS = 1_000_000
+#: What hurts a disk or a process and leaves no excuse for what was synced; little else happens.
+DISK_SEEDS = 2_000_000
+#: The push log turns fast, files are flushed all the time, and faults strike right there.
+LOG_SEEDS = 3_000_000
+#: Files move, and shuffles are dropped while they are sealed, moved and read.
+DROP_SEEDS = 3_100_000
+#: Files move while they are read, of the only copy.
+MOVE_SEEDS = 3_200_000
+#: Workers have little room, and a DFS below it.
+DFS_SEEDS = 4_000_000
+_FIRST = (0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, DFS_SEEDS)
+
+_DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
+_LOG_FAULTS = ("kill", "power", "aimed", "aimed_power", "brim", "unsynced", "log_rot", "lost_log")
+_DROP_FAULTS = ("kill", "inside", "aimed", "aimed_power", "brim", "hang", "wipe", "vanish")
+_DFS_FAULTS = (
+    *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
+    *("dfs_errors", "dfs_hang", "dfs_away", "dfs_refuses", "dfs_full", "dfs_other"),
+)
+#: Faults of a seed in which the DFS is away for minutes.
+_LONG_SECONDS = 120.0
+
+
+def family_of(seed: int) -> int:
+    """The first seed of the family."""
+    return _FIRST[bisect_right(_FIRST, seed) - 1]
+
+
+def of_family(seed: int, shape: Shape) -> Shape:
+    """The shape of a seed in its family."""
+    change = _CHANGES.get(family_of(seed))
+    return shape if change is None else change(seed, shape)
+
+
+def _on_disks(seed: int, shape: Shape) -> Shape:
+    """Mostly at SYNCED, with faults that come fast."""
+    rng = random.Random(f"disks {seed}")
+    kinds = rng.sample(_DISK_FAULTS, rng.choice((1, 2, 3, len(_DISK_FAULTS))))
+    return replace(
+        shape,
+        ack=rng.choice((Ack.SYNCED, Ack.SYNCED, Ack.WRITTEN)),
+        faults=tuple(sorted(kinds)),
+        pace=rng.choice((0.1, 0.2, 0.4)),
+        maps=rng.choice((2, 4)),
+        records=25,
+        tiers=rng.choice((("SSD",), ("SSD", "HDD"), ("SSD", "SSD"))),
+        segment_bytes=rng.choice((2_500, 6_000)),
+    )
+
+
+def _on_logs(seed: int, shape: Shape) -> Shape:
+    """Small segments and many pushes of each epoch; one or two kinds of faults, and workers that are soon back."""
+    rng = random.Random(f"logs {seed}")
+    kinds = {rng.choice(("kill", "aimed", "power", "aimed_power")), *rng.sample(_LOG_FAULTS, rng.choice((0, 1, 2)))}
+    return replace(
+        shape,
+        workers=rng.choice((2, 3)),
+        ack=rng.choice((Ack.SYNCED, Ack.SYNCED, Ack.WRITTEN)),
+        copies=rng.choice((1, 1, 2)),
+        faults=tuple(sorted(kinds)),
+        pace=rng.choice((0.3, 0.6)),
+        restart=0.5,
+        maps=4,
+        partitions=rng.choice((1, 2, 5)),
+        records=60,
+        press=rng.choice((60, 400)),
+        pause=rng.choice((0.0, 0.0, 0.02)),
+        limits=rng.choice((shape.limits, SplitLimits(1 << 30, 1 << 31))),
+        speed=rng.choice((0.02, 0.1, 0.3)),
+        memory=1 << 20,
+        tiers=rng.choice((("SSD",), ("SSD",), ("SSD", "SSD"))),
+        capacity=0,
+        segment_bytes=rng.choice((1_200, 2_500)),
+        asks=True,
+    )
+
+
+def _with_drops(seed: int, shape: Shape) -> Shape:
+    """Two directories, often with little room; the driver gives shuffles up in the middle of things."""
+    rng = random.Random(f"drops {seed}")
+    return replace(
+        shape,
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN)),
+        copies=rng.choice((1, 1, 2)),
+        faults=tuple(sorted(rng.sample(_DROP_FAULTS, rng.choice((0, 1, 1, 2, 3))))),
+        pace=rng.choice((0.2, 0.4)),
+        maps=rng.choice((2, 4)),
+        records=25,
+        press=rng.choice((60, 400)),
+        pause=rng.choice((0.0, 0.02)),
+        limits=rng.choice((shape.limits, SplitLimits(400, 800))),
+        tiers=rng.choice((("MEMORY", "HDD"), ("SSD", "HDD"), ("SSD", "HDD"), ("SSD", "SSD"))),
+        capacity=rng.choice((0, 15_000, 30_000)),
+        segment_bytes=rng.choice((1_200, 2_500)),
+        shared=rng.random() < 0.3,
+        hasty=rng.choice((0.2, 0.6)),
+        check_seconds=rng.choice((0.2, 1.5)),
+        speed=rng.choice((0.1, 0.6)),
+        asks=True,
+    )
+
+
+def _with_moves(seed: int, shape: Shape) -> Shape:
+    """Directories of two tiers, of which the first has little room, and readers of what is committed, all the time."""
+    rng = random.Random(f"moves {seed}")
+    return replace(
+        shape,
+        workers=2,
+        ack=Ack.WRITTEN,
+        copies=1,
+        faults=rng.choice(((), (), ("hang",), ("aimed",))),
+        pace=1.5,
+        restart=0.5,
+        slow=rng.choice((0.03, 0.1)),
+        maps=4,
+        partitions=5,
+        records=60,
+        press=400,
+        pause=0.0,
+        limits=rng.choice((SplitLimits(1_500, 3_000), SplitLimits(1 << 30, 1 << 31))),
+        speed=rng.choice((0.1, 0.3)),
+        tiers=rng.choice((("MEMORY", "HDD"), ("SSD", "HDD"))),
+        capacity=rng.choice((15_000, 30_000)),
+        roomy=True,
+        segment_bytes=1_200,
+        open_files=1,
+        readers=4,
+        asks=True,
+    )
+
+
+def _over_dfs(seed: int, shape: Shape) -> Shape:
+    """So little room that what is sealed goes to the DFS."""
+    rng = random.Random(f"dfs {seed}")
+    kinds = {"ambush", *rng.sample(_DFS_FAULTS, rng.choice((1, 2, 3, 5)))}
+    shape = replace(
+        shape,
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN, Ack.MEMORY)),
+        workers=rng.choice((1, 2, 3)),
+        copies=rng.choice((1, 1, 2)),
+        maps=rng.choice((2, 4)),
+        records=25,
+        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1_500, 3_000))),
+        tiers=rng.choice((("SSD",), ("SSD", "SSD"), ("SSD", "HDD"), ("MEMORY", "SSD"))),
+        capacity=rng.choice((6_000, 12_000, 30_000)),
+        segment_bytes=2_500,
+        dfs=rng.choice(("s3", "hdfs")),
+        faults=tuple(sorted(kinds)),
+        pace=rng.choice((0.2, 0.4, 0.8)),
+    )
+    if rng.random() < 0.1:
+        shape = replace(shape, fault_seconds=_LONG_SECONDS, faults=("ambush", "dfs_away", "kill"), pace=10.0, pause=0.2)
+    return shape
+
+
+_CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
+    DISK_SEEDS: _on_disks,
+    LOG_SEEDS: _on_logs,
+    DROP_SEEDS: _with_drops,
+    MOVE_SEEDS: _with_moves,
+    DFS_SEEDS: _over_dfs,
+}
