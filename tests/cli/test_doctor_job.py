@@ -95,7 +95,7 @@ def test_tokens_with_which_no_job_starts_are_named(files: dict[str, str], tmp_pa
     now = int(time.time())
     for text, words in (
         ("hunter2", "holds no token"),
-        (KEEPER.mint(TokenKind.USER, b"etl", now - 2 * DAY, DAY), "has ended"),
+        (KEEPER.mint(TokenKind.USER, b"etl", now - 2 * DAY, DAY), "has expired"),
         (KEEPER.mint(TokenKind.VIEWER, b"prometheus", now, 90 * DAY), "of kind viewer"),
         (KEEPER.mint(TokenKind.SERVER, b"w1", now, 90 * DAY), "of kind server"),
     ):
