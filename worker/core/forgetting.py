@@ -73,7 +73,7 @@ def judge(
     if answer_unheard:
         one = answer_unheard[0]
         problem = (
-            f"{len(answer_unheard)} shuffles are unknown to the masters that this worker has, such as {one}: they were "
+            f"the masters do not know {len(answer_unheard)} shuffles that this worker has, such as {one}: they were "
             "restored from an older state, or forgot a very old application. The data is kept; "
             f"`holdfast forget {one.instance.hex()}` deletes it"
         )
