@@ -137,6 +137,6 @@ def test_a46_a_map_of_which_nothing_comes_is_missed(session: Session, copies: in
     short._manifest = PushManifest(reported.winners_array, array, reported.addresses, reported.sights)
     ReduceShuffle._manifests.pop(short.key)
     with pytest.raises(
-        CorruptError, match=rf"partition 0 .* bytes .* came, and {whole.primary.size_bytes} were sealed"
+        CorruptError, match=rf"partition 0 .* bytes .* came, but {whole.primary.size_bytes} were sealed"
     ):
         read(short, [0])
