@@ -97,7 +97,7 @@ def test_a_worker_that_says_so_before_the_masters_know_costs_no_revives() -> Non
         if not of(PushFailed, effects):
             (frame,) = sent(core, effects)
     (end,) = of(PushFailed, effects)
-    reason = "worker 1 said NO_ROOM. See `holdfast workers`."
+    reason = "worker 1 answered NO_ROOM. See `holdfast workers`."
     reported = f"waited {waited / 1e9:.0f} s for room for 1 partitions. {reason} ({GRACE})"
     assert str(end.error) == f"shuffle s map 3 attempt 9: {reported}"
     assert 100 <= waited / 1e9 < 103
