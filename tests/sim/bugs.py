@@ -31,7 +31,6 @@ from holdfast.worker.server.membership import registration as registration_modul
 from holdfast.worker.server.services import push_service as push_service_module
 from holdfast.worker.server.services.push_service import PushService
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
-from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
 from tests.sim.dfs_bugs import DFS_BUGS
@@ -215,12 +214,6 @@ def revived_twice() -> list[Swap]:
         return rows
 
     return [(epochs_module, "_made", made)]
-
-
-@bug
-def failed_write_forgotten() -> list[Swap]:
-    """A copy whose write failed goes on as if nothing had happened."""
-    return [(Reduce, "broke", lambda self, state: None), (UnsealedEpochs, "give_up", lambda self, key, error: None)]
 
 
 @bug

@@ -79,7 +79,10 @@ class DfsBooks:
                 self._fail(f"{worker.name} had {one.key} on the DFS, where it is not, or changed: {name}")
 
     def _take_in(self, worker: SimWorker, key: DataKey, name: str) -> None:
-        if name in self._recorded or not self._is_known(key.shuffle):
+        before = self._recorded.get(name)
+        if before is not None and before.worker != worker.name:  # each removes its own when it lets go of a shuffle
+            self._fail(f"{worker.name} has {key} recorded on the DFS, in a file of {before.worker}: {name}")
+        if before is not None or not self._is_known(key.shuffle):
             return
         data = self.file(name)
         if data is None:

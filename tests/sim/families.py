@@ -27,16 +27,31 @@ LOG_SEEDS = 3_000_000
 DROP_SEEDS = 3_100_000
 #: Files move while they are read, of the only copy.
 MOVE_SEEDS = 3_200_000
+#: One or two kinds of faults, and mostly one copy: there is little that excuses a loss.
+FEW_SEEDS = 3_300_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
-_FIRST = (0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, DFS_SEEDS)
+#: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
+DFS_LOSS_SEEDS = 4_100_000
+_FIRST = (0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS)
 
 _DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
 _LOG_FAULTS = ("kill", "power", "aimed", "aimed_power", "brim", "unsynced", "log_rot", "lost_log")
 _DROP_FAULTS = ("kill", "inside", "aimed", "aimed_power", "brim", "hang", "wipe", "vanish")
+_FEW = (
+    *(("wipe_some",), ("kill", "wipe_some"), ("kill", "lost_log"), ("kill", "log_rot"), ("kill",), ("power",)),
+    *(("unsynced",), ("kill", "unsynced"), ("brim",), ("brim", "kill"), ("kill", "sick"), ("aimed_power",)),
+    *(("isolate",), ("isolate", "kill"), ("master",), ("cut",)),
+)
 _DFS_FAULTS = (
     *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
     *("dfs_errors", "dfs_hang", "dfs_away", "dfs_refuses", "dfs_full", "dfs_other"),
+)
+#: Of the DFS alone; and indexes that are lost, with what disturbs the search for the files that they had there.
+_DFS_LOSSES = (
+    *(("dfs_away",), ("dfs_away", "dfs_refuses"), ("dfs_errors",), ("dfs_errors", "dfs_hang"), ("kill", "sick")),
+    *(("kill", "lost_index"), ("ambush", "lost_index"), ("dfs_hang", "kill", "lost_index"), ("all", "lost_index")),
+    *(("dfs_away", "lost_index"), ("dfs_errors", "lost_index")),
 )
 #: Faults of a seed in which the DFS is away for minutes.
 _LONG_SECONDS = 120.0
@@ -150,6 +165,34 @@ def _with_moves(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_few_faults(seed: int, shape: Shape) -> Shape:
+    """Seals are asked for again, and what is wrong comes often."""
+    rng = random.Random(f"few {seed}")
+    faults = rng.choice(_FEW)
+    several = (("SSD", "SSD"), ("SSD", "HDD"))
+    return replace(
+        shape,
+        workers=rng.choice((2, 3)),
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN)),
+        copies=rng.choice((1, 1, 1, 2)),
+        faults=faults,
+        pace=rng.choice((0.4, 1.0)),
+        restart=rng.choice((0.5, 2.0)),
+        maps=rng.choice((2, 4)),
+        partitions=rng.choice((1, 2, 5)),
+        records=25,
+        press=rng.choice((60, 400)),
+        pause=rng.choice((0.0, 0.02)),
+        limits=rng.choice((shape.limits, SplitLimits(400, 800), SplitLimits(1 << 30, 1 << 31))),
+        speed=rng.choice((0.02, 0.1, 0.6)),
+        memory=1 << 20,
+        tiers=rng.choice(several if "wipe_some" in faults else (("SSD",), *several)),
+        capacity=0,
+        segment_bytes=rng.choice((1_200, 2_500, 6_000)),
+        asks=True,
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -174,10 +217,31 @@ def _over_dfs(seed: int, shape: Shape) -> Shape:
     return shape
 
 
+def _lost_on_dfs(seed: int, shape: Shape) -> Shape:
+    """Seals are asked for again, and shuffles are given up."""
+    rng = random.Random(f"dfs losses {seed}")
+    return replace(
+        _over_dfs(seed, shape),
+        copies=rng.choice((1, 2)),
+        workers=rng.choice((2, 3)),
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN)),
+        capacity=rng.choice((6_000, 12_000)),
+        faults=rng.choice(_DFS_LOSSES),
+        fault_seconds=rng.choice((8.0, 20.0)),
+        pace=rng.choice((0.5, 1.5, 3.0)),
+        restart=rng.choice((0.5, 4.0)),
+        hasty=rng.choice((0.0, 0.3)),
+        readers=rng.choice((0, 1)),
+        asks=True,
+    )
+
+
 _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DISK_SEEDS: _on_disks,
     LOG_SEEDS: _on_logs,
     DROP_SEEDS: _with_drops,
     MOVE_SEEDS: _with_moves,
+    FEW_SEEDS: _with_few_faults,
     DFS_SEEDS: _over_dfs,
+    DFS_LOSS_SEEDS: _lost_on_dfs,
 }
