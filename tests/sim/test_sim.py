@@ -33,7 +33,6 @@ UNSEEN: frozenset[str] = frozenset(
         "commit_waits_for_nobody",
         "copy_removed_after_an_index_error",
         "dfs_never_recovers",
-        "failed_copies_not_marked",
         "folders_of_others_are_synced",
         "index_errors_swallowed",
         "index_folder_not_synced",
