@@ -321,6 +321,22 @@ def test_a_stream_that_is_closed_gives_its_lease_back(tmp_path: Path) -> None:
     run(story())
 
 
+def test_a_connection_that_closes_is_not_served_any_more(tmp_path: Path) -> None:
+    """For a second it tells its peer why it closes; meanwhile nothing is tried for its streams, again and again."""
+
+    async def story() -> None:
+        world = World(tmp_path)
+        lease, connection = world.take_room(), world.open()
+        connection.closed = True
+        await wait_until_async(lambda: connection not in world.service._scheduled, "the last try", 10)
+        lease.leave()
+        world.service.lost(cast("Any", connection))
+        await world.nothing_is_held()
+        world.store.close()
+
+    run(story())
+
+
 def test_what_the_dfs_has_lost_is_lost(tmp_path: Path) -> None:
     """A file that is gone from a DFS that is well is DATA_LOST; from a DFS that does not answer, DISK_FAILED."""
 

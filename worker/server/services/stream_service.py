@@ -176,8 +176,10 @@ class StreamService:
             self._pump(connection)
         finally:
             connection.uncork()
-        # A connection that is crowded calls back. One that has sent what was queued does not, so we call ourselves.
-        more = not connection.crowded and self.streams.turn(connection.number) is not None
+        # A connection that is crowded calls back. One that has sent what was queued does not, so we call ourselves. One
+        # that closes takes nothing more, and `lost` follows.
+        ready = not (connection.crowded or connection.closed)
+        more = ready and self.streams.turn(connection.number) is not None
         if more and connection not in self._scheduled:
             self._pump_later(connection, 0.0)
 
