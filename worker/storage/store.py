@@ -163,7 +163,6 @@ class Store:
         """Where an index was lost that had files on the DFS: look for them, first of all. Returns what to log."""
         if not dfs.to_search:
             return ()
-        self.reduce.old = frozenset(self.shuffles())
         if self.away is None:
             urls = ", ".join(sorted(dfs.urls))
             told = f"an index was lost, and its files on the DFS {urls} cannot be searched for: set [dfs] url as it was"
@@ -429,6 +428,7 @@ class Store:
         `shuffles`. What hangs does not end, and holds up nothing else."""
         keys = list(keys)
         for key in keys:
+            self.reduce.forget(key)
             if self._search is not None:
                 self._search.forget(key)
             if self.away is not None:

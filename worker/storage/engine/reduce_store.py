@@ -70,12 +70,21 @@ class ReduceStore:
         self.on_read: Callable[[DataKey], None] = lambda _: None
         #: why something that is not known here may be sealed all the same; "" if it is not
         self.not_known_yet: Callable[[], str] = lambda: ""
-        #: shuffles of earlier starts, while that may be
-        self.old: frozenset[ShuffleKey] = frozenset()
+        #: shuffles that were placed here since, while that may be: nothing of them is from an earlier start
+        self._new: set[ShuffleKey] = set()
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
         self.flushes = 0
+
+    def placed(self, shuffle: ShuffleKey) -> None:
+        """The leader has placed a new shuffle on this start of the worker."""
+        if self.not_known_yet():
+            self._new.add(shuffle)
+
+    def forget(self, shuffle: ShuffleKey) -> None:
+        """A shuffle is deleted."""
+        self._new.discard(shuffle)
 
     # writing
 
@@ -282,7 +291,7 @@ class ReduceStore:
         """
         keys = [EpochKey(shuffle, PartitionId(partition), Epoch(epoch)) for partition, epoch in epochs]
         why = self.not_known_yet()
-        if why and shuffle in self.old:
+        if why and shuffle not in self._new:
             self._wait_for(keys, why)
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}
@@ -300,9 +309,7 @@ class ReduceStore:
                     todo.append(key)
             if todo or final:
                 self._start(directory, shuffle, final, todo, jobs)
-        doubtful = next(
-            (one for one in self._directories if one.unsealed.unnamed), self._directories[0] if why else None
-        )
+        doubtful = next((one for one in self._directories if one.unsealed.unnamed), None)
         unknown = [key for key in keys if key not in jobs and key not in known]
         if doubtful is not None and unknown:  # recorded, since a later start may know of no damage any more
             self._start(doubtful, shuffle, False, unknown, jobs)

@@ -4,6 +4,7 @@ import dataclasses
 import errno
 import logging
 import os
+import shutil
 import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -16,7 +17,9 @@ from holdfast.common.config.settings import Duration
 from holdfast.common.dfs import names
 from holdfast.common.dfs.store import DfsStore
 from holdfast.common.dfs.uploads import upload
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import ConfigError, RetryError
+from holdfast.common.formats.reduce_messages import SealedEpoch
+from holdfast.common.ids import ShuffleId
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.dfs import away_search
@@ -214,6 +217,37 @@ def test_a_search_goes_on_after_an_error_that_nobody_thought_of(
     search.start(20.0)
     assert (search.over, search.problem) == (True, "ValueError: planted")
     search.close()
+    world.store.close()
+
+
+def test_what_only_the_dfs_has_is_not_called_lost_while_it_is_looked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No directory has a trace of the shuffle any more, and the DFS cannot be reached: seals wait, and get the answers
+    of before when it is back. Of a shuffle that was placed since then nothing can be there."""
+    monkeypatch.setattr(away_search, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.worker.storage.store.START_SECONDS", 0.05)
+    world = DfsWorld(tmp_path)
+    epochs = [(partition, 0) for partition in range(PARTITIONS)]
+    before = world.seal(epochs)
+    world.move_all()
+    wait_until(lambda: not files_below(world.root / "0" / "data"), "the files to leave")
+    world.store.close()
+    for folder in ("index", "data", "log"):
+        shutil.rmtree(world.root / "0" / folder)
+    world.url.rename(tmp_path / "elsewhere")
+    world.start()
+    with pytest.raises(RetryError, match="looked for on the DFS"):
+        world.store.reduce.seal(SHUFFLE, True, epochs)
+    new = dataclasses.replace(SHUFFLE, shuffle=ShuffleId(SHUFFLE.shuffle + 1))
+    world.store.reduce.placed(new)
+    (answer,) = [one for _, one in world.store.reduce.seal(new, True, [(0, 0)])]
+    assert (answer if isinstance(answer, SealedEpoch) else next(iter(answer.result(30).values()))).status == (
+        Status.UNKNOWN_FILE
+    )
+    (tmp_path / "elsewhere").rename(world.url)
+    wait_until(lambda: not world.store.reduce.not_known_yet(), "the search to end")
+    assert world.seal(epochs) == before
     world.store.close()
 
 
