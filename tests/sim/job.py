@@ -91,6 +91,8 @@ class Job:
                 generation += 1
             else:
                 number, generation = number + 1, 0
+        if self.world.bucket is not None:
+            await self._before_anybody_starts_anew()
         await self._again()
         if self.world.bucket is not None:
             for worker in self.world.workers:
@@ -329,6 +331,14 @@ class Job:
             at = rng.randrange(shuffle.partitions)
             return [(some, None) for some in (every[:at], every[at:]) if some]
         return [(every, None)]
+
+    async def _before_anybody_starts_anew(self) -> None:
+        """Faults have ended: what was to go from the DFS goes, and what is there can be read, by those who met them."""
+        self.where = "the DFS, before the last look"
+        await self._until_gone(lambda: self.world.oracle.left_on_dfs(at_all=False))
+        for done in [each for each in self._living.values() if each.whole][:2]:
+            if not await self._read(done, b"") and not self.world.oracle.meddling:
+                raise Violation(f"{done.shuffle.key} was read once, and cannot be read in calm")
 
     async def _again(self) -> None:
         """After a restart of every worker: the same data, the same answers to seals."""

@@ -30,24 +30,16 @@ ROTTEN_SEED = MAP_SEEDS + 131
 #: Planted mistakes that no seed shows yet: holes in the simulation. The list may only shrink.
 UNSEEN: frozenset[str] = frozenset(
     {
-        "commit_waits_for_nobody",
         "copy_removed_after_an_index_error",
-        "dfs_never_recovers",
         "folders_of_others_are_synced",
         "index_errors_swallowed",
         "index_folder_not_synced",
         "long_poll_left_behind",
-        "lost_index_not_noted",
         "names_on_the_dfs_used_again",
-        "names_on_the_dfs_without_the_worker",
-        "removal_there_is_tried_once",
         "sealing_begins_beside_a_sync",
-        "searched_before_it_is",
         "spare_used_at_once",
         "sync_of_what_was_dropped_fails_others",
         "unknown_from_a_stale_leader",
-        "unknown_while_it_is_looked_for",
-        "wiped_directory_vouched_for",
     }
 )
 
