@@ -34,12 +34,10 @@ UNSEEN: frozenset[str] = frozenset(
         "folders_of_others_are_synced",
         "index_errors_swallowed",
         "index_folder_not_synced",
-        "long_poll_left_behind",
         "names_on_the_dfs_used_again",
         "sealing_begins_beside_a_sync",
         "spare_used_at_once",
         "sync_of_what_was_dropped_fails_others",
-        "unknown_from_a_stale_leader",
     }
 )
 
