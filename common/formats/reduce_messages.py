@@ -164,6 +164,7 @@ class SealFlag(IntEnum):
     """Flags of a SEAL, a bit each."""
 
     FINAL = 1  #: the generation ends: any later push to it is COMMITTED, also for epochs that are not named
+    NEW = 2  #: it was registered after this start of the worker, which so has all there ever was of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +193,7 @@ class Seal(MetaSection):
 
     def check(self) -> None:
         """Raise ProtocolError for unknown flags."""
-        if self.flags & ~SealFlag.FINAL:
+        if self.flags & ~(SealFlag.FINAL | SealFlag.NEW):
             raise ProtocolError(f"SEAL: unknown flags {self.flags:#04x}")
 
 

@@ -12,7 +12,7 @@ import asyncio
 from collections.abc import Iterable, Sequence
 
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
-from holdfast.common.formats.reduce_messages import Registered, Seal, SealAnswer
+from holdfast.common.formats.reduce_messages import Registered, Seal, SealAnswer, SealFlag
 from holdfast.common.ids import RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import ANNOUNCED_MAX
 from holdfast.common.statuses import Status
@@ -87,6 +87,9 @@ class Asker:
         RetryError (BUSY) if it lives and does not answer: it may have the data; and what the worker refuses it with.
         """
         index = RaftIndex(self._leader.index())
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is not None and shuffle.created_index > worker.started_index:
+            flags |= SealFlag.NEW
         seal = Seal(shuffle=key, flags=flags, raft_index=index, epochs=list(epochs))
         try:
             with said(f'the seal of worker "{worker.name}", which holds {key}'):

@@ -428,7 +428,6 @@ class Store:
         `shuffles`. What hangs does not end, and holds up nothing else."""
         keys = list(keys)
         for key in keys:
-            self.reduce.forget(key)
             if self._search is not None:
                 self._search.forget(key)
             if self.away is not None:

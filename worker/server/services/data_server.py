@@ -52,7 +52,6 @@ class DataServer:
         self._counters = context.counters
         self._security = context.standing.credentials
         self._running = context.running
-        self._placed = context.store.reduce.placed
         self.asking = context.asking
         self.maps = MapService(context)
         self.streams = StreamService(context)
@@ -142,7 +141,6 @@ class DataServer:
     def _registered(self, request: Request) -> None:
         registered = Registered.decode(request.meta)
         self.asking.placed(registered.shuffle, registered.workers)
-        self._placed(registered.shuffle)
         request.reply()
 
     def _check(self, connection: ServerConnection, header: FrameHeader, meta: bytes) -> None:

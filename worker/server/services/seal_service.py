@@ -110,7 +110,8 @@ class SealService:
     async def _seal_states(
         self, request: Seal, final: bool, states: Sequence[EpochState | None], began: int
     ) -> list[SealedEpoch]:
-        promised = self._store.reduce.seal(request.shuffle, final, request.epochs)
+        new = bool(request.flags & SealFlag.NEW)
+        promised = self._store.reduce.seal(request.shuffle, final, request.epochs, new=new)
         jobs = {id(one): one for _, one in promised if not isinstance(one, SealedEpoch)}
         outcomes = {number: asyncio.wrap_future(one) for number, one in jobs.items()}
         await self._ended(request, outcomes.values())

@@ -70,21 +70,10 @@ class ReduceStore:
         self.on_read: Callable[[DataKey], None] = lambda _: None
         #: why something that is not known here may be sealed all the same; "" if it is not
         self.not_known_yet: Callable[[], str] = lambda: ""
-        #: shuffles that were placed here since, while that may be: nothing of them is from an earlier start
-        self._new: set[ShuffleKey] = set()
         #: bytes written straight into partition files, and into the log
         self.direct_bytes = 0
         self.log_bytes = 0
         self.flushes = 0
-
-    def placed(self, shuffle: ShuffleKey) -> None:
-        """The leader has placed a new shuffle on this start of the worker."""
-        if self.not_known_yet():
-            self._new.add(shuffle)
-
-    def forget(self, shuffle: ShuffleKey) -> None:
-        """A shuffle is deleted."""
-        self._new.discard(shuffle)
 
     # writing
 
@@ -283,15 +272,16 @@ class ReduceStore:
     # sealing
 
     def seal(
-        self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]]
+        self, shuffle: ShuffleKey, final: bool, epochs: Sequence[tuple[int, int]], *, new: bool = False
     ) -> list[tuple[EpochKey, Future[dict[EpochKey, SealedEpoch]] | SealedEpoch]]:
-        """Seal epochs, or repeat what was answered; for each its answer or the future of its job.
+        """Seal epochs, or repeat what was answered; for each its answer or the future of its job. `new`: the shuffle
+        was registered after this start, so nothing of it can be where it is not known yet.
 
         Raises CorruptError if a recorded answer cannot be read; RetryError BUSY while an answer may become known again.
         """
         keys = [EpochKey(shuffle, PartitionId(partition), Epoch(epoch)) for partition, epoch in epochs]
         why = self.not_known_yet()
-        if why and shuffle not in self._new:
+        if why and not new:
             self._wait_for(keys, why)
         jobs: dict[EpochKey, Future[dict[EpochKey, SealedEpoch]]] = {}
         known: dict[EpochKey, SealedEpoch] = {}

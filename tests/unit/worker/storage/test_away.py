@@ -19,7 +19,7 @@ from holdfast.common.dfs.store import DfsStore
 from holdfast.common.dfs.uploads import upload
 from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.formats.reduce_messages import SealedEpoch
-from holdfast.common.ids import ShuffleId
+from holdfast.common.ids import Epoch, PartitionId, ShuffleId
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.dfs import away_search
@@ -224,7 +224,7 @@ def test_what_only_the_dfs_has_is_not_called_lost_while_it_is_looked_for(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """No directory has a trace of the shuffle any more, and the DFS cannot be reached: seals wait, and get the answers
-    of before when it is back. Of a shuffle that was placed since then nothing can be there."""
+    of before when it is back. Of a shuffle that was registered since then nothing can be there."""
     monkeypatch.setattr(away_search, "PAUSE_SECONDS", 0.01)
     monkeypatch.setattr("holdfast.worker.storage.store.START_SECONDS", 0.05)
     world = DfsWorld(tmp_path)
@@ -240,11 +240,8 @@ def test_what_only_the_dfs_has_is_not_called_lost_while_it_is_looked_for(
     with pytest.raises(RetryError, match="looked for on the DFS"):
         world.store.reduce.seal(SHUFFLE, True, epochs)
     new = dataclasses.replace(SHUFFLE, shuffle=ShuffleId(SHUFFLE.shuffle + 1))
-    world.store.reduce.placed(new)
-    (answer,) = [one for _, one in world.store.reduce.seal(new, True, [(0, 0)])]
-    assert (answer if isinstance(answer, SealedEpoch) else next(iter(answer.result(30).values()))).status == (
-        Status.UNKNOWN_FILE
-    )
+    ((_, answer),) = world.store.reduce.seal(new, True, [(0, 0)], new=True)
+    assert answer == SealedEpoch(PartitionId(0), Epoch(0), Status.UNKNOWN_FILE)
     (tmp_path / "elsewhere").rename(world.url)
     wait_until(lambda: not world.store.reduce.not_known_yet(), "the search to end")
     assert world.seal(epochs) == before
