@@ -30,12 +30,7 @@ ROTTEN_SEED = MAP_SEEDS + 131
 #: Planted mistakes that no seed shows yet: holes in the simulation. The list may only shrink.
 UNSEEN: frozenset[str] = frozenset(
     {
-        "copy_removed_after_an_index_error",
-        "folders_of_others_are_synced",
         "index_errors_swallowed",
-        "index_folder_not_synced",
-        "names_on_the_dfs_used_again",
-        "sealing_begins_beside_a_sync",
         "spare_used_at_once",
         "sync_of_what_was_dropped_fails_others",
     }

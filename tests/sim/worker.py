@@ -127,6 +127,8 @@ class SimWorker:
         self._half_forgotten: set[ShuffleKey] = set()
         #: directories that are not there, or are another's, and what will be there again
         self.gone: dict[str, Folder] = {}
+        #: those in which a start had its index
+        self._indexed: set[str] = set()
 
     def _settings(self) -> StoreSettings:
         shape = self._shape
@@ -180,8 +182,10 @@ class SimWorker:
             process.aim, self.aim = self.aim, None
             self.env = sim_env(process, self._loop, self._rng, speed=self._shape.speed, bucket=self.bucket)
             self._network.servers[self.name] = self
+            self._look_for_indexes()
             try:
                 self._serve()
+                self._indexed.update(self.paths)
             except KilledError:
                 pass
             except (HoldfastError, OSError) as error:
@@ -192,6 +196,16 @@ class SimWorker:
                 self.problem = ""
         finally:
             here.reset(token)
+
+    def _look_for_indexes(self) -> None:
+        """An index that was served from stays, whatever becomes of the machine, unless somebody took it away."""
+        if self.gone or {"wiped", "meddled", "rotten"} & self.sins.keys():
+            return
+        for path in self._indexed:
+            try:
+                self.disks.find(f"{path}/{names.INDEX_DATA}")
+            except OSError as error:
+                self._oracle.fail(f"{self.name} has lost an index by itself: {error}")
 
     def _serve(self) -> None:
         shape = self._shape
