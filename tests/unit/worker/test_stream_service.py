@@ -328,7 +328,7 @@ def test_a_connection_that_closes_is_not_served_any_more(tmp_path: Path) -> None
         world = World(tmp_path)
         lease, connection = world.take_room(), world.open()
         connection.closed = True
-        await wait_until_async(lambda: cast("Any", connection) not in world.service._scheduled, "the last try", 10)
+        await wait_until_async(lambda: cast("Any", connection) not in world.service._scheduled, "the last try")
         lease.leave()
         world.service.lost(cast("Any", connection))
         await world.nothing_is_held()
