@@ -198,8 +198,9 @@ class SimWorker:
             here.reset(token)
 
     def _look_for_indexes(self) -> None:
-        """An index that was served from stays, whatever becomes of the machine, unless somebody took it away."""
-        if self.gone or {"wiped", "meddled", "rotten"} & self.sins.keys():
+        """An index that was served from stays, whatever becomes of the machine, unless somebody took it away, or it
+        could not be read: then it is put aside, and made anew."""
+        if self.gone or {"wiped", "meddled", "rotten", "unreadable"} & self.sins.keys():
             return
         for path in self._indexed:
             try:
