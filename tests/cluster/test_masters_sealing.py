@@ -233,7 +233,7 @@ def test_what_a_start_finds_is_sealed_before_the_commit(own: LocalCluster):
             await peers[0].start(driver.client)
             await wait_until_async(lambda: peers[0].seals, "the early seal")
             await wait_until_async(lambda: metric(own, "holdfast_master_early_seals") == len(mine), "its end")
-            assert [(each.flags, each.epochs) for each in peers[0].seals] == [(0, mine)]
+            assert [(each.flags & SealFlag.FINAL, each.epochs) for each in peers[0].seals] == [(0, mine)]
             assert not peers[1].seals
             assert metric(own, "holdfast_master_commands_proposed") == commands + 2
             assert (await driver.info()).state == "open"
@@ -260,7 +260,7 @@ def test_next_leader_seals_what_starts_have_left(own: LocalCluster):
             old = leader_of(own)
             old.kill()
             await wait_until_async(lambda: len(peers[0].seals) > 1, "the next leader's")
-            assert [(each.flags, each.epochs) for each in peers[0].seals] == [(0, mine)] * 2
+            assert [(each.flags & SealFlag.FINAL, each.epochs) for each in peers[0].seals] == [(0, mine)] * 2
             assert not peers[1].seals
             old.start()
             await agree(driver.client)
@@ -292,7 +292,7 @@ def test_without_room_nothing_is_made_and_full_epochs_are_sealed_once(own: Local
                 assert f"worker {peers[1].name}: /d (SSD) 9 MiB used of 9 MiB" in reply.room
             holder = next(peer for peer in peers if peer.number == placed.partitions[2].primary)
             await wait_until_async(lambda: metric(own, "holdfast_master_early_seals") == 1, "the early seal")
-            assert [(each.flags, each.epochs) for each in holder.seals] == [(0, [(2, 0)])]
+            assert [(each.flags & SealFlag.FINAL, each.epochs) for each in holder.seals] == [(0, [(2, 0)])]
             with pytest.raises(NoRoomError, match="9 MiB used of 9 MiB"):
                 await driver.open(shuffle=2)
             assert metric(own, "holdfast_master_commands_proposed") == commands
