@@ -1,11 +1,13 @@
 """Seals before the commit: epochs that were full, and what workers had open before their latest start.
 
-Rules: every seal passes through the queue of its worker, so one that hangs delays no other worker. A failure is only
-logged: the commit seals it, too. Runs in the event loop. Called by reviving.py and moving.py.
+Rules: every seal passes through the queue of its worker, so one that hangs delays no other worker. What fails is asked
+for again, as only sealed files can make room; the commit seals it, too. Runs in the event loop. Called by reviving.py
+and moving.py.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Sequence
 from functools import partial
 
@@ -21,6 +23,8 @@ from holdfast.master.leader.leader import Leader
 
 #: Epochs remembered that were asked for.
 _ASKED_MAX = 65_536
+#: When a worker is asked again for what it would not seal.
+_AGAIN_SECONDS = 2.0
 
 
 class EarlySeals:
@@ -65,7 +69,7 @@ class EarlySeals:
     # What a start left.
 
     def seal_left(self) -> None:
-        """Have everything sealed that workers held before their latest start, once for each start."""
+        """Have everything sealed that workers held before their latest start, for each start until that is done."""
         alive = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
         for worker in alive:
             if self._started.get(worker.id) == worker.started_index:
@@ -86,13 +90,21 @@ class EarlySeals:
             left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, one))  # noqa: B023
             epochs = left.get(number, [])
             for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
-                await self._seal(key, number, epochs[at : at + SEAL_EPOCHS_MAX])
+                if not await self._seal(key, number, epochs[at : at + SEAL_EPOCHS_MAX]):
+                    return self._again(number)
+
+    def _again(self, number: int) -> None:
+        """Have what this worker held looked at anew, a little later: it may not have heard yet that it is registered."""
+        self._started.pop(number, None)
+        asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._leader.workers_changed.set)
 
     async def _seal(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
-        """Have a worker seal at most SEAL_EPOCHS_MAX epochs, and wait for it; return whether it did."""
+        """Have a worker seal at most SEAL_EPOCHS_MAX epochs, and wait for it; return whether it did, or need not."""
         try:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))
-            if shuffle is None or shuffle.committed_ms or self._committing(key) or worker is None or not worker.alive:
+            if shuffle is None or shuffle.committed_ms or self._committing(key):
+                return True
+            if worker is None or not worker.alive:
                 return False
             await self._asker.ask(worker, key, epochs, 0)
         except HoldfastError as error:

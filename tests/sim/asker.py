@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import random
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
+from holdfast.common.formats.reduce_messages import SealFlag
 from tests.sim.clock import pause
 from tests.sim.network import Dialer
 
@@ -28,4 +30,5 @@ async def ask_again(world: Scenario) -> None:
             continue
         with suppress(HoldfastError):
             link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
-            await link.request(FrameType.SEAL, seal.encode())
+            again = replace(seal, flags=seal.flags & ~SealFlag.NEW)  # that was of the start that was asked then
+            await link.request(FrameType.SEAL, again.encode())

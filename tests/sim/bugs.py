@@ -30,6 +30,7 @@ from holdfast.worker.core.write.seen_batches import Attempt
 from holdfast.worker.server.membership import registration as registration_module
 from holdfast.worker.server.services import push_service as push_service_module
 from holdfast.worker.server.services.push_service import PushService
+from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
@@ -415,3 +416,16 @@ def small_window_kept_in_line() -> list[Swap]:
 def failed_whatever_it_was() -> list[Swap]:
     """What failed before, or is sealed, fails again: an illegal move within a push, which is answered all the same."""
     return [(Reduce, "broke", lambda self, state: state.become(Life.FAILED))]
+
+
+@bug
+def start_seals_before_it_is_accepted() -> list[Swap]:
+    """A worker answers seals whether or not the masters have accepted this start of it."""
+
+    def seal(self: Any, request: Any) -> None:
+        accepted, self._standing.registered = self._standing.registered, True
+        original(self, request)
+        self._standing.registered = accepted
+
+    original = SealService.seal
+    return [(SealService, "seal", seal)]

@@ -226,7 +226,7 @@ class SimWorker:
         self._delivered = 0.0
         store.run_on(self._deliver)
         store.forget = partial(self._forget, store.forget)  # type: ignore[method-assign]
-        server.accept(standing.worker != NO_WORKER, "the masters have not accepted this worker yet")
+        server.begin_unregistered(known=standing.worker != NO_WORKER)
         self._learn_number()
         server.tick()
         self.monitor = store.monitor(PROBE_SECONDS)

@@ -151,7 +151,7 @@ class WorkerProcess:
         departure = Departure(server, standing, config.worker.drain_timeout.ns, self._stop)
         _stop_at_signals(departure.asked, departure.hurried)
         store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
-        server.accept(kept.worker != NO_WORKER, "the masters have not accepted this worker yet")
+        server.begin_unregistered(known=kept.worker != NO_WORKER)
         server.tick()
         pool = BufferPool(bounds.memory, STOCK_BYTES)
         http = socket.create_server((config.worker.bind, config.worker.http_port))

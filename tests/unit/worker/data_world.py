@@ -89,6 +89,7 @@ async def data_world(
     world = DataWorld(root, security, env)
     world.store.run_on(asyncio.get_running_loop().call_soon_threadsafe)
     world.server.accept(True)
+    world.standing.registered = True
     world.server.tick()
     tls = security.listening if security is not None else None
     world.frames = await serve("127.0.0.1", 0, world.server, world.pool, tls)

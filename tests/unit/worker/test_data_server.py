@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, RetryError
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Ack, MapOpen, Role
 from holdfast.common.formats.reduce_messages import Push, PushCredit, Seal
@@ -19,12 +19,15 @@ from holdfast.common.limits import MIB
 from holdfast.common.net.frames.server import ServerConnection
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.security.tokens import TokenKind
+from holdfast.common.statuses import Status
 from tests.support.reduce_data import Writer, shuffle_of
 from tests.support.waiting import wait_until_async
 from tests.unit.worker.data_world import INDEX, DataWorld, data_world, secured
 
 #: Possible, and far beyond what any masters have.
 LIE = RaftIndex(1 << 47)
+#: Any start of a worker.
+ANY = Incarnation(0)
 
 
 def run(story: Coroutine[Any, Any, None]) -> None:
@@ -45,7 +48,7 @@ async def lie(world: DataWorld, role: Role) -> None:
         await client.request(FrameType.PUSH if role is Role.CLIENT else FrameType.REPLICATE, push.encode(), body)
         if role is Role.CLIENT:
             file = MapFileKey(shuffle_of(2), MapId(0), AttemptId(1), Epoch(0))
-            opening = MapOpen(file=file, incarnation=Incarnation(0), partitions=2, ack=Ack.WRITTEN, raft_index=LIE)
+            opening = MapOpen(file=file, incarnation=ANY, partitions=2, ack=Ack.WRITTEN, raft_index=LIE)
             await client.request(FrameType.MAP_OPEN, opening.encode())
 
 
@@ -88,6 +91,37 @@ def test_nothing_is_kept_of_a_connection_that_is_gone(tmp_path: Path) -> None:
                 await wait_until_async(lambda: not kept(), "the worker to forget them")
             finally:
                 gc.enable()
+
+    run(story())
+
+
+def test_a_start_that_the_masters_have_not_accepted_takes_no_pushes_and_answers_no_seals(tmp_path: Path) -> None:
+    """With a directory gone, a start may have the incarnation of an earlier one. Until the masters have accepted it, a
+    push that is for that one is not added to nothing, and a seal is not answered as if nothing had been pushed."""
+
+    async def story() -> None:
+        async with data_world(tmp_path) as world:
+            world.server.begin_unregistered(known=True)
+            world.standing.registered = False
+            writer, own = Writer(shuffle_of()), world.standing.incarnation
+            seal = Seal(shuffle=shuffle_of(), flags=0, raft_index=RaftIndex(0), epochs=[(0, 0)])
+            async with world.client() as client, world.client(Role.MASTER) as master:
+                await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
+                refused = {}
+                for more in (0, 1):
+                    meta, body = writer.push([writer.batch(0, b"bytes")], Incarnation(own + more))
+                    with pytest.raises(HoldfastError) as push:
+                        await client.request(FrameType.PUSH, meta, body)
+                    refused[more] = push.value.status
+                assert refused == {0: Status.UNAVAILABLE, 1: Status.STALE_INCARNATION}
+                file = MapFileKey(shuffle_of(2), MapId(0), AttemptId(1), Epoch(0))
+                await client.request(FrameType.MAP_OPEN, MapOpen(file=file, incarnation=ANY, partitions=2).encode())
+                with pytest.raises(RetryError) as error:
+                    await master.request(FrameType.SEAL, seal.encode())
+                assert error.value.status is Status.BUSY
+                world.server.accept(True)
+                world.standing.registered = True
+                await master.request(FrameType.SEAL, seal.encode())
 
     run(story())
 

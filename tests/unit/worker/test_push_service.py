@@ -74,6 +74,7 @@ class World:
         )
         self.store = open_store(prepare(settings, env_of(disk) if disk is not None else self.faults.door(env_of())))
         standing = WorkerIdentity("c", "w", self.store.incarnation, WorkerId(1))
+        standing.registered = True
         self.context = WorkerContext(self.store, standing, ServerBounds(64 * MIB), asking=EverythingRegistered())
         self.seals = SealService(self.context)
         self.service = PushService(self.context, self.seals)

@@ -1,10 +1,10 @@
 """Decides what happens to pushed batches of REDUCE partitions: shuffles, their epochs on this worker, and seals.
 
-Rules: one fixed order of questions. For a frame: do the masters know us? is the shuffle forgotten or committed? is
-the incarnation ours? For each batch: is its epoch open? was it seen before? is there room? An epoch that was closed,
-by a seal, a hard split, a failure or a restart, never accepts again. Payload never comes here, nor does any object of
-a batch outlive the frame: `decide` is the hot path, and most batches cost one lookup and three comparisons. Called by
-services/push_service.py and seal_service.py.
+Rules: one fixed order of questions. For a frame: if it is for this start, have the masters accepted that? is the
+shuffle forgotten or committed? is the incarnation ours? For each batch: is its epoch open? was it seen before? is there
+room? An epoch that was closed, by a seal, a hard split, a failure or a restart, never accepts again. Payload never
+comes here, nor does any object of a batch outlive the frame: `decide` is the hot path, and most batches cost one lookup
+and three comparisons. Called by services/push_service.py and seal_service.py.
 """
 
 from __future__ import annotations
@@ -127,7 +127,7 @@ class Reduce:
         """The questions about the frame, in their order."""
         key = push.shuffle
         shuffle = self.shuffles.get(key)
-        if self.closed_because:
+        if self.closed_because and push.incarnation == self.incarnation:
             return error_for(Status.UNAVAILABLE, self.closed_because)
         if shuffle is None and key in self._forgotten:  # what is known was not forgotten
             return error_for(Status.APPLICATION_GONE, f"the masters have forgotten {key}")

@@ -194,7 +194,7 @@ class Registration:
         if all(error is not None for error in errors):
             raise HoldfastError("no directory takes the number of this start", status=Status.DISK_FAILED)
         self._store.begin_incarnation(incarnation)
-        standing.incarnation = incarnation
+        standing.incarnation, standing.registered = incarnation, False
         self._server.begin(standing.incarnation)
         log_event(LogEvent.WORKER_INCARNATION_RAISED, worker=standing.name, incarnation=standing.incarnation)
 

@@ -177,6 +177,14 @@ class DataServer:
                 ended = TokenExpiredError("the token of this connection has expired: send a newer one")
                 connection.close_because(ended)
 
+    def begin_unregistered(self, known: bool) -> None:
+        """Say what a start takes before the masters have accepted it: MAP files, if they are `known` to have accepted
+        an earlier one, and no pushes. A push is for one start by its incarnation, and another start may have had this
+        one, if it was written to a directory that is not here."""
+        self.accept(False, "the masters have not accepted this worker yet")
+        if known:
+            self.maps.files.closed_because = ""
+
     def accept(self, yes: bool, reason: str = "") -> None:
         """Take new data, or refuse it. A worker that ends takes none, whoever it registers with meanwhile."""
         if not self._ending:

@@ -39,6 +39,7 @@ class SealService:
 
     def __init__(self, context: WorkerContext) -> None:
         self._store = context.store
+        self._standing = context.standing
         self._counters = context.counters
         self.reduce = Reduce(context.standing.incarnation, context.store.tiering.choose, context.bounds.split)
         self._running = context.running
@@ -46,6 +47,10 @@ class SealService:
     def seal(self, request: Request) -> None:
         """Take a SEAL. Raises ProtocolError for a malformed one; all else is answered."""
         asked = Seal.decode(request.meta)
+        if not self._standing.registered:
+            # The leader means the start that it knows. This one may have the same incarnation, if that was written to
+            # a directory that is not here, and it knows nothing of what the other one took.
+            raise RetryError("the masters have not accepted this start of the worker yet", status=Status.BUSY)
         self._running.start(self._carry_out(asked, request), partial(self._broke, request, asked))
 
     def seal_split(self, states: Sequence[EpochState]) -> None:
