@@ -280,7 +280,9 @@ class LogEvent(Enum):
         "A shuffle is committed without the copies of a worker that did not seal them.",
         "Look at that worker; `shuffle.data_lost` and `shuffle.under_replicated` say what it came to.",
     )
-    SEAL_EARLY_FAILED = _info("Epochs could not be sealed before the commit; it is tried again, and the commit seals them.")
+    SEAL_EARLY_FAILED = _info(
+        "Epochs could not be sealed before the commit; it is tried again, and the commit seals them."
+    )
     SEAL_LATE_FAILED = _info("Missing copies of a committed shuffle cannot be sealed yet; it is tried again.")
     SEAL_DEFERRED = _debug("Epochs cannot be sealed yet; it is tried again.")
     SEAL_INTERNAL_ERROR = _error("Epochs could not be sealed because of an unexpected error.")

@@ -83,7 +83,7 @@ class EarlySeals:
         for key in keys:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))  # noqa: B023
             if worker is None or worker.started_index != started:
-                return  # it has started again, and is looked at anew
+                return None  # it has started again, and is looked at anew
             if shuffle is None or not shuffle.open_since(started):
                 continue
             one = {number: worker}
