@@ -83,7 +83,7 @@ class EarlySeals:
         for key in keys:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))  # noqa: B023
             if worker is None or worker.started_index != started:
-                return None  # it has started again, and is looked at anew
+                return  # it has started again, and is looked at anew
             if shuffle is None or not shuffle.open_since(started):
                 continue
             one = {number: worker}
@@ -91,10 +91,11 @@ class EarlySeals:
             epochs = left.get(number, [])
             for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
                 if not await self._seal(key, number, epochs[at : at + SEAL_EPOCHS_MAX]):
-                    return self._again(number)
+                    self._again(number)
+                    return
 
     def _again(self, number: int) -> None:
-        """Have what this worker held looked at anew, a little later: it may not have heard yet that it is registered."""
+        """Have what this worker held looked at anew, a little later: it may not know yet that it is registered."""
         self._started.pop(number, None)
         asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._leader.workers_changed.set)
 
