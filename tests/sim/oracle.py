@@ -147,7 +147,7 @@ class Oracle:
             # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
             # copy that is given up, a later start may find it whole.
             excused = {"rotten", "meddled", "unreadable"} & worker.sins.keys()
-            excused |= {"sick", "wiped"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
+            excused |= {"sick", "wiped", "full"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
             # What was never here nobody records: behind a crash that hurt the log it may be called lost.
             doubted = before.status is Status.UNKNOWN_FILE and each.status == Status.DATA_LOST
             changed = before != each and not excused and not doubted
