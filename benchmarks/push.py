@@ -310,7 +310,7 @@ def to_sink(directory: Path, load: Load) -> dict[str, float]:
 
 
 def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], str]:
-    """A worker that believes to be registered; its masters do not exist."""
+    """A worker that takes itself for registered; its masters do not exist."""
     data = directory / "data"
     shutil.rmtree(data, ignore_errors=True)
     data.mkdir(parents=True)
@@ -327,7 +327,7 @@ def start_worker(directory: Path, profile: str) -> tuple[subprocess.Popen[str], 
     )
     command = [sys.executable, *(["-m", "cProfile", "-o", profile] if profile else [])]
     process = subprocess.Popen(
-        [*command, "-m", "holdfast.worker", "--config", str(config)], stdout=subprocess.PIPE, text=True
+        [*command, "-m", "tests.support.lone_worker", "--config", str(config)], stdout=subprocess.PIPE, text=True
     )
     assert process.stdout is not None
     ready = json.loads(process.stdout.readline())

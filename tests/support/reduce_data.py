@@ -260,8 +260,9 @@ _PLACES: dict[WorkerId, str] = {}
 
 
 class WorkerProcess:
-    """A real worker process that believes to be registered. Its masters do not exist: whoever connects tells it first,
-    in their name, that the shuffles of `shuffle_of` are registered, and where the other processes are."""
+    """A real worker process that takes itself for registered (lone_worker.py). Its masters do not exist: whoever
+    connects tells it first, in their name, that the shuffles of `shuffle_of` are registered, and where the other
+    processes are."""
 
     def __init__(self, directory: Path, worker: int = WORKER, **settings: str) -> None:
         self.directory = directory
@@ -285,7 +286,7 @@ class WorkerProcess:
             'data_port = 0\nhttp_port = 0\nmasters = ["127.0.0.1:1"]\n'
             f'directories = [{{ path = "{self.data}" }}]\n' + "\n".join(lines) + "\n"
         )
-        command = [sys.executable, "-m", "holdfast.worker", "--config", str(config)]
+        command = [sys.executable, "-m", "tests.support.lone_worker", "--config", str(config)]
         self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env={**os.environ, **environment})
         assert self.process.stdout is not None
         line = self.process.stdout.readline()
