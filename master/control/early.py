@@ -42,11 +42,14 @@ class EarlySeals:
         self._asked: dict[tuple[ShuffleKey, int, int], None] = {}
         #: by worker the start, as a place in the log, up to which all was sealed, or is being sealed
         self._started: dict[int, int] = {}
+        #: by worker the start of which something could not be sealed, and the shuffles of that
+        self._left: dict[int, tuple[int, list[ShuffleKey]]] = {}
         leader.listeners.append(self._led)
 
     def _led(self, _: bool) -> None:
         self._asked.clear()
         self._started.clear()
+        self._left.clear()
 
     # What was full.
 
@@ -78,8 +81,14 @@ class EarlySeals:
                 self._started[worker.id] = worker.started_index
 
     async def _seal_left(self, number: int, started: int) -> None:
-        """Seal what one worker held before a start, of the shuffles that were open then."""
-        keys = self._leader.peek(lambda state: [each.key for each in state.every_shuffle() if each.open_since(started)])
+        """Seal what one worker held before a start, of the shuffles that were open then. One that cannot be sealed
+        holds up no other."""
+        before, keys = self._left.pop(number, (0, []))
+        if before != started:
+            keys = self._leader.peek(
+                lambda state: [each.key for each in state.every_shuffle() if each.open_since(started)]
+            )
+        refused: list[ShuffleKey] = []
         for key in keys:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))  # noqa: B023
             if worker is None or worker.started_index != started:
@@ -91,13 +100,13 @@ class EarlySeals:
             epochs = left.get(number, [])
             for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
                 if not await self._seal(key, number, epochs[at : at + SEAL_EPOCHS_MAX]):
-                    self._again(number)
-                    return
-
-    def _again(self, number: int) -> None:
-        """Have what this worker held looked at anew, a little later: it may not know yet that it is registered."""
-        self._started.pop(number, None)
-        asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._leader.workers_changed.set)
+                    refused.append(key)
+                    break
+        if refused:
+            self._left[number] = started, refused
+            self._started.pop(number, None)
+            # It may not know yet that it is registered.
+            asyncio.get_running_loop().call_later(_AGAIN_SECONDS, self._leader.workers_changed.set)
 
     async def _seal(self, key: ShuffleKey, number: int, epochs: Sequence[tuple[int, int]]) -> bool:
         """Have a worker seal at most SEAL_EPOCHS_MAX epochs, and wait for it; return whether it did, or need not."""
