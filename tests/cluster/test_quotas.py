@@ -149,4 +149,8 @@ def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> No
         info = reported_of(session)
         assert info.user == (user or getpass.getuser())
         holders = {copy.worker for epoch in shuffle.manifest().epochs.epochs for copy in epoch.copies}
-        assert info.application_files == len(holders), "a pack file on each worker that has a partition"
+        # One of them may not have told yet.
+        wait_until(
+            lambda: reported_of(session).application_files == len(holders),
+            "a pack file on each worker that has a partition",
+        )

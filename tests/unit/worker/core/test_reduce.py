@@ -57,13 +57,15 @@ def taken(decision: PushDecision) -> list[bool]:
 
 
 def test_the_frame_is_questioned_in_its_order(core: Reduce) -> None:
-    """Forgotten comes before committed, committed before stale, stale before another level."""
+    """Forgotten comes before committed, committed before stale, stale before another level. Nothing comes before a
+    worker that takes nothing, for a push that is for this start of it."""
     wrong = push((0, 0, 0), incarnation=4, ack=Ack.SYNCED)
     for spoil, status in [
         (lambda: None, Status.STALE_INCARNATION),
         (lambda: core.seal(SHUFFLE, True, []), Status.COMMITTED),
         (lambda: core.forget(SHUFFLE), Status.APPLICATION_GONE),
-        (lambda: setattr(core, "closed_because", "ending"), Status.UNAVAILABLE),
+        (lambda: setattr(core, "closed_because", "ending"), Status.APPLICATION_GONE),
+        (lambda: setattr(core, "incarnation", 4), Status.UNAVAILABLE),
     ]:
         spoil()
         refusal = core.refuse(wrong)
