@@ -91,7 +91,7 @@ def test_logs_and_single_faults_are_safe(first: int, least_faults: int) -> None:
     """No checker objects where segments turn fast, syncs fail and faults strike in the middle of steps of the log, nor
     where little happens that may lose anything; the answers to seals stay what they were."""
     acknowledged = faults = 0
-    for scenario in safe(range(first, first + 15)):
+    for scenario in safe(range(first, first + 20)):
         acknowledged += scenario.oracle.acked_batches
         faults += scenario.mischief.counts.total()
     assert acknowledged > 500
