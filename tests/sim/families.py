@@ -29,11 +29,16 @@ DROP_SEEDS = 3_100_000
 MOVE_SEEDS = 3_200_000
 #: One or two kinds of faults, and mostly one copy: there is little that excuses a loss.
 FEW_SEEDS = 3_300_000
+#: Machines lose power while segments of the push log are used again.
+REUSE_SEEDS = 3_400_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
-_FIRST = (0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS)
+_FIRST = (
+    *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
+    *(DFS_SEEDS, DFS_LOSS_SEEDS),
+)
 
 _DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
 _LOG_FAULTS = ("kill", "power", "aimed", "aimed_power", "brim", "unsynced", "log_rot", "lost_log")
@@ -132,6 +137,7 @@ def _with_drops(seed: int, shape: Shape) -> Shape:
         hasty=rng.choice((0.2, 0.6)),
         check_seconds=rng.choice((0.2, 1.5)),
         speed=rng.choice((0.1, 0.6)),
+        open_files=rng.choice((1, 512)),
         asks=True,
     )
 
@@ -193,6 +199,23 @@ def _with_few_faults(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_reuse(seed: int, shape: Shape) -> Shape:
+    """One copy at SYNCED, and syncs that take long."""
+    rng = random.Random(f"reuse {seed}")
+    return replace(
+        _on_logs(seed, shape),
+        ack=Ack.SYNCED,
+        copies=1,
+        faults=("reused",),
+        fault_seconds=20.0,
+        pace=rng.choice((0.5, 1.0)),
+        press=60,
+        speed=rng.choice((0.1, 0.3)),
+        tiers=("SSD",),
+        segment_bytes=rng.choice((600, 1_200)),
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -242,6 +265,7 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DROP_SEEDS: _with_drops,
     MOVE_SEEDS: _with_moves,
     FEW_SEEDS: _with_few_faults,
+    REUSE_SEEDS: _with_reuse,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
 }

@@ -43,7 +43,16 @@ FAULTS = {
 
 
 #: Of those that only some families have.
-RARE_FAULTS = {"aimed": 4, "aimed_power": 3, "brim": 8, "unsynced": 8, "log_rot": 2, "lost_log": 2, "wipe_some": 1}
+RARE_FAULTS = {
+    "aimed": 4,
+    "aimed_power": 3,
+    "brim": 8,
+    "unsynced": 8,
+    "log_rot": 2,
+    "lost_log": 2,
+    "wipe_some": 1,
+    "reused": 8,
+}
 WEIGHTS = FAULTS | RARE_FAULTS | DFS_FAULTS
 #: Parts of the paths of what a worker writes.
 _AIMS = ("/log/", "/log/", "/data/", "/index", ".open", ".moving")
@@ -125,6 +134,12 @@ class Mischief:
         if self._world.calm and worker.problem:
             self._wipe(worker, worker.paths)
         self._start_again(worker)
+
+    def reused(self, worker: SimWorker) -> None:
+        """The machine loses power soon after a segment of a push log is used again."""
+        if worker.process is not None:
+            worker.process.reused = self._rng.randrange(3, 9)
+            worker.loses_power = True
 
     # disks
 
@@ -389,7 +404,7 @@ class Mischief:
             if worker.life.alive:
                 assert worker.process is not None
                 worker.process.armed = worker.process.aim = None
-                worker.process.full_at = worker.process.unsynced_at = None
+                worker.process.full_at = worker.process.unsynced_at = worker.process.reused = None
                 worker.server.drain(False)
             worker.start()
         for master in world.cluster.masters.values():

@@ -52,6 +52,8 @@ class Oracle:
         #: the same by start
         self._told: set[tuple[Life, ShuffleKey]] = set()
         self.deletions = 0
+        #: those that could not be looked at, since a directory was not well
+        self._unseen: dict[tuple[str, EpochKey], SealedEpoch] = {}
         self._map_seals: dict[tuple[str, MapFileKey], MapSealed] = {}
         self.sealed_maps = 0
         #: payloads by (map, attempt), of MAP shuffles
@@ -85,6 +87,13 @@ class Oracle:
         """Once a second."""
         if self.dfs is not None:
             self.dfs.look(worker)
+        if worker.gone or worker.store.failing:
+            return
+        with worker.disks.undisturbed():
+            places = [place for place in self._unseen if place[0] == worker.name]
+            known = [place for place in places if not self._not_known_yet(worker, place[1])]
+        for place in known:
+            self._whole(worker, place[1], self._unseen.pop(place))
 
     def fail(self, text: str) -> None:
         """Remember the first thing that is wrong: tasks of the product must not swallow it."""
@@ -158,7 +167,10 @@ class Oracle:
             self._whole(worker, key, each)
 
     def _answered(self, worker: SimWorker, key: EpochKey, status: int) -> None:
-        """What a worker acknowledged it does not say never to have had, nor to have lost, without a reason."""
+        """What a worker acknowledged it does not say never to have had, nor to have lost, without a reason; nor does it
+        give a copy up."""
+        if status == Status.FAILED_COPY and not {*_CHANGED, "sick", "full"} & worker.sins.keys():
+            self.fail(f"{worker.name} gives its copy of {key} up, and no disk has failed")
         level = self._levels.get((worker.name, key), Ack.MEMORY)
         reasons = set(_CHANGED)
         if status == Status.DATA_LOST:
@@ -190,8 +202,9 @@ class Oracle:
 
     def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
         """An epoch that is called sealed is durable and has everything that was acknowledged in it. Where a directory
-        is not well, or not there, this cannot be seen now."""
+        is not well, or not there, this can be seen later."""
         if worker.gone or worker.store.failing:
+            self._unseen[worker.name, key] = answer
             return
         with worker.disks.undisturbed():
             try:
@@ -291,7 +304,7 @@ class Oracle:
 
     def meddled(self, worker: SimWorker) -> None:
         """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""
-        parts: tuple[dict[Any, Any], ...] = (self._seals, self._held, self._levels, self._map_seals)
+        parts: tuple[dict[Any, Any], ...] = (self._seals, self._unseen, self._held, self._levels, self._map_seals)
         for part in parts:
             for place in [place for place in part if place[0] == worker.name]:
                 del part[place]
@@ -308,7 +321,7 @@ class Oracle:
         self.deletions += 1
         self._deleted.add((worker.name, shuffle))
         self._told.add((worker.life, shuffle))
-        for part in (self._seals, self._held, self._levels):
+        for part in (self._seals, self._unseen, self._held, self._levels):
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]
 

@@ -170,6 +170,12 @@ def index_errors_swallowed() -> list[Swap]:
     return [(SimIndex, "commit", commit)]
 
 
+@bug
+def left_files_not_compared() -> list[Swap]:
+    """What an earlier start wrote is believed to be on the disk if the next sync of it is good."""
+    return [(seal_module, "_compare_with_disk", _nothing)]
+
+
 # files that are not what they should be
 
 
@@ -206,10 +212,10 @@ def torn_batch_taken_for_damage() -> list[Swap]:
 def pending_lost_at_the_seal() -> list[Swap]:
     """What a file's copy has in the log only is not sealed."""
 
-    def finish(self: Any, writers: Any, copy: Any) -> Any:
+    def finish(self: Any, writers: Any, copy: Any, earlier: int) -> Any:
         if copy.file_bytes:
             copy.pending.clear()
-        return original(self, writers, copy)
+        return original(self, writers, copy, earlier)
 
     original = SealWork._finish
     return [(SealWork, "_finish", finish)]

@@ -17,6 +17,7 @@ from tests.sim.families import (
     LOG_SEEDS,
     MAP_SEEDS,
     MOVE_SEEDS,
+    REUSE_SEEDS,
 )
 from tests.sim.scenario import Scenario, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
@@ -86,7 +87,7 @@ def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
     assert acknowledged > 1000
 
 
-@pytest.mark.parametrize(("first", "least_faults"), [(LOG_SEEDS, 300), (FEW_SEEDS, 50)])
+@pytest.mark.parametrize(("first", "least_faults"), [(LOG_SEEDS, 300), (FEW_SEEDS, 50), (REUSE_SEEDS, 50)])
 def test_logs_and_single_faults_are_safe(first: int, least_faults: int) -> None:
     """No checker objects where segments turn fast, syncs fail and faults strike in the middle of steps of the log, nor
     where little happens that may lose anything; the answers to seals stay what they were."""
@@ -159,3 +160,10 @@ def test_equal_seeds_give_equal_traces() -> None:
     """A seed's trace does not depend on the interpreter's hash seed."""
     program = "from tests.sim.scenario import *; print([run_seed(s)[1].network.digest() for s in (1, 3, 6, 72)])"
     assert len(outputs_under_hash_seeds(program)) == 1
+
+
+def test_a_seed_plays_the_same_after_others() -> None:
+    """A seed's trace does not depend on what was played before, nor on where objects lie in memory."""
+    seeds = (LOG_SEEDS + 9, LOG_SEEDS + 13, DISK_SEEDS + 1, DROP_SEEDS + 2, DFS_SEEDS + 1)
+    traces = [{seed: run_seed(seed)[1].network.digest() for seed in order} for order in (seeds, seeds[::-1])]
+    assert traces[0] == traces[1]

@@ -20,6 +20,7 @@ from holdfast.worker.storage.env.interfaces import (
     Name,
     Stat,
 )
+from holdfast.worker.storage.names import LOG_SUFFIX
 from tests.sim.env.disks import BLOCK_BYTES, Device, File, Folder, Node, cut_at, cut_by_kill, error
 from tests.sim.env.process import Process
 
@@ -183,7 +184,11 @@ class SimFiles(Files):
         return data[:at] + bytes((data[at] ^ 1 << rng.randrange(8),)) + data[at + 1 :]
 
     def read_back(self, handle: Handle, size: int, offset: int) -> bytes:
-        return self.read(handle, size, offset)
+        found, file = self._file(handle)
+        if file.pending:  # what is not synced stays in the cache
+            return self.read(handle, size, offset)
+        self._looks(file.device, found.path)
+        return self._turned(file.device, file.stable.read(offset, size))
 
     def read_ahead(self, handle: Handle, offset: int, length: int) -> None:
         """All is there already."""
@@ -322,6 +327,8 @@ class SimFiles(Files):
         elif before is not None and isinstance(node, Folder):
             raise error(errno.ENOTDIR, str(target))
         self._disks.change((one, old, None), (other, new, node))
+        if self._process.reused is not None and new.endswith(LOG_SUFFIX):
+            self._process.armed, self._process.reused = self._process.reused, None
 
     def remove(self, path: Name) -> None:
         above, name = _split(path)

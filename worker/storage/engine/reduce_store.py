@@ -254,12 +254,12 @@ class ReduceStore:
         wanted: dict[int, Wanted] = {}
         for state in decision.states:
             if state is not None:
-                found = wanted.setdefault(state.directory, Wanted(set(), set(), set()))
+                found = wanted.setdefault(state.directory, Wanted({}, {}, {}))
                 copy = self._copy(state)
-                found.copies.add(copy)
-                found.segments.update(self._unsynced_segments(state.directory, copy))
+                found.copies[copy] = None
+                found.segments.update(dict.fromkeys(self._unsynced_segments(state.directory, copy)))
                 if copy.file_bytes:
-                    found.files.add(copy)
+                    found.files[copy] = None
         return [self._directories[number].unsealed.sync(found) for number, found in wanted.items()]
 
     def _unsynced_segments(self, directory: int, copy: PartitionCopy) -> Iterator[Segment]:

@@ -21,13 +21,13 @@ Copy = PartitionCopy | MapFileWriter
 
 
 class Wanted(NamedTuple):
-    """What one synced acknowledgement waits for."""
+    """What one synced acknowledgement waits for, in the order in which it came: a set has another one in every run."""
 
     #: copies that took something of it
-    copies: set[Copy]
+    copies: dict[Copy, None]
     #: what has to be synced for them
-    segments: set[Segment]
-    files: set[Copy]
+    segments: dict[Segment, None]
+    files: dict[Copy, None]
 
 
 #: The epochs of what was wanted that are not on the disk, and why: their copies are given up.
@@ -37,7 +37,7 @@ Missing = Mapping[OpenKey, Exception]
 class Waiting(NamedTuple):
     """Who waits for a round, and for which copies."""
 
-    copies: set[Copy]
+    copies: dict[Copy, None]
     future: Future[Missing]
 
     def answer(self, missing: Missing, more: Future[Missing] | None) -> None:
@@ -52,8 +52,8 @@ class Waiting(NamedTuple):
 class Round:
     """Syncs that are done together, for all who wait."""
 
-    segments: set[Segment] = field(default_factory=set)
-    files: set[Copy] = field(default_factory=set)
+    segments: dict[Segment, None] = field(default_factory=dict)
+    files: dict[Copy, None] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
 
     def add(self, wanted: Wanted) -> Future[Missing]:
@@ -66,7 +66,7 @@ class Round:
 
     def copies(self) -> set[Copy]:
         """All copies of which something is synced."""
-        return self.files.union(*[one.copies for one in self.waiting])
+        return set(self.files).union(*[one.copies for one in self.waiting])
 
 
 class SyncSegment(NamedTuple):

@@ -14,12 +14,14 @@ import errno
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
 from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
+from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
@@ -29,7 +31,7 @@ from holdfast.worker.storage.engine.rounds import Copy
 from holdfast.worker.storage.engine.sealing import Items
 from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
-from holdfast.worker.storage.env.interfaces import Env
+from holdfast.worker.storage.env.interfaces import Env, Files, Handle
 from holdfast.worker.storage.index.index import FINAL_SPACE, epoch_items, file_items
 from holdfast.worker.storage.index.records import (
     FILE_HEAD_BYTES,
@@ -169,8 +171,10 @@ class SealWork:
             packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
         self._start_write_back(writers, large)
+        left = {copy.key for copy in recovered}
         for copy in large:
-            self._attempt([copy.key], lambda copy=copy: self._finish(writers, copy))  # type: ignore[misc]
+            earlier = copy.file_bytes if copy.key in left else 0
+            self._attempt([copy.key], partial(self._finish, writers, copy, earlier))
         if small:
             self._attempt([copy.key for copy in small], lambda: self._pack(small))
 
@@ -238,8 +242,9 @@ class SealWork:
             return None
         return copy
 
-    def _finish(self, writers: OpenFiles, copy: PartitionCopy) -> DataRecord:
-        """Flush the rest of a partition file, append the footer, sync and rename it. Raises OSError."""
+    def _finish(self, writers: OpenFiles, copy: PartitionCopy, earlier: int) -> DataRecord:
+        """Flush the rest of a partition file, append the footer, sync and rename it; so many of its bytes an `earlier`
+        start wrote. Raises OSError."""
         files, key = self.env.files, copy.key
         copy.flush(files, writers)
         assert copy.chunks, "an epoch that is sealed has a batch"
@@ -262,6 +267,7 @@ class SealWork:
             files.sync(handle)
         except OSError as error:
             raise _never_again(error) from error
+        _compare_with_disk(files, handle, earlier)
         files.rename(copy.path, self.root / sealed_path(key))
         writers.close(copy.path_text)
         self.finished[key] = record
@@ -306,6 +312,16 @@ class SealWork:
             self.env.files.remove(new)
             raise
         return record
+
+
+def _compare_with_disk(files: Files, handle: Handle, size: int) -> None:
+    """What an earlier start wrote lies on the disk as in the cache. It may have been killed after a sync had failed and
+    before the mark of that was down; the kernel tells an error once, and calls the next sync of these pages good.
+    Raises OSError."""
+    for at in range(0, size, MIB):
+        length = min(MIB, size - at)
+        if files.read(handle, length, at) != files.read_back(handle, length, at):
+            raise OSError(errno.EIO, "the disk has not what was synced to it")
 
 
 def _never_again(error: OSError) -> OSError:

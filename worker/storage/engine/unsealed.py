@@ -95,7 +95,7 @@ class UnsealedEpochs:
         self._finished: dict[OpenKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
         #: SYNCED copies that were flushed since their last sync
-        self._unsynced: set[Copy] = set()
+        self._unsynced: dict[Copy, None] = {}
         self._releasing: tuple[int, Future[Missing]] | None = None
         #: what is being synced, and what is next: all of partitions together (None), and each map file by itself
         self._running: dict[MapFileKey | None, Round] = {}
@@ -165,7 +165,7 @@ class UnsealedEpochs:
 
     def _wrote(self, copy: PartitionCopy, began_ns: int) -> None:
         if copy.ack is Ack.SYNCED:
-            self._unsynced.add(copy)
+            self._unsynced[copy] = None
         self.wrote(copy, began_ns)
 
     def wrote(self, copy: Copy, began_ns: int) -> None:
@@ -226,7 +226,7 @@ class UnsealedEpochs:
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
         if self._unsynced or None in self._running:
-            self._releasing = number, self.sync(Wanted(set(self._unsynced), set(), set(self._unsynced)))
+            self._releasing = number, self.sync(Wanted(dict(self._unsynced), {}, dict(self._unsynced)))
         else:
             self.log.remove_before(number)
 
@@ -279,7 +279,8 @@ class UnsealedEpochs:
             else:
                 future.set_result(None)
 
-        self.sync(Wanted({writer}, set(), {writer}), writer.key).add_done_callback(synced)
+        mine: dict[Copy, None] = {writer: None}
+        self.sync(Wanted(mine, {}, mine), writer.key).add_done_callback(synced)
         return future
 
     def _begin_round(self, of_map: MapFileKey | None) -> None:
@@ -289,7 +290,8 @@ class UnsealedEpochs:
             self._running.pop(of_map, None)
             return
         self._running[of_map] = found
-        self._unsynced -= found.files
+        for copy in found.files:
+            self._unsynced.pop(copy, None)
         segments = [(one, one.end) for one in found.segments]
         files = [(one, () if one.noted else self._folders.unsynced(one.path.parent)) for one in found.files]
         log_folders = (self.root / names.LOG, self.root)
@@ -324,8 +326,11 @@ class UnsealedEpochs:
                 gone = [one for one in who.copies if one in missing or one.key in self.failed]
                 reasons = {one.key: missing.get(one, _EARLIER) for one in gone}
                 # What was flushed meanwhile needs that segment no more, and is in its file alone: that is not synced.
-                flushed = {one for one in who.copies & self._unsynced if one.key not in reasons} if failed else set()
-                who.answer(reasons, self.sync(Wanted(flushed, set(), flushed)) if flushed else None)
+                again = (
+                    [one for one in who.copies if one in self._unsynced and one.key not in reasons] if failed else []
+                )
+                flushed = dict.fromkeys(again)
+                who.answer(reasons, self.sync(Wanted(flushed, {}, flushed)) if flushed else None)
         finally:
             self._begin_round(of_map)
             self._let_seals_go_on()
@@ -433,7 +438,8 @@ class UnsealedEpochs:
         for one in ready:
             self._held_up.remove(one)
         for _, work in ready:
-            self._unsynced.difference_update(work.copies)
+            for copy in work.copies:
+                self._unsynced.pop(copy, None)
             self._sealer.seal(work)
 
     def _sealed(self, job: EpochSeal, work: SealWork) -> None:
@@ -482,7 +488,7 @@ class UnsealedEpochs:
             copy.views = self.log.views
             self._take(copy)
             if copy.ack is Ack.SYNCED and copy.file_bytes:
-                self._unsynced.add(copy)
+                self._unsynced[copy] = None
 
     def give_up(self, key: OpenKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
@@ -567,7 +573,7 @@ class UnsealedEpochs:
             if isinstance(copy, MapFileWriter):
                 copy.life = Life.GONE
             self._close(key)
-            self._unsynced.discard(copy)
+            self._unsynced.pop(copy, None)
             self._writers.close(copy.path_text)
             size += copy.file_bytes
         for key in [key for key in self.left if key.shuffle == shuffle]:

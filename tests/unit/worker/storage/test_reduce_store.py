@@ -13,12 +13,26 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
+from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.offline.verify import Severity, verify_directory
 from tests.support.reduce_data import Writer, names, shuffle_of
 from tests.support.storage_data import free_of
+from tests.support.storage_env import Disk
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World, fill
+
+
+class ForgetfulDisk(Disk):
+    """Calls a sync good, and has something else."""
+
+    forgotten = ""
+
+    def read_back(self, handle: Handle, size: int, offset: int) -> bytes:
+        found = super().read_back(handle, size, offset)
+        if self.forgotten and self.forgotten in os.readlink(f"/proc/self/fd/{handle.fd}"):
+            return bytes(len(found))
+        return found
 
 
 @pytest.fixture
@@ -331,6 +345,24 @@ def test_a_failed_sync_is_never_tried_again(world: World) -> None:
     assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
     world.restart()
     assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
+
+
+def test_what_a_start_before_could_not_sync_is_given_up(tmp_path: Path) -> None:
+    """A sync failed, and the worker was killed before it could mark the copy: the kernel calls the next sync good, so
+    what the disk has decides. That copy is given up for good; the others are sealed."""
+    disk = ForgetfulDisk()
+    world = World(tmp_path, disk=disk)
+    writer = Writer(SHUFFLE)
+    for partition in (0, 1):
+        assert world.push(writer, [writer.batch(partition, os.urandom(50_000)) for _ in range(30)]) == {}
+    world.restart()
+    disk.forgotten = "1-0.open"
+    for _ in range(2):
+        first, second = world.seal([(0, 0), (1, 0)])
+        assert (first.status, second.status) == (Status.OK, Status.FAILED_COPY)
+        disk.forgotten = ""
+        world.restart()
+    assert len(world.read(0)) == 30
 
 
 def test_the_log_stays_bounded(tmp_path: Path) -> None:
