@@ -31,13 +31,15 @@ MOVE_SEEDS = 3_200_000
 FEW_SEEDS = 3_300_000
 #: Machines lose power while segments of the push log are used again.
 REUSE_SEEDS = 3_400_000
+#: Logs are damaged, and the disk that should keep what follows from that is sick.
+SICK_LOG_SEEDS = 3_500_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
-    *(DFS_SEEDS, DFS_LOSS_SEEDS),
+    *(SICK_LOG_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
 )
 
 _DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
@@ -216,6 +218,18 @@ def _with_reuse(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_sick_logs(seed: int, shape: Shape) -> Shape:
+    """One copy, of which a worker has to say that it is lost, again and again."""
+    rng = random.Random(f"sick logs {seed}")
+    return replace(
+        _on_logs(seed, shape),
+        copies=1,
+        faults=rng.choice((("lost_log", "sick"), ("log_rot", "sick"), ("kill", "log_rot", "lost_log", "sick"))),
+        pace=rng.choice((0.2, 0.4)),
+        tiers=("SSD",),
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -266,6 +280,7 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     MOVE_SEEDS: _with_moves,
     FEW_SEEDS: _with_few_faults,
     REUSE_SEEDS: _with_reuse,
+    SICK_LOG_SEEDS: _with_sick_logs,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
 }

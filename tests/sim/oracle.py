@@ -203,14 +203,17 @@ class Oracle:
     def _whole(self, worker: SimWorker, key: EpochKey, answer: SealedEpoch) -> None:
         """An epoch that is called sealed is durable and has everything that was acknowledged in it. Where a directory
         is not well, or not there, this can be seen later."""
-        if worker.gone or worker.store.failing:
+        if worker.gone:
             self._unseen[worker.name, key] = answer
             return
         with worker.disks.undisturbed():
             try:
                 place = worker.store.reduce.chunks(key.shuffle, key.partition, key.epoch)
             except HoldfastError as error:
-                self.fail(f"{worker.name} says that {key} is sealed; it cannot be found: {error}")
+                if worker.store.failing and error.status != Status.UNKNOWN_FILE:
+                    self._unseen[worker.name, key] = answer
+                else:
+                    self.fail(f"{worker.name} says that {key} is sealed; it cannot be found: {error}")
                 return
         try:
             stored = self._stored(worker, place)
@@ -338,7 +341,9 @@ class Oracle:
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
             empty = not each.copies and not each.lost
-            hurt = any({"meddled", "rotten"} & worker.sins.keys() for worker in self._copies.get(epoch, {}).values())
+            sins = [worker.sins.keys() for worker in self._copies.get(epoch, {}).values()]
+            # That a log was taken away is not known any more in another boot; who reads misses what was in it.
+            hurt = any({"meddled", "rotten"} & each or {"log", "power"} <= each for each in sins)
             if empty and not hurt and epoch in self._used and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
 

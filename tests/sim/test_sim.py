@@ -18,6 +18,7 @@ from tests.sim.families import (
     MAP_SEEDS,
     MOVE_SEEDS,
     REUSE_SEEDS,
+    SICK_LOG_SEEDS,
 )
 from tests.sim.scenario import Scenario, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
@@ -87,7 +88,9 @@ def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
     assert acknowledged > 1000
 
 
-@pytest.mark.parametrize(("first", "least_faults"), [(LOG_SEEDS, 300), (FEW_SEEDS, 50), (REUSE_SEEDS, 50)])
+@pytest.mark.parametrize(
+    ("first", "least_faults"), [(LOG_SEEDS, 300), (FEW_SEEDS, 50), (REUSE_SEEDS, 50), (SICK_LOG_SEEDS, 50)]
+)
 def test_logs_and_single_faults_are_safe(first: int, least_faults: int) -> None:
     """No checker objects where segments turn fast, syncs fail and faults strike in the middle of steps of the log, nor
     where little happens that may lose anything; the answers to seals stay what they were."""
