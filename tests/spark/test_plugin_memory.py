@@ -16,6 +16,7 @@ from holdfast.common.limits import KIB, MIB
 from tests.spark.plugin_memory_job import LARGE_BYTES, LARGE_ROWS
 from tests.spark.test_plugin import TOTALS, Job, job, pushed, shuffles
 from tests.spark.test_plugin_life import SEPARATE, START_SECONDS, executor_processes
+from tests.support.changing import files_below
 from tests.support.jvm import Jvm
 from tests.support.spark_conf import conf
 from tests.support.waiting import wait_until
@@ -250,6 +251,6 @@ def stored(cluster: LocalCluster) -> list[Path]:
     found = []
     for worker in cluster.workers:
         directory = cluster.directory / worker.name
-        found += [path for path in (directory / "data").rglob("*") if path.is_file()]
-        found += sorted(path for path in (directory / "log").rglob("*") if path.is_file())[1:]
+        found += files_below(directory / "data")
+        found += sorted(files_below(directory / "log"))[1:]
     return found
