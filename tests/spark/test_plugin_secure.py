@@ -12,6 +12,7 @@ from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import ConfigError
 from holdfast.common.security.tokens import PREFIX, Keeper, TokenKind
 from tests.spark.test_plugin import SUMS, TOTALS, job
+from tests.support.changing import files_below
 from tests.support.spark_conf import conf
 from tests.support.tls import ca_of
 from tests.support.waiting import wait_until
@@ -53,7 +54,7 @@ def pushed(secured: LocalCluster) -> int:
 
 def tokens_below(directory: Path, besides: Path) -> list[Path]:
     """Files that have a token in them."""
-    found = [path for path in directory.rglob("*") if path.is_file() and path != besides]
+    found = [path for path in files_below(directory) if path != besides]
     return [path for path in found if PREFIX.encode() in contents_of(path)]
 
 
