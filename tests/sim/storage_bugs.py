@@ -265,8 +265,8 @@ def damage_of_nobody_knows_what_forgotten() -> list[Swap]:
 
 @bug
 def failed_copies_not_marked() -> list[Swap]:
-    """A copy that is given up is found whole by the next start."""
-    return [(marks_module, "mark_failed", _nothing)]
+    """A copy that is given up is found whole by the next start, which does not ask the disk either."""
+    return [(marks_module, "mark_failed", _nothing), (seal_module, "_compare_with_disk", _nothing)]
 
 
 @bug
