@@ -176,6 +176,21 @@ def left_files_not_compared() -> list[Swap]:
     return [(seal_module, "_compare_with_disk", _nothing)]
 
 
+@bug
+def footers_of_what_was_given_up_count() -> list[Swap]:
+    """Where the index cannot be read, a file with a sealed name is sealed, though its seal had failed."""
+
+    def from_footers(self: Any, key: Any, cause: Any) -> Any:
+        failed, self.unsealed.failed = self.unsealed.failed, set()
+        try:
+            return original(self, key, cause)
+        finally:
+            self.unsealed.failed = failed
+
+    original = StorageDirectory._from_footers
+    return [(StorageDirectory, "_from_footers", from_footers)]
+
+
 # files that are not what they should be
 
 

@@ -37,6 +37,9 @@ class Disk(SystemFiles):
         """The same, of the index in this folder."""
         self.commit(transaction)
 
+    def look_into_index(self) -> None:
+        """Somebody is about to read in an index."""
+
 
 class _Index:
     def __init__(self, inner: OpenIndex, disk: Disk, path: Name) -> None:
@@ -45,6 +48,7 @@ class _Index:
         self._path = path
 
     def reading(self) -> AbstractContextManager[Snapshot]:
+        self._disk.look_into_index()
         return self._inner.reading()
 
     def commit(self, change: IndexChange) -> None:

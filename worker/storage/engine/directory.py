@@ -220,6 +220,9 @@ class StorageDirectory:
 
     def _from_footers(self, key: OpenKey, cause: CorruptError) -> EpochRecord:
         """The record of an epoch: from its file, or of a partition from whichever file of its shuffle has it."""
+        # The file of one that was given up may have a sealed name, of which nobody knows whether it is on the disk.
+        if key in self.unsealed.failed and isinstance(key, EpochKey):
+            return self.unsealed.given_up
         folder, why = self.root / layout.shuffle_folder(key.shuffle), ""
         own = [layout.sealed_name(key)] if isinstance(key, MapFileKey) else None
         for listed in own or (sorted(self._files.names(folder)) if self._files.is_folder(folder) else ()):

@@ -11,6 +11,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, SealedEpoch
 from holdfast.common.ids import PartitionId, ShuffleKey
 from holdfast.common.limits import MIB
+from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.core.write.seen_batches import PushDecision
@@ -36,6 +37,8 @@ class FaultyDisk(Disk):
         self.sync_error = 0
         self.commit_error = 0
         self.remove_error = 0
+        #: no index can be read
+        self.unreadable = False
 
     def write_parts(self, handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
         if self.write_error:
@@ -58,6 +61,10 @@ class FaultyDisk(Disk):
         if self.remove_error and Path(path).suffix == ".push":
             raise OSError(self.remove_error, os.strerror(self.remove_error))
         super().remove(path)
+
+    def look_into_index(self) -> None:
+        if self.unreadable:
+            raise LmdbDamagedError("the index cannot be read: it had a fatal error")
 
     def sync(self, handle: Handle) -> None:
         if self.sync_error:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, RerouteError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
@@ -345,6 +345,24 @@ def test_a_failed_sync_is_never_tried_again(world: World) -> None:
     assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
     world.restart()
     assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
+
+
+def test_what_was_given_up_is_not_found_by_its_footer(world: World) -> None:
+    """A seal whose record could not be written gives its epochs up, though their files have sealed names by then: where
+    the index cannot be read either, their footers are not asked."""
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, b"a" * 60_000), writer.batch(1, b"b")])
+    world.push(writer, [writer.batch(0, os.urandom(60_000)) for _ in range(30)])
+    world.disk.commit_error = errno.EIO
+    assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
+    assert world.files("*.part")
+    assert world.files("*.pack")
+    world.disk.unreadable = True
+    assert {answer.status for answer in world.seal([(0, 0), (1, 0)], final=False)} == {Status.FAILED_COPY}
+    for partition in (0, 1):
+        with pytest.raises(RerouteError) as caught:
+            world.read(partition)
+        assert caught.value.status == Status.FAILED_COPY
 
 
 def test_what_a_start_before_could_not_sync_is_given_up(tmp_path: Path) -> None:
