@@ -165,8 +165,13 @@ def test_equal_seeds_give_equal_traces() -> None:
     assert len(outputs_under_hash_seeds(program)) == 1
 
 
-def test_a_seed_plays_the_same_after_others() -> None:
-    """A seed's trace does not depend on what was played before, nor on where objects lie in memory."""
-    seeds = (LOG_SEEDS + 9, LOG_SEEDS + 13, DISK_SEEDS + 1, DROP_SEEDS + 2, DFS_SEEDS + 1)
-    traces = [{seed: run_seed(seed)[1].network.digest() for seed in order} for order in (seeds, seeds[::-1])]
-    assert traces[0] == traces[1]
+def test_a_seed_plays_the_same_wherever_objects_lie() -> None:
+    """A seed's trace depends neither on what was played before nor on where objects lie in memory: these two had others
+    while rounds of syncs kept copies and segments in sets."""
+    traces = set()
+    for turn in range(7):
+        # The gaps have objects of the next turn lie elsewhere.
+        stirred = [bytearray(40 + 7 * turn) for _ in range(20_011 * turn)]
+        del stirred[::3]
+        traces.add(tuple(run_seed(LOG_SEEDS + each)[1].network.digest() for each in (9, 13)))
+    assert len(traces) == 1
