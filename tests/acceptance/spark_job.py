@@ -1,11 +1,10 @@
 """A Spark that does what it is asked line by line: the job side of test_spark_rows.py and test_spark_gaps.py.
 
-    spark_job.py
+    python -m tests.acceptance.spark_job
 
 Reads one JSON list per line, `[command, argument, …]`, and answers each with one JSON line. One process serves many
-tests, since a Spark takes seconds to start; `begin` changes its settings by starting another context in it. It needs
-pyspark and pyarrow alone. Tasks that have to wait for the test leave a file in a directory, and go on when there is one
-called `go`.
+tests, since a Spark takes seconds to start; `begin` changes its settings by starting another context in it. Tasks that
+have to wait for the test leave a file in a directory, and go on when there is one called `go`.
 """
 
 import gc
@@ -21,6 +20,8 @@ from typing import Any
 import pyarrow as pa
 from pyspark import BarrierTaskContext, TaskContext
 from pyspark.sql import DataFrame, SparkSession, functions
+
+from tests.support.spark_env import spark_env
 
 USUAL = {
     "spark.ui.enabled": "false",
@@ -380,8 +381,7 @@ def everything() -> Any:
 @command
 def remove(shuffle: int) -> Any:
     """Drop a shuffle as Spark does after a query where it is told to clean then: statuses stay, and so may plans."""
-    env: Any = session().sparkContext._jsc.sc().env()
-    env.blockManager().master().removeShuffle(shuffle, True)
+    spark_env(session(), "blockManager").master().removeShuffle(shuffle, True)
 
 
 @command

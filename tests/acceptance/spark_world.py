@@ -21,9 +21,10 @@ from holdfast.common.system import process
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.support.logged import lines_of
 from tests.support.spark_conf import conf as conf_of
+from tests.support.tree import ROOT
 from tests.support.waiting import wait_until
 
-JOB = Path(__file__).parent / "spark_job.py"
+JOB = "tests.acceptance.spark_job"
 #: One thread more than any stage here has tasks that wait, four tries a task.
 MASTER = "local[5,4]"
 #: Generous: a busy machine is no failure.
@@ -64,7 +65,8 @@ class Spark:
         launcher = [sys.executable, "-I", "-S", process.__file__, str(os.getpid())]
         with self.log.open("a") as output:
             return subprocess.Popen(
-                [*launcher, sys.executable, str(JOB)],
+                [*launcher, sys.executable, "-m", JOB],
+                cwd=ROOT,
                 text=True,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,

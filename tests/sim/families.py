@@ -33,13 +33,15 @@ FEW_SEEDS = 3_300_000
 REUSE_SEEDS = 3_400_000
 #: Logs are damaged, and the disk that should keep what follows from that is sick.
 SICK_LOG_SEEDS = 3_500_000
+#: Applications fall silent while they write, and what they wrote goes beside what others write.
+SILENT_SEEDS = 3_600_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
-    *(SICK_LOG_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
+    *(SICK_LOG_SEEDS, SILENT_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
 )
 
 _DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
@@ -230,6 +232,29 @@ def _with_sick_logs(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_silent(seed: int, shape: Shape) -> Shape:
+    """Many applications at SYNCED on few workers, syncs that take long, and files that are opened for each of them."""
+    rng = random.Random(f"silent {seed}")
+    return replace(
+        _on_logs(seed, shape),
+        workers=2,
+        ack=Ack.SYNCED,
+        copies=1,
+        faults=rng.choice(((), ("kill",), ("weather",))),
+        pace=1.5,
+        maps=2,
+        partitions=2,
+        guests=6,
+        press=60,
+        limits=SplitLimits(1 << 30, 1 << 31),
+        speed=rng.choice((0.3, 0.6)),
+        tiers=("SSD",),
+        segment_bytes=rng.choice((600, 1_200)),
+        check_seconds=rng.choice((0.2, 0.5)),
+        open_files=1,
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -281,6 +306,7 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     FEW_SEEDS: _with_few_faults,
     REUSE_SEEDS: _with_reuse,
     SICK_LOG_SEEDS: _with_sick_logs,
+    SILENT_SEEDS: _with_silent,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
 }

@@ -1,6 +1,6 @@
 """What the driver and its executors do: shuffles one after another, in several generations, written, committed, read.
 
-Beside the job a guest application comes, works and falls silent, and a watcher asks every master what it believes.
+Beside the job guest applications come, work and fall silent, and a watcher asks every master what it believes.
 Shuffles are dropped now and then; a zombie of the driver and one of a task then try to go on with them.
 """
 
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.sim.scenario import Scenario
 
 INSTANCE = Instance(b"i" * 16)
-GUEST = Instance(b"g" * 16)
+GUESTS = tuple(Instance(letter * 16) for letter in (b"g", b"j", b"k", b"l", b"m", b"n"))
 GUEST_HOLDER = b"G" * 16
 #: The driver's lease outlasts all faults, if the masters hear its renewals.
 LEASE_MS = 6_000
@@ -70,7 +70,7 @@ class Job:
         self._known: dict[ShuffleKey, ShuffleHere] = {}
         self._zombies: list[asyncio.Task[Any]] = []
         self._keeper: asyncio.Task[None] | None = None
-        self._guest_came = False
+        self._guests_came: list[Instance] = []
 
     async def run(self) -> None:
         """All of it; runs as the driver."""
@@ -420,16 +420,13 @@ class Job:
             else:
                 raise Violation(f"{key} was dropped, and {method} answers as if it were there")
 
-    async def guest(self) -> None:
+    async def guest(self, instance: Instance) -> None:
         """An application that registers, pushes, and is not heard of again."""
-        control, key = _control(), ShuffleKey(GUEST, ShuffleId(0), Generation(0))
-        application = pb.RegisterApplicationRequest(
-            instance=GUEST, name="guest", user="u", holder=GUEST_HOLDER, lease_ms=GUEST_LEASE_MS
-        )
+        control, key = _control(), ShuffleKey(instance, ShuffleId(0), Generation(0))
         shape = self.world.shape
         try:
-            await control.call("Shuffles/RegisterApplication", application)
-            self._guest_came = True
+            await control.call("Shuffles/RegisterApplication", _guest(instance))
+            self._guests_came.append(instance)
             reply = await control.call("Shuffles/RegisterShuffle", self._request(key))
             key = replace(key, state=StateId(reply.state))
             shuffle = ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply, GUEST_HOLDER)
@@ -448,16 +445,12 @@ class Job:
         if self.world.bucket is not None:
             self.world.bucket.may_clean = True
             await self._until_gone(lambda: self.world.oracle.left_on_dfs(at_all=True))
-        if not self._guest_came:
-            return
-        request = pb.RegisterApplicationRequest(
-            instance=GUEST, name="guest", user="u", holder=GUEST_HOLDER, lease_ms=GUEST_LEASE_MS
-        )
-        try:
-            await control.call("Shuffles/RegisterApplication", request, 240.0)
-        except ApplicationGoneError:
-            return
-        raise Violation("an instance that is over was registered again")
+        for instance in self._guests_came:
+            try:
+                await control.call("Shuffles/RegisterApplication", _guest(instance), 240.0)
+            except ApplicationGoneError:
+                continue
+            raise Violation("an instance that is over was registered again")
 
     async def _until_gone(self, left: Callable[[], str]) -> None:
         end = self.world.loop.now + FORGET_SECONDS
@@ -469,7 +462,7 @@ class Job:
     def _left(self) -> str:
         """What should have been forgotten and is there; "" if nothing is."""
         state = self.world.cluster.truth()
-        if GUEST in state.applications:
+        if any(instance in state.applications for instance in GUESTS):
             return "the lease of an application that fell silent does not end"
         for worker in self.world.workers:
             for key in worker.shuffles():
@@ -498,3 +491,9 @@ class Job:
 
 def _control() -> Any:
     return here.get().runtime.control()  # type: ignore[attr-defined]
+
+
+def _guest(instance: Instance) -> pb.RegisterApplicationRequest:
+    return pb.RegisterApplicationRequest(
+        instance=instance, name="guest", user="u", holder=GUEST_HOLDER, lease_ms=GUEST_LEASE_MS
+    )

@@ -26,7 +26,7 @@ from tests.sim.client import Executor
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.env.dfs import Bucket
 from tests.sim.families import MAP_SEEDS, family_of, of_family
-from tests.sim.job import Job
+from tests.sim.job import GUESTS, Job
 from tests.sim.map_job import MapJob, mapper
 from tests.sim.masters import Cluster
 from tests.sim.mischief import FAULTS, Mischief
@@ -86,6 +86,8 @@ class Shape:
     open_files: int = 512
     #: so many read what is committed, again and again
     readers: int = 0
+    #: applications that fall silent while they write, or soon after
+    guests: int = 1
     #: seals that were answered are asked for again
     asks: bool = False
     #: the DFS, if there is one: "s3" or "hdfs"
@@ -218,7 +220,8 @@ class Scenario:
         self.mischief.go_on()
         self.loop.call_later(shape.fault_seconds, self._end_faults)
         job = self.driver.run(self.job.run())
-        beside = [self.guest.run(self.job.guest()), watcher.run(self.job.watch())]
+        beside = [self.guest.run(self.job.guest(instance)) for instance in GUESTS[: shape.guests]]
+        beside.append(watcher.run(self.job.watch()))
         beside += [watcher.run(self.job.read_beside()) for _ in range(shape.readers)]
         if shape.asks:
             beside.append(watcher.run(ask_again(self)))

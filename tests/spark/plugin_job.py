@@ -18,6 +18,8 @@ from typing import Any
 
 from pyspark.sql import SparkSession, functions
 
+from tests.support.spark_env import spark_env
+
 Steps = Iterator[Any]
 
 
@@ -63,7 +65,7 @@ def carried(spark: SparkSession) -> Steps:
     while not at.dependencies().head().getClass().getName().endswith(".ShuffleDependency"):
         at = at.dependencies().head().rdd()
     dependency = at.dependencies().head()
-    serializer = jvm.org.apache.spark.SparkEnv.get().closureSerializer().newInstance()
+    serializer = spark_env(spark, "closureSerializer").newInstance()
     made = serializer.serialize(dependency, jvm.scala.reflect.ClassTag.Any())
     page = f"{spark.sparkContext.uiWebUrl}/environment/"
     with urllib.request.urlopen(page, timeout=60) as answer:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession, functions
 from pyspark.sql.pandas.functions import pandas_udf
 
 from tests.spark.plugin_job import Steps, main
+from tests.support.spark_env import spark_env
 from tests.support.waiting import wait_until
 
 WAIT_SECONDS = 240.0
@@ -169,7 +170,7 @@ def killed(spark: SparkSession) -> Steps:
 def fell_back(spark: SparkSession) -> Steps:
     """Shuffles until one falls back; then none of them is needed any more; then the same as `killed`."""
     jvm: Any = spark.sparkContext._jvm
-    env = jvm.org.apache.spark.SparkEnv.get()
+    manager, tracker = spark_env(spark, "shuffleManager"), spark_env(spark, "mapOutputTracker")
     kept: list[RDD[Any]] = []
 
     def another() -> None:
@@ -177,23 +178,23 @@ def fell_back(spark: SparkSession) -> Steps:
         assert kept[-1].count() == KEYS
 
     def reliable() -> bool:
-        return bool(env.shuffleManager().reliable())
+        return bool(manager.reliable())
 
     def one_fell_back() -> bool:
         another()
-        return bool(env.shuffleManager().fallbacks() > 0)
+        return bool(manager.fallbacks() > 0)
 
     def nothing_needed() -> bool:
         kept.clear()
         gc.collect()
         jvm.System.gc()
-        return bool(env.mapOutputTracker().shuffleStatuses().size() == 0)
+        return bool(tracker.shuffleStatuses().size() == 0)
 
     def room_again() -> bool:
-        before = env.shuffleManager().fallbacks()
+        before = manager.fallbacks()
         another()
         wait_until(nothing_needed, "Spark's cleaner to come", WAIT_SECONDS)
-        return bool(env.shuffleManager().fallbacks() == before)
+        return bool(manager.fallbacks() == before)
 
     wait_until(one_fell_back, "the quota to be used up", WAIT_SECONDS)
     yield reliable()

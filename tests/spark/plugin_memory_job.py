@@ -12,6 +12,7 @@ from pyspark.sql import DataFrame, SparkSession, functions, types
 
 from benchmarks import workloads
 from tests.spark.plugin_job import Steps, main
+from tests.support.spark_env import spark_env
 from tests.support.waiting import wait_until
 
 WAIT_SECONDS = 120.0
@@ -109,15 +110,15 @@ def shuffles(spark: SparkSession, count: int) -> None:
 def held(spark: SparkSession) -> dict[str, int]:
     """What the plug-in holds in this JVM once Spark's cleaner has forgotten the shuffles."""
     jvm: Any = spark.sparkContext._jvm
-    env = jvm.org.apache.spark.SparkEnv.get()
+    manager, tracker = spark_env(spark, "shuffleManager"), spark_env(spark, "mapOutputTracker")
 
     def forgotten() -> bool:
         gc.collect()
         jvm.System.gc()
-        return bool(env.mapOutputTracker().shuffleStatuses().size() <= KNOWN_MAX)
+        return bool(tracker.shuffleStatuses().size() <= KNOWN_MAX)
 
     wait_until(forgotten, "Spark's cleaner to come", WAIT_SECONDS)
-    runtime = env.shuffleManager().runtime()
+    runtime = manager.runtime()
     threads = jvm.java.lang.Thread.getAllStackTraces().keySet()
     process = jvm.java.lang.ProcessHandle.current().pid()
     found = {

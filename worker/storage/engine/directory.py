@@ -27,7 +27,7 @@ from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
-from holdfast.worker.storage.index.records import EpochRecord, encode_key
+from holdfast.worker.storage.index.records import EpochRecord, encode_key, given_up
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey
 from holdfast.worker.storage.log.push_log import is_full
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -222,7 +222,7 @@ class StorageDirectory:
         """The record of an epoch: from its file, or of a partition from whichever file of its shuffle has it."""
         # The file of one that was given up may have a sealed name, of which nobody knows whether it is on the disk.
         if key in self.unsealed.failed and isinstance(key, EpochKey):
-            return self.unsealed.given_up
+            return given_up(self.unsealed.log.incarnation)
         folder, why = self.root / layout.shuffle_folder(key.shuffle), ""
         own = [layout.sealed_name(key)] if isinstance(key, MapFileKey) else None
         for listed in own or (sorted(self._files.names(folder)) if self._files.is_folder(folder) else ()):

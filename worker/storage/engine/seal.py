@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
-from holdfast.common.formats.messages import Ack, FileTotals
+from holdfast.common.formats.messages import FileTotals
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
@@ -41,6 +41,7 @@ from holdfast.worker.storage.index.records import (
     FileHead,
     FileRecord,
     encode_shuffle,
+    given_up,
     make_file,
 )
 from holdfast.worker.storage.layout import EpochKey, OpenKey, PackKey, sealed_path, shuffle_folder
@@ -208,7 +209,7 @@ class SealWork:
         if error is not None:
             self.broken[key] = error
         self.finished.pop(key, None)
-        self.records[key] = EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=self.incarnation)
+        self.records[key] = given_up(self.incarnation)
 
     def _recover(self, left: Left) -> PartitionCopy | None:
         """What an earlier start left, as a copy that can be sealed; None if it is lost."""

@@ -554,11 +554,6 @@ class UnsealedEpochs:
         maps = [copy for copy in self.copies.values() if isinstance(copy, MapFileWriter)]
         return [(copy.key.shuffle, UsageTotals(copy.file_bytes, 1)) for copy in maps]
 
-    @property
-    def given_up(self) -> EpochRecord:
-        """What a seal says of a copy that was given up."""
-        return EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=self.log.incarnation)
-
     def holds(self, shuffle: ShuffleKey) -> bool:
         """Whether anything of a shuffle is here that is not sealed."""
         return shuffle in self._aside or any(key.shuffle == shuffle for part in self._tables for key in part)

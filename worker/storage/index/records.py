@@ -142,6 +142,11 @@ class EpochRecord:
         return b"".join([*[CHUNK_ROW.pack(*row) for row in self.chunks], *self.region_chunks])
 
 
+def given_up(incarnation: Incarnation) -> EpochRecord:
+    """What the seal of a copy that was given up records."""
+    return EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=incarnation)
+
+
 def _head(data: bytes) -> tuple[Any, ...]:
     """The fields of an encoded head; raises CorruptError."""
     if len(data) < EPOCH.size:
