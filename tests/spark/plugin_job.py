@@ -67,9 +67,12 @@ def carried(spark: SparkSession) -> Steps:
     dependency = at.dependencies().head()
     serializer = spark_env(spark, "closureSerializer").newInstance()
     made = serializer.serialize(dependency, jvm.scala.reflect.ClassTag.Any())
-    page = f"{spark.sparkContext.uiWebUrl}/environment/"
-    with urllib.request.urlopen(page, timeout=60) as answer:
-        environment = answer.read().decode()
+    # From Spark 4.3 on the page asks for the settings by itself.
+    ui, application = spark.sparkContext.uiWebUrl, spark.sparkContext.applicationId
+    environment = ""
+    for page in ("environment/", f"api/v1/applications/{application}/environment"):
+        with urllib.request.urlopen(f"{ui}/{page}", timeout=60) as answer:
+            environment += answer.read().decode()
     yield {"totals": totals, "carried": bytes(made.array()).decode("latin-1"), "environment": environment}
 
 
