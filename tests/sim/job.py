@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tests.sim.scenario import Scenario
 
 INSTANCE = Instance(b"i" * 16)
-GUESTS = tuple(Instance(letter * 16) for letter in (b"g", b"j", b"k", b"l", b"m", b"n"))
+GUESTS = tuple(Instance(letter * 16) for letter in (b"g", b"j", b"k", b"l", b"n", b"o"))
 GUEST_HOLDER = b"G" * 16
 #: The driver's lease outlasts all faults, if the masters hear its renewals.
 LEASE_MS = 6_000

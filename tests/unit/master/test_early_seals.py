@@ -44,12 +44,12 @@ def test_a_shuffle_that_a_worker_refuses_holds_up_no_other(monkeypatch: pytest.M
         await do(leader, worker(1, incarnation=2))
         leader.workers_changed.clear()
         early.seal_left()
-        await wait_until_async(lambda: len(asked) >= 3, "the other shuffles are sealed", 10)
+        await wait_until_async(lambda: len(asked) >= 3, "the other shuffles are sealed")
         assert sorted(asked) == [1, 2, 3]
-        await asyncio.wait_for(leader.workers_changed.wait(), 10)
+        await wait_until_async(leader.workers_changed.is_set, "another look at the workers")
         refused.clear()
         early.seal_left()
-        await wait_until_async(lambda: len(asked) >= 4, "the first is asked for again", 10)
+        await wait_until_async(lambda: len(asked) >= 4, "the first is asked for again")
         early.seal_left()  # all is sealed by now
         leader.leadership(False, 1)
         assert asked[3:] == [1]
