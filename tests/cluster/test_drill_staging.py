@@ -12,7 +12,8 @@ import pytest
 
 from holdfast.client.cluster.local import LocalCluster, Server, local_cluster
 from holdfast.tools.cli.main import run
-from holdfast.tools.drills import leader, rack
+from holdfast.tools.drills import leader
+from holdfast.tools.drills.failure_domain import RACK
 from holdfast.tools.drills.support.staging import staging_cluster
 
 #: What a command runs: it asks the process that has the servers.
@@ -69,8 +70,8 @@ def secured_staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stagin
 @contextmanager
 def staged(root: Path, secure: bool) -> Iterator[Staging]:
     """A cluster whose servers are killed, stopped and started by commands that ask a supervisor."""
-    settings = {**rack.GROUND.settings, "placement": {"flap_starts": 1_000}}
-    with local_cluster(3, 4, root / "cluster", settings, own=rack.GROUND.own, secure=secure) as cluster:
+    settings = {**RACK.ground.settings, "placement": {"flap_starts": 1_000}}
+    with local_cluster(3, 4, root / "cluster", settings, own=RACK.ground.own, secure=secure) as cluster:
         done: list[str] = []
         handler = type("Own", (Supervisor,), {"servers": {each.name: each for each in cluster.servers}, "done": done})
         supervisor = ThreadingHTTPServer(("", 0), handler)
@@ -137,6 +138,7 @@ KILL_STOP_START = [
     pytest.param(["masters"], 2, marks=LONG),
     pytest.param(["worker"], 3, marks=LONG),
     pytest.param(["rolling"], 1, marks=LONG),
+    pytest.param(["host"], 1, marks=LONG),
     pytest.param(["driver"], 1, marks=LONG),
 ]
 

@@ -11,6 +11,7 @@ from holdfast.tools.drills.running import Ground, run_drill
 
 #: What the checks of a drill must include, where the test of its verdict would not notice that they are gone.
 CHECKED = {
+    "host": {"no partition is lost", "no map runs again", "every record read once"},
     "rack": {"no partition is lost", "no map runs again", "every record read once"},
     "driver": {"a new driver attaches", "every record read once", "no lease ends early", "leases end"},
     "disk-full": {"some worker was full", "every record read once", "the limit that was met is named"},

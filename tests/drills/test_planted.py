@@ -4,12 +4,15 @@ The mistakes are in real servers (mistakes.py), in the reader, or in the setting
 """
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.read import push_reader, reader
+from holdfast.client.session import Session
 from holdfast.common.formats import batch
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.limits import MIB
@@ -19,11 +22,11 @@ from holdfast.tools.drills import (
     disk_full,
     disk_slow,
     driver,
+    failure_domain,
     leader,
     masters,
     partition,
     push,
-    rack,
     rolling,
     worker,
 )
@@ -49,6 +52,8 @@ def clock_ground() -> tuple[Drill, Ground]:
 
 
 SLOW = 64 * MIB
+#: A commit does not wait long for a worker that stays away.
+GIVEN_UP_SOON = {"return_grace": "2s"}
 FAULTS = [
     pytest.param(
         "enospc_taken_for_success", lambda: (disk_full.drill, disk_full.GROUND), 1, "", id="disk-full", marks=LONG
@@ -142,8 +147,26 @@ def unverified(data: memoryview, seed: int) -> Iterator[batch.Batch]:
 @LONG
 def test_drill_finds_copies_on_one_rack(tmp_path: Path) -> None:
     """Where both copies may be on one rack, a rack that is killed takes data with it."""
-    ground = rack.GROUND.with_settings({"placement": {"policy": "random"}, "worker": {"return_grace": "2s"}})
-    judge(run_drill("planted", rack.drill, 2, 1, tmp_path, ground), "")
+    ground = failure_domain.RACK.ground.with_settings({"placement": {"policy": "random"}, "worker": GIVEN_UP_SOON})
+    drill = partial(failure_domain.drill, domain=failure_domain.RACK)
+    judge(run_drill("planted", drill, 2, 1, tmp_path, ground), "")
+
+
+@LONG
+def test_drill_finds_copies_on_one_host(tmp_path: Path) -> None:
+    """Where one machine passes for two hosts, a machine that is killed takes data with it."""
+    second = {f"w{number}-2": {"worker": {"host": f"other{number}"}} for number in (1, 2)}
+    ground = replace(failure_domain.HOST.ground, workers=2, own=second).with_settings({"worker": GIVEN_UP_SOON})
+    machines = failure_domain.HOST._replace(of=by_machine)
+    judge(run_drill("planted", partial(failure_domain.drill, domain=machines), 3, 1, tmp_path, ground), "")
+
+
+def by_machine(cluster: LocalCluster, _: Session) -> failure_domain.Domains:
+    """w1 and w1-2 are on one, whatever they say."""
+    machines: dict[str, list[Server]] = {}
+    for each in cluster.workers:
+        machines.setdefault(each.name.partition("-")[0], []).append(each)
+    return machines
 
 
 @LONG

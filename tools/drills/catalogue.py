@@ -22,11 +22,11 @@ from holdfast.tools.drills import (
     disk_full,
     disk_slow,
     driver,
+    failure_domain,
     leader,
     masters,
     partition,
     push,
-    rack,
     rolling,
     worker,
 )
@@ -63,7 +63,10 @@ CATALOGUE = {
     "push --copies 2": _fixed(3, partial(push.drill, copies=2), Ground(workers=push.WORKERS)),
     "rolling --copies 1": _fixed(1, partial(rolling.drill, copies=1), Ground(workers=rolling.workers(1))),
     "rolling --copies 2": _fixed(1, partial(rolling.drill, copies=2), Ground(workers=rolling.workers(2))),
-    "rack": _fixed(1, rack.drill, rack.GROUND),
+    **{
+        each.word: _fixed(1, partial(failure_domain.drill, domain=each), each.ground)
+        for each in (failure_domain.HOST, failure_domain.RACK)
+    },
     "driver": _fixed(1, partial(driver.drill, files=False), driver.GROUND),
     "disk-full": _fixed(1, disk_full.drill, disk_full.GROUND),
     "disk-slow": _fixed(

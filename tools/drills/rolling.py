@@ -144,7 +144,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
             async with _Load(session, report, rng.getrandbits(32), copies) as load:
                 await load.read_since(0.0)
                 for _ in range(report.rounds):
-                    hosts = by_host(cluster.workers)
+                    hosts = list(servers.by_host(cluster.workers).values())
                     for together in rng.sample(hosts, len(hosts)):
                         began = time.monotonic()
                         if rng.random() < 0.5:
@@ -153,14 +153,6 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
                         await load.read_since(began)
                     report.done += 1
                     step(f"{report.counts['shuffles']} shuffles, {report.failed} broken promises")
-
-
-def by_host(workers: Sequence[Server]) -> list[list[Server]]:
-    """The workers of each host."""
-    found: dict[str, list[Server]] = {}
-    for worker in workers:
-        found.setdefault(worker.host, []).append(worker)
-    return list(found.values())
 
 
 async def drain(control: ControlClient, workers: Sequence[Server], report: Report) -> None:

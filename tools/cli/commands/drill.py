@@ -20,6 +20,7 @@ from holdfast.common.limits import MIB
 from holdfast.tools.cli.output import PATH, FiniteRange, json_option, show, state_option
 
 if TYPE_CHECKING:
+    from holdfast.tools.drills.failure_domain import FailureDomain
     from holdfast.tools.drills.running import Drill, Ground
     from holdfast.tools.drills.support.report import Report
 
@@ -145,11 +146,20 @@ def rolling(asked: Asked, copies: int) -> int:
 
 @drill.command()
 @_options(10)
+def host(asked: Asked) -> int:
+    """Kill every worker of a host, with two copies: nothing is lost, nothing runs again."""
+    from holdfast.tools.drills.failure_domain import HOST
+
+    return _run_domain(asked, HOST)
+
+
+@drill.command()
+@_options(10)
 def rack(asked: Asked) -> int:
     """Kill every worker of a rack, with two copies: nothing is lost, nothing runs again."""
-    from holdfast.tools.drills import rack as module
+    from holdfast.tools.drills.failure_domain import RACK
 
-    return _run(asked, "rack", module.drill, module.GROUND, staging=True)
+    return _run_domain(asked, RACK)
 
 
 @drill.command()
@@ -268,6 +278,12 @@ def all_drills(asked: Asked, only: tuple[str, ...]) -> int:
     if asked.inventory:
         raise ConfigError("`drill all` runs in embedded clusters: give --inventory to one drill at a time")
     return _tell(asked, run_all(asked.count, asked.seed, asked.directory, only, partial(_write, asked)))
+
+
+def _run_domain(asked: Asked, domain: FailureDomain) -> int:
+    from holdfast.tools.drills.failure_domain import drill
+
+    return _run(asked, domain.word, partial(drill, domain=domain), domain.ground, staging=True)
 
 
 def _run(asked: Asked, name: str, drill: Drill, ground: Ground | None = None, *, staging: bool = False) -> int:

@@ -256,7 +256,7 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
 
 async def _restart_worker(run: _Run, _: random.Random) -> None:
     """Restart those of the next host in order."""
-    hosts = rolling.by_host(run.cluster.workers)
+    hosts = list(servers.by_host(run.cluster.workers).values())
     together = hosts[len(run.kills) % len(hosts)]
     run.kills.append(time.time())
     await rolling.restart(together, run.report)

@@ -36,6 +36,14 @@ async def kill(servers: Sequence[Server], report: Report) -> float:
     return moment
 
 
+def by_host(workers: Iterable[Server]) -> dict[str, list[Server]]:
+    """The workers of each host."""
+    found: dict[str, list[Server]] = {}
+    for worker in workers:
+        found.setdefault(worker.host, []).append(worker)
+    return found
+
+
 async def start(servers: Sequence[Server]) -> None:
     """Start all of them, at once, and wait until they are ready. Raises StartError."""
     await asyncio.gather(*(asyncio.to_thread(server.start) for server in servers))
