@@ -163,6 +163,10 @@ def test_three_workers_on_each_host(world: World, tmp_path: Path, kept: Path) ->
     fleet.declare(["m1"], racks, ["w3"], workers_per_host=2)
     fleet.play("install", good=False)
     job.stop()
+    world.hosts["w1"].inside("systemctl", "stop", "holdfast-worker@2")
+    refused = fleet.play("change_workers", "--limit", "w1", good=False)
+    assert "start the worker first" in refused.text or "w1-2 is lost" in refused.text
+    world.hosts["w1"].inside("systemctl", "start", "holdfast-worker@2")
     for number in (2, 4):
         fleet.declare(["m1"], racks, ["w3"], workers_per_host=number)
         fleet.play("change_workers", "--limit", "w1")

@@ -134,3 +134,29 @@ def test_a_size_that_is_none_is_refused() -> None:
     """Such as a share of the memory of the host, which nobody here knows."""
     with pytest.raises(ValueError, match="50% is no size"):
         FILTERS["holdfast_size_share"]("50%", 2)
+
+
+def listed(*workers: tuple[str, str, int]) -> list[dict[str, Any]]:
+    """As `holdfast workers --json` lists name, state and incarnation; numbers from 11."""
+    return [
+        {"worker": number, "name": name, "state": state, "incarnation": incarnation}
+        for number, (name, state, incarnation) in enumerate(workers, 11)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("unneeded", "drained"),
+    [
+        pytest.param(None, ["12", "13"], id="restart"),
+        pytest.param([], ["11", "12", "13"], id="removal"),
+        pytest.param([["w7", 4]], ["12", "13"], id="removal that goes on"),
+        pytest.param([["w7", 3]], ["11", "12", "13"], id="it started again since"),
+    ],
+)
+def test_a_stopped_worker_is_left_out_only_where_nobody_needs_it(
+    unneeded: list[Any] | None, drained: list[str]
+) -> None:
+    """A worker that somebody stopped keeps its data: it is taken for removable only if that start of it was found to
+    be, and else drained, which is refused while it does not run. Numbers say who is meant, since w7 may be the host."""
+    workers = listed(("w7", "gone", 4), ("w7-2", "alive", 1), ("w7-3", "lost", 1), ("w8", "alive", 1))
+    assert FILTERS["holdfast_workers_to_drain"](["w7", "w7-2", "w7-3", "w7-4"], workers, unneeded) == drained

@@ -1,9 +1,11 @@
-"""Filters of the role holdfast_worker: how many workers a host has, and which directories each of them has.
+"""Filters of the role holdfast_worker: how many workers a host has, which directories each of them has, and which of
+them have to be drained.
 
 Rules: pure, and of Python alone, since Ansible loads it on the control host. A directory stays with the worker that it
 was given to, for that worker's identity is in it; it moves only where the number of workers changes or the inventory
 names another worker, and is then among `moved`: it has to be empty before the other one starts. A worker that keeps
-none of its directories is a new one, so it gets a name that none had before. Called by defaults/main.yml.
+none of its directories is a new one, so it gets a name that none had before. Called by defaults/main.yml, and by
+tasks/drain.yml.
 """
 
 from __future__ import annotations
@@ -67,6 +69,26 @@ def size_share(size: str, parts: int) -> str:
     if found is None or found[2] not in _UNITS:
         raise ValueError(f"{size} is no size that can be divided among workers: write it as 4G or 4GiB")
     return f"{int(found[1]) * _UNITS[found[2]] // parts}{'B' if found[2].endswith('B') else ''}"
+
+
+def workers_to_drain(
+    names: Sequence[str], listed: Sequence[Mapping[str, Any]], unneeded: Sequence[Any] | None = None
+) -> list[str]:
+    """Say which of these workers have to be drained, by their numbers, since a name may be that of their host, too.
+
+    `listed` is what the masters know: a worker that they never saw has nothing that is needed. One that is gone need
+    not be drained for a restart. For a removal `unneeded` has the starts of which it was found that nobody needs
+    anything; any other one that is gone is drained, too, which the masters refuse and say why.
+    """
+    meant = set(names)
+    gone = worker_starts([each for each in listed if each["state"] == "gone"])
+    done = gone if unneeded is None else [each for each in gone if each in [list(start) for start in unneeded]]
+    return [str(each["worker"]) for each in listed if each["name"] in meant and worker_starts([each])[0] not in done]
+
+
+def worker_starts(workers: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
+    """Name and incarnation of each: a later start of the same worker is another one."""
+    return [[each["name"], each["incarnation"]] for each in workers]
 
 
 def _number(directories: Sequence[Mapping[str, Any]], cores: int) -> int:
@@ -158,4 +180,9 @@ class FilterModule:
 
     def filters(self) -> dict[str, Callable[..., Any]]:
         """The filters by their names."""
-        return {"holdfast_workers_plan": workers_plan, "holdfast_size_share": size_share}
+        return {
+            "holdfast_workers_plan": workers_plan,
+            "holdfast_size_share": size_share,
+            "holdfast_workers_to_drain": workers_to_drain,
+            "holdfast_worker_starts": worker_starts,
+        }
