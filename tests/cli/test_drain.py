@@ -134,6 +134,18 @@ def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
         assert [each["state"] for each in ended["workers"]] == ["alive", "alive"]
 
 
+def test_a_host_can_be_looked_at_alone(tmp_path: Path) -> None:
+    """`workers HOST` shows its workers and no others, `workers WORKER` that one alone; who is not
+    there is named."""
+    with local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster:
+        for words, names in (("h1", ["w1", "w1-2"]), ("w2-2", ["w2-2"])):
+            listed = document(run("workers", words, "--json", masters=cluster.endpoints))
+            assert sorted(each["name"] for each in listed["workers"]) == names
+            assert [each["names"] for each in listed["hosts"]] == [names]
+        refused = run("workers", "h9", masters=cluster.endpoints)
+        assert (refused.returncode, 'there is no worker or host "h9"' in refused.stderr) == (1, True)
+
+
 @pytest.mark.parametrize(
     ("words", "status", "sentence"),
     [

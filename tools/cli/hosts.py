@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import in_bytes
 from holdfast.common.worker_states import ALIVE, AWAY, DRAINING, GONE, LOST
@@ -24,6 +25,20 @@ def hosts_of(workers: Iterable[pb.WorkerInfo]) -> list[dict[str, Any]]:
         if worker.state != GONE:
             found.setdefault(worker.host, []).append(worker)
     return [_host(name, each) for name, each in sorted(found.items())]
+
+
+def chosen(workers: Sequence[pb.WorkerInfo], texts: Sequence[str]) -> list[pb.WorkerInfo]:
+    """Return the workers of hosts, or where no host has that name those with a name or number, as `drain` takes them;
+    all of them if nobody is named. Raises HoldfastError."""
+    found: set[int] = set()
+    for text in texts:
+        of_host = [each.worker for each in workers if each.host == text]
+        of_name = [each.worker for each in workers if each.name == text]
+        meant = of_host or of_name or [each.worker for each in workers if str(each.worker) == text]
+        if not meant:
+            raise HoldfastError(f'there is no worker or host "{text}": `holdfast workers` lists all')
+        found.update(meant)
+    return [each for each in workers if not texts or each.worker in found]
 
 
 def several(hosts: Sequence[dict[str, Any]]) -> bool:

@@ -13,7 +13,7 @@ from holdfast.common.sizes import counted, fewer_copies, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
-from holdfast.tools.cli.hosts import hosts_of, hosts_table, lost_hosts, several
+from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, lost_hosts, several
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -183,12 +183,15 @@ def _draw_status(document: Document, screen: Console) -> None:
 
 
 @click.command()
+@click.argument("names", nargs=-1, metavar="[WORKER|HOST]…")
 @masters_option
 @json_option
-def workers(masters: str, as_json: bool) -> int:
-    """List the workers. Exit 1 if one is lost, or has a directory or a DFS that is not healthy."""
+def workers(names: tuple[str, ...], masters: str, as_json: bool) -> int:
+    """List the workers: all, those of hosts, or those named. Exit 1 if one of them is lost, or has a directory or a DFS
+    that is not healthy."""
     reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
-    found, hosts = [_worker(worker) for worker in reply.workers], hosts_of(reply.workers)
+    listed = chosen(reply.workers, names)
+    found, hosts = [_worker(worker) for worker in listed], hosts_of(listed)
     show({"workers": found, "hosts": hosts}, as_json, lambda screen: _draw_workers(found, hosts, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
