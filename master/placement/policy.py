@@ -7,9 +7,8 @@
                   rackaware    on different racks where there are two
                   regionaware  in different regions where there are two, else on different racks
 
-Rules: pure. Unmet wishes are dropped in steps: first workers that are to be spared come in, as second copies
-where others are left, then the wish for racks or regions is dropped, unless it is enforced; two copies never share a
-host. Called by fleet/fleet.py.
+Rules: pure. Wishes alone: in which order they are given up is said, and decided, in groups.py. Called by
+fleet/fleet.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
 
@@ -80,14 +79,14 @@ class Candidates:
 
     def without(self, workers: Collection[int]) -> Candidates:
         """The same, without these workers."""
-        members = [one for one in self.members if one.worker not in workers]
-        spared = [one for one in self.spared if one.worker not in workers]
-        return Candidates(members, spared, self.disks, self.places)
+        tiers = (self.members, self.spared, self.avoided)
+        members, spared, avoided = ([one for one in some if one.worker not in workers] for some in tiers)
+        return replace(self, members=members, spared=spared, avoided=avoided)
 
     def avoiding(self, workers: Collection[int]) -> Candidates:
         """The same, with these workers among those to be avoided."""
         left = self.without(workers)
-        return replace(left, avoided=[one for one in self.everybody if one.worker in workers])
+        return replace(left, avoided=[*left.avoided, *(one for one in self.everybody if one.worker in workers)])
 
     def sparing(self, workers: Collection[int]) -> Candidates:
         """The same, with these workers among the spared ones."""
@@ -95,7 +94,7 @@ class Candidates:
         if not spared:
             return self
         members = [one for one in self.members if one.worker not in workers]
-        return Candidates(members, [*self.spared, *spared], self.disks, self.places)
+        return replace(self, members=members, spared=[*self.spared, *spared])
 
 
 def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list[Member]:

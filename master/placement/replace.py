@@ -207,12 +207,15 @@ class _Replacing:
                 return Turns(some, shares(self._policy, some, self._candidates.disks) if some else (), self._draw)
 
             first, second = self._candidates.members, self._candidates.spared
-            own = turns([one for one in first if one.worker not in always])
-            spared = turns([one for one in second if one.worker not in always])
+            pools = [[one for one in some if one.worker not in always] for some in (first, second)]
+            own, spared = map(turns, pools)
             self._found_fields = [(own, False), (spared, False)]
             if not self._policy.avoid_holds:
-                rest = turns([one for one in (*first, *second) if one.worker in always])
-                self._found_fields += [(own, True), (spared, True), (rest, True)]
+                # Whoever has to be avoided by all is not looked at before; those that are spared still come last.
+                own_rest, spared_rest = (
+                    turns([one for one in some if one.worker in always]) for some in (first, second)
+                )
+                self._found_fields += [(own, True), (own_rest, True), (spared, True), (spared_rest, True)]
         return self._found_fields
 
     def _adherence(self, group: Workers) -> Adherence:

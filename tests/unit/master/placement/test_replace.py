@@ -101,6 +101,23 @@ def test_who_is_to_be_avoided_comes_after_everybody_on_the_rack_of_the_copy_that
         replaced([moving_from(1, 3, 3)], members, holds)
 
 
+def test_of_those_to_be_avoided_the_spared_ones_come_last() -> None:
+    """A client cannot use two workers, one of which flaps, and there is nobody else: it gets the one that does not."""
+    members = [Member(1, "a"), Member(2, "b")]
+    candidates = Candidates(members, [Member(3, "c")])
+    row = Moving((1, 9), frozenset({9}), frozenset({2, 3}))
+    for seed in range(9):
+        assert replace_all(Policy("random"), candidates, [row], 2, Random(seed), gone=Gone(places={})).groups == [
+            (1, 2)
+        ]
+
+
+def test_what_is_taken_out_or_spared_stays_avoided_where_it_was() -> None:
+    """Lists of candidates are narrowed one after the other, and none forgets what another one said."""
+    found = Candidates([Member(n, f"h{n}") for n in range(5)]).avoiding({0}).avoiding({1}).sparing({2}).without({3})
+    assert [[one.worker for one in some] for some in (found.members, found.spared, found.avoided)] == [[4], [2], [0, 1]]
+
+
 def test_groups_that_no_longer_adhere_are_repaired_with_as_few_new_members_as_can_be() -> None:
     """Two copies on one rack: one of them goes elsewhere; what is missing is added; what is as wished stays, as does
     what nobody can help."""
