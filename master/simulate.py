@@ -135,7 +135,7 @@ def simulate(described: Described) -> dict[str, Any]:
     seconds = time.perf_counter() - begun
     rows = tuple([Location(Epoch(0), WorkerId(one), WorkerId(two)) for one, two in map(pair_of, found.groups)])
     members = [*candidates.members, *candidates.spared]
-    takers = taking(policy, candidates, copies)
+    takers = taking(policy, candidates, copies, draw)
     parts = shares(policy, takers, candidates.disks)
     wanted = {one.worker: part for one, part in zip(takers, parts, strict=True)}
     held = Counter(one for group in found.groups for one in group)

@@ -34,8 +34,9 @@ from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.groups import Workers, pair_of
+from holdfast.master.placement.groups import pair_of
 from holdfast.master.placement.members import NotEnoughError
+from holdfast.master.placement.policy import Workers
 from holdfast.master.placement.replace import Moving
 
 #: Workers that one client may say it cannot use.

@@ -37,14 +37,13 @@ from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader, WhileLeading
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.groups import Adhering, PlacedGroups, Workers, place
+from holdfast.master.placement.groups import Adhering, PlacedGroups, place
 from holdfast.master.placement.members import Draw, Member
-from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy
-from holdfast.master.placement.racks import Racks
-from holdfast.master.placement.regions import Regions
+from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy, Workers
 from holdfast.master.placement.replace import Gone, Moving, Repaired, Replaced, repair, replace_all
 from holdfast.master.placement.ring import Ring, map_ring
 from holdfast.master.placement.stabiliser import Flapping, Quarantine, Stabiliser
+from holdfast.master.placement.wishes import Racks, Regions
 
 #: Several workers of one rack that were lost within this time: the rack cannot be reached.
 _RACK_LOST_MS = 60_000
@@ -344,7 +343,7 @@ class Fleet(WhileLeading):
 
     def new_ring(self, candidates: Candidates, copies: int) -> Ring:
         """Return the ring of a shuffle of MAP partitions. Raises NoRoomError."""
-        ring = map_ring(self.policy, candidates, copies, secrets.token_bytes(8))
+        ring = map_ring(self.policy, candidates, copies, fresh_draw())
         if not ring.workers:
             raise self.nowhere()
         return ring

@@ -20,9 +20,9 @@ from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
-from holdfast.master.placement.groups import Workers, pair_of
-from holdfast.master.placement.policy import Policy, There, adherence
-from holdfast.master.placement.windows import Adherence
+from holdfast.master.placement.groups import pair_of
+from holdfast.master.placement.policy import Policy, There, Workers, adherence
+from holdfast.master.placement.wishes import Adherence
 
 _NAMES = {
     Adherence.STRICT: pb.ADHERENCE_STRICT,
@@ -97,5 +97,5 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
 def _adhering(
     rows: Sequence[tuple[int, Workers]], places: Mapping[int, str], policy: Policy, copies: int
 ) -> list[Adherence]:
-    there = There.of(places.values())
+    there = There.of(policy, places.values())
     return [adherence(policy, [places.get(one) for one in workers], copies, there) for _, workers in rows]

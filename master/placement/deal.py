@@ -10,7 +10,7 @@ What lies within the width of one copy of each group is of one group once at mos
 there, and what one worker has is spread over many others when it is lost.
 
 Rules: pure; chance is handed in. Any number of copies. Exact: widths are whole numbers. Linear in workers and copies,
-but for sorting workers of different shares. Who may stand together is judged by racks.py and regions.py.
+but for sorting workers of different shares. Who may stand together is judged by wishes.py.
 Source: systematic sampling (Madow, 1949).
 """
 

@@ -1,11 +1,9 @@
 """Places of new partitions: groups of any number of copies, by an order and a constraint.
 
-The order deals all groups of a shuffle at once (deal.py); the constraint (racks.py, regions.py) judges each of them,
-and chooses one of its own where the one that was dealt is not as wished and there is a better one.
+The order deals all groups of a shuffle at once (deal.py); those that were dealt and are not as wished are chosen one
+by one (chooser.py) where there are better ones.
 
-Rules: pure. What is given up, in this order: the wish for regions, then that for racks, unless they are enforced; then
-the sparing of workers that are to be spared, as many copies of each group as it takes and no first ones; then, in the
-same way, that workers are avoided; then copies, where there are fewer hosts. Two copies never share a host.
+Rules: pure. What is given up, and in which order, is for the chooser.
 Called by fleet/fleet.py, ring.py and replace.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
@@ -13,30 +11,27 @@ Source: the slots allocation of Apache Celeborn for orders, the policies of Apac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.common.ids import NO_WORKER
+from holdfast.master.placement.chooser import NOBODY, Chooser, tiers
 from holdfast.master.placement.deal import Part, deal
-from holdfast.master.placement.members import Draw, Member, NotEnoughError, WeightedOrder
+from holdfast.master.placement.members import Draw, Member, NotEnoughError
 from holdfast.master.placement.policy import (
     Candidates,
     Policy,
-    There,
+    Workers,
     adherence,
-    admitted,
     broken,
+    holds,
     levels,
     shares,
     spreads,
 )
-from holdfast.master.placement.racks import RackAware
-from holdfast.master.placement.regions import RegionAware
-from holdfast.master.placement.windows import Adherence
+from holdfast.master.placement.wishes import Adherence
 
-#: The workers of one partition, the first of which clients push to.
-Workers = tuple[int, ...]
-#: So many groups that are not as wished are chosen anew.
+#: So many groups that are not as wished are chosen anew, unless what they break is enforced.
 _CHOSEN_MAX = 1_000
 
 
@@ -72,65 +67,53 @@ class PlacedGroups(NamedTuple):
     adhering: Adhering
 
 
-def place(policy: Policy, candidates: Candidates, count: int, copies: int, draw: Draw) -> PlacedGroups:
-    """Return a group for each of `count` partitions; none if there are no candidates. Fewer hosts have fewer copies.
-    Raises NotEnoughError where that breaks what is enforced."""
-    first = admitted(policy, candidates.members, copies)
-    second = admitted(policy, [*candidates.spared, *candidates.avoided], copies)
+def place(
+    policy: Policy, candidates: Candidates, count: int, copies: int, draw: Draw, avoid: Collection[int] = NOBODY
+) -> PlacedGroups:
+    """Return a group for each of `count` partitions; none if there are no candidates. Fewer hosts have fewer copies,
+    and workers to avoid get what nobody else can have. Raises NotEnoughError where that breaks what is enforced."""
     if not len(candidates):
         return PlacedGroups([], copies, Adhering())
-    problem = broken(policy, [one.place for one in (*first, *second)], copies)
-    if not first and not second:
-        raise NotEnoughError(problem or "all workers that take data are in regions that take nothing new")
-    if not problem:
-        for parts in shapes(policy, candidates, copies):
-            groups = _dealt(policy, parts, count, draw)
-            found = _judged(policy, candidates, parts, groups, copies, draw)
-            if not found.adhering.failed or not enforced(policy, copies):
-                return found
-    raise NotEnoughError(problem or f"what is enforced of {copies} copies cannot be had of {len(candidates)} workers")
+    chooser = Chooser(policy, candidates, copies, draw, avoid=avoid)
+    parts = parts_of(policy, candidates, copies, chooser, avoid)
+    groups = _dealt(policy, parts, count, draw)
+    return _judged(policy, groups, copies, chooser)
 
 
-def shapes(policy: Policy, candidates: Candidates, copies: int) -> Iterator[list[Part]]:
-    """Yield of whom groups may be made, those first that have the fewest copies on workers to be avoided, then those
-    with the fewest on spared ones. Nobody of these is alone where there are others."""
-    tiers: list[list[Member]] = []
+def parts_of(
+    policy: Policy, candidates: Candidates, copies: int, chooser: Chooser, avoid: Collection[int] = NOBODY
+) -> list[Part]:
+    """Of whom groups are made: how many copies of each are on workers of which tier, as few as can be on later ones.
+    Raises NotEnoughError."""
+    found: list[list[Member]] = []
     hosts: set[str] = set()
-    for some in (candidates.members, candidates.spared, candidates.avoided):
-        own = [one for one in admitted(policy, some, copies) if one.host not in hosts]
+    for some in tiers(policy, candidates, avoid, copies):
+        own = [one for one in some if one.host not in hosts]
         hosts.update([one.host for one in own])
         if own:
-            tiers.append(own)
-    bounds = [len({one.host for one in own}) for own in tiers]
-    wanted = min(copies, len(hosts))
-    for numbers in sorted(_splits(wanted, bounds), key=lambda split: split[::-1]):
-        if not wanted or numbers[0]:
-            parts = [(_fresh(policy, tiers[:at], own, numbers[at]), numbers[at]) for at, own in enumerate(tiers)]
-            yield [Part(who, shares(policy, who, candidates.disks), number) for who, number in parts if number]
-
-
-def _splits(total: int, bounds: Sequence[int]) -> Iterator[tuple[int, ...]]:
-    """Yield the ways to add up to a total with as many numbers, none above its bound."""
-    if not bounds:
-        if not total:
-            yield ()
-        return
-    for one in range(min(total, bounds[0]) + 1):
-        for rest in _splits(total - one, bounds[1:]):
-            yield (one, *rest)
+            found.append(own)
+    problem = broken(policy, [one.place for own in found for one in own], copies)
+    if problem or not found:
+        raise NotEnoughError(problem or "all workers that take data are in regions that take nothing new")
+    numbers = [min(copies, len(hosts))]
+    if len(found) > 1 or len(hosts) < copies:
+        group = chooser.filled([None] * copies)
+        if group is None:
+            raise NotEnoughError(f"what is enforced of {copies} copies cannot be had of {len(candidates)} workers")
+        members = [chooser.known[one].host for one in group]
+        numbers = [sum(host in members for host in {one.host for one in own}) for own in found]
+    parts = [(_fresh(policy, found[:at], found[at], number), number) for at, number in enumerate(numbers) if number]
+    return [Part(who, shares(policy, who, candidates.disks), number) for who, number in parts]
 
 
 def _fresh(policy: Policy, before: Sequence[Sequence[Member]], own: list[Member], number: int) -> list[Member]:
-    """Those of other racks than the ones before, if they are enough; else all."""
-    racks = {one.place for some in before for one in some} if spreads(policy) else set()
-    apart = [one for one in own if one.place not in racks]
-    return apart if len({one.host for one in apart}) >= number else own
-
-
-def enforced(policy: Policy, copies: int) -> bool:
-    """Whether something is wished of so many copies that is rather not had at all than broken."""
-    wish = policy.regions.durable if policy.constraint == "regionaware" else 0
-    return copies > 1 and spreads(policy) and (policy.racks.enforced or wish > 1)
+    """Those of other regions than the ones before, or racks, if they are enough; else all."""
+    for domain_of in levels(policy).of[:-1] if before else ():
+        used = {domain_of(one) for some in before for one in some}
+        apart = [one for one in own if domain_of(one) not in used]
+        if len({one.host for one in apart}) >= number:
+            return apart
+    return own
 
 
 def _dealt(policy: Policy, parts: Sequence[Part], count: int, draw: Draw) -> list[Workers]:
@@ -148,60 +131,33 @@ def _led_by(group: Workers, here: set[int]) -> Workers:
     return (group[at], *group[:at], *group[at + 1 :])
 
 
-def _judged(
-    policy: Policy, candidates: Candidates, parts: Sequence[Part], groups: list[Workers], copies: int, draw: Draw
-) -> PlacedGroups:
-    """Count how far the groups adhere; those that do not are chosen one by one where that is better."""
-    there = there_of(candidates, parts)
-    size = len(groups[0]) if groups else copies
+def _judged(policy: Policy, groups: list[Workers], copies: int, chooser: Chooser) -> PlacedGroups:
+    """Count how far the groups adhere; those that could do better are chosen one by one."""
+    size, there = len(groups[0]) if groups else copies, chooser.there
     if copies < 2 or (size == copies and (not spreads(policy) or (there.places < 2 and not policy.racks.enforced))):
         return PlacedGroups(groups, size, Adhering(strict=len(groups)))
-    places = {one.worker: one.place for part in parts for one in part.members}
+    places = {number: one.place for number, one in chooser.known.items()}
     columns = [list(map(places.__getitem__, column)) for column in zip(*groups, strict=True)]
     patterns = list(zip(*columns, strict=True))
     verdicts = {each: adherence(policy, each, copies, there) for each in set(patterns)}
+    broken_ones = {each for each in verdicts if not holds(policy, each, copies, there)}
     bad = [at for at, each in enumerate(patterns) if verdicts[each] is not Adherence.STRICT]
     found = Counter({Adherence.STRICT: len(groups) - len(bad)})
-    choosing = size == copies > 2 and len(parts) == 1
+    # Whoever is chosen first is as good as can be: all that is chosen is.
+    best = chooser.filled([None] * copies) if bad else None
+    rank = chooser.adherence(best).rank if best else 0
     for number, at in enumerate(bad):
-        verdict = verdicts[patterns[at]]
-        if choosing and number < _CHOSEN_MAX:
-            better = _chosen(policy, parts[0], copies, verdict, draw)
-            choosing = better is not None
-            if better is not None:
-                groups[at], verdict = better
+        verdict, must = verdicts[patterns[at]], patterns[at] in broken_ones
+        if must or (best and number < _CHOSEN_MAX and verdict.rank > rank):
+            chosen = chooser.filled([None] * copies)
+            if chosen is None:
+                raise NotEnoughError(f"what is enforced of {copies} copies cannot be had of {len(places)} workers")
+            groups[at], verdict = chosen, chooser.adherence(chosen)
         found[verdict] += 1
     return PlacedGroups(groups, size, Adhering.of(found))
 
 
-def _chosen(
-    policy: Policy, part: Part, copies: int, verdict: Adherence, draw: Draw
-) -> tuple[Workers, Adherence] | None:
-    """A group that adheres better than that; None if there is none."""
-    try:
-        group = chooser(policy, part, draw).new_group(copies, copies, copies)
-    except NotEnoughError:
-        return None
-    return (group.members, group.adherence) if group.adherence.rank < verdict.rank else None
-
-
-def chooser(policy: Policy, part: Part, draw: Draw) -> RackAware | RegionAware:
-    """What chooses a single group of these workers, by lot with the odds of their shares."""
-    weights = dict(zip((one.worker for one in part.members), part.weights, strict=True))
-    order = WeightedOrder(weights, 0.0, draw)
-    if policy.constraint == "regionaware":
-        return RegionAware(part.members, order, policy.racks, policy.regions)
-    return RackAware(part.members, order, policy.racks)
-
-
-def there_of(candidates: Candidates, parts: Sequence[Part]) -> There:
-    """What there is to spread over: places of all workers there are, regions of those that may be used now."""
-    used = [one.place for part in parts for one in part.members]
-    every = candidates.places or [one.place for one in candidates.everybody]
-    return There(There.of(every).places, There.of(used).regions)
-
-
-def taking(policy: Policy, candidates: Candidates, copies: int) -> list[Member]:
-    """Who takes part in placing so many copies where nothing is enforced."""
-    parts = next(shapes(policy, candidates, copies), [])
+def taking(policy: Policy, candidates: Candidates, copies: int, draw: Draw) -> list[Member]:
+    """Who takes part in placing so many copies."""
+    parts = parts_of(policy, candidates, copies, Chooser(policy, candidates, copies, draw))
     return [one for part in parts for one in part.members]

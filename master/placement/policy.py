@@ -7,7 +7,7 @@
                   rackaware    on different racks where there are two
                   regionaware  in different regions where there are two, else on different racks
 
-Rules: pure. Wishes alone: in which order they are given up is said, and decided, in groups.py. Called by
+Rules: pure. Wishes alone: in which order they are given up is said, and decided, in chooser.py. Called by
 fleet/fleet.py.
 Source: the slots allocation of Apache Celeborn for orders, the policies of Apache BookKeeper for constraints.
 """
@@ -21,11 +21,11 @@ from typing import Literal, NamedTuple
 from holdfast.common.sizes import counted
 from holdfast.master.placement.deal import Levels
 from holdfast.master.placement.members import Member, capped
-from holdfast.master.placement.racks import Racks
-from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.topology import region_of
-from holdfast.master.placement.windows import Adherence
+from holdfast.master.placement.wishes import Adherence, Racks, Regions, Wish
 
+#: The workers of one partition, the first of which clients push to.
+Workers = tuple[int, ...]
 Constraint = Literal["random", "rackaware", "regionaware"]
 Order = Literal["roundrobin", "loadaware", "weighted"]
 
@@ -59,34 +59,27 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough, and
-    the `avoided` ones only where these are not enough either."""
+    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough."""
 
     members: Sequence[Member]
     spared: Sequence[Member] = ()
     disks: Mapping[int, Sequence[DirectoryLoad]] = field(default_factory=dict)
     #: places of all workers that ever were, lost and full ones too: whether there are racks to keep apart at all
     places: Collection[str] = ()
-    avoided: Sequence[Member] = ()
 
     @property
     def everybody(self) -> list[Member]:
         """All of them, the best ones first."""
-        return [*self.members, *self.spared, *self.avoided]
+        return [*self.members, *self.spared]
 
     def __len__(self) -> int:
-        return len(self.members) + len(self.spared) + len(self.avoided)
+        return len(self.members) + len(self.spared)
 
     def without(self, workers: Collection[int]) -> Candidates:
         """The same, without these workers."""
-        tiers = (self.members, self.spared, self.avoided)
-        members, spared, avoided = ([one for one in some if one.worker not in workers] for some in tiers)
-        return replace(self, members=members, spared=spared, avoided=avoided)
-
-    def avoiding(self, workers: Collection[int]) -> Candidates:
-        """The same, with these workers among those to be avoided."""
-        left = self.without(workers)
-        return replace(left, avoided=[*left.avoided, *(one for one in self.everybody if one.worker in workers)])
+        members = [one for one in self.members if one.worker not in workers]
+        spared = [one for one in self.spared if one.worker not in workers]
+        return replace(self, members=members, spared=spared)
 
     def sparing(self, workers: Collection[int]) -> Candidates:
         """The same, with these workers among the spared ones."""
@@ -97,26 +90,29 @@ class Candidates:
         return replace(self, members=members, spared=[*self.spared, *spared])
 
 
-def admitted(policy: Policy, members: Sequence[Member], copies: int = 2) -> list[Member]:
+def admitted(policy: Policy, members: Iterable[Member], copies: int = 2) -> list[Member]:
     """The workers that may hold a copy at all."""
-    found = list(members)
-    if policy.constraint == "regionaware":
-        wish = policy.regions
-        if wish.write_to or wish.refused:
-            wanted = set(wish.write_to)
-            found = [
-                one
-                for one in found
-                if (region := region_of(one.place)) not in wish.refused and (not wanted or region in wanted)
-            ]
-    if copies > 1 and policy.racks.enforced and spreads(policy):
-        found = [one for one in found if one.place != policy.racks.default]
-    return found
+    return [one for one in members if _admits(policy, one.place, copies)]
+
+
+def _admits(policy: Policy, place: str, copies: int = 2) -> bool:
+    if policy.constraint == "regionaware" and not policy.regions.take(region_of(place)):
+        return False
+    return not (copies > 1 and policy.racks.enforced and place == policy.racks.default)
 
 
 def spreads(policy: Policy) -> bool:
     """Whether more than different hosts is wished."""
-    return policy.constraint != "random" and policy.racks.least > 1
+    return (policy.constraint != "random" and policy.racks.least > 1) or _durable(policy) > 1
+
+
+def _durable(policy: Policy) -> int:
+    return policy.regions.durable if policy.constraint == "regionaware" else 0
+
+
+def enforced(policy: Policy, copies: int) -> bool:
+    """Whether something is wished of so many copies that is rather not had at all than broken."""
+    return copies > 1 and spreads(policy) and (policy.racks.enforced or _durable(policy) > 1)
 
 
 def levels(policy: Policy) -> Levels:
@@ -130,16 +126,26 @@ def levels(policy: Policy) -> Levels:
 
 @dataclass(frozen=True, slots=True)
 class There:
-    """How many places and regions there are at all."""
+    """What there is to spread over: places of all workers there are, and regions of those that may be used."""
 
     places: int
     regions: int
 
     @classmethod
-    def of(cls, places: Iterable[str]) -> There:
-        """Count them."""
-        distinct = set(places)
-        return cls(len(distinct), len(set(map(region_of, distinct))))
+    def of(cls, policy: Policy, places: Collection[str], used: Collection[str] | None = None) -> There:
+        """Count them; `used` is where those are that may be used, None: wherever a worker is."""
+        regions = {region_of(one) for one in (places if used is None else used) if _admits(policy, one)}
+        return cls(len(set(places)), len(regions))
+
+
+def wishes(policy: Policy, copies: int, there: There, *, replacing: bool = False) -> tuple[Wish, Wish]:
+    """What is wished of the racks and of the regions of a group. `replacing`: it has members already."""
+    racks, wish = policy.racks, policy.regions
+    of_racks = Wish(min(copies, racks.least), racks.enforced, racks.default if racks.enforced else "")
+    if policy.constraint != "regionaware":
+        return of_racks, Wish(0, False)
+    hard = wish.durable > 1 and (wish.enforced_in_replace or not replacing)
+    return of_racks, Wish(wish.durable or min(copies, racks.least, there.regions), hard)
 
 
 def adherence(policy: Policy, places: Sequence[str | None], copies: int, there: There) -> Adherence:
@@ -147,19 +153,34 @@ def adherence(policy: Policy, places: Sequence[str | None], copies: int, there: 
     None is somebody unknown. Where everybody is at one place, known or not, nothing is wished of places."""
     if copies < 2:
         return Adherence.STRICT
-    if len(places) < copies or None in places:
+    known = [one for one in places if one is not None]
+    if len(known) < copies:
         return Adherence.FAIL
     if not spreads(policy) or (there.places < 2 and not policy.racks.enforced):
         return Adherence.STRICT
-    if policy.constraint == "regionaware":
-        return policy.regions.kept_by(policy.racks, places, (copies, copies), there.regions)
-    return Adherence.STRICT if policy.racks.kept_by(places, copies) else Adherence.FAIL
+    racks, regions = wishes(policy, copies, there)
+    if not regions.kept([region_of(one) for one in known]):
+        return Adherence.FAIL
+    if racks.kept(known):
+        return Adherence.STRICT
+    return Adherence.SOFT if policy.constraint == "regionaware" and not racks.enforced else Adherence.FAIL
+
+
+def holds(policy: Policy, places: Sequence[str], copies: int, there: There) -> bool:
+    """Whether a group with a copy at each of these places breaks nothing that is enforced."""
+    if not enforced(policy, copies):
+        return True
+    racks, regions = wishes(policy, copies, there)
+    return len(places) == copies and all(
+        wish.kept(domains) or not wish.enforced
+        for wish, domains in ((racks, places), (regions, [region_of(one) for one in places]))
+    )
 
 
 def broken(policy: Policy, places: Sequence[str], copies: int) -> str:
     """Say what is enforced and cannot be had of so many copies, one at each of these places at most or anywhere among
     them; "" if nothing is."""
-    if copies < 2 or not spreads(policy):
+    if not enforced(policy, copies):
         return ""
     racks, least = set(places), min(copies, policy.racks.least)
     if policy.racks.enforced and len(racks - {policy.racks.default}) < least:
@@ -168,11 +189,10 @@ def broken(policy: Policy, places: Sequence[str], copies: int) -> str:
             f"{counted(least, 'rack')} are enforced for {copies} copies; workers that take data, and of a known rack,"
             f" are on {found}"
         )
-    if policy.constraint == "regionaware" and policy.regions.durable:
-        regions = set(map(region_of, racks))
-        if min(len(regions), copies) < policy.regions.durable:
-            wanted = f"{policy.regions.durable} regions are wanted for durability"
-            return f"{wanted}, and {copies} copies on workers that take data are in {min(len(regions), copies)}"
+    regions = min(len(set(map(region_of, racks))), copies)
+    if regions < _durable(policy):
+        wanted = f"{policy.regions.durable} regions are wanted for durability"
+        return f"{wanted}, and {copies} copies on workers that take data are in {regions}"
     return ""
 
 
@@ -182,7 +202,7 @@ def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequen
         return capped([sum(each.free_bytes for each in disks.get(one.worker, ())) for one in members], policy.multiple)
     if policy.order == "loadaware":
         return gradient_shares(policy, [disks.get(one.worker, ()) for one in members])
-    return [1 / len(members)] * len(members)
+    return [1 / len(members) for _ in members]
 
 
 #: The disks of a worker without a heartbeat yet: neither fast nor slow.

@@ -1,6 +1,6 @@
 """Chooses the ordered ring of workers that a shuffle of MAP partitions writes to.
 
-Rules: pure; the order depends on the seed and the candidates alone. Copies of one file stand on neighbours of the ring,
+Rules: pure; chance is handed in. Copies of one file stand on neighbours of the ring,
 so as many neighbours as there are copies share no host: spread is given up for that before a copy is. Where there are
 fewer hosts, fewer copies are placed and the caller says so.
 Called by master/api and master/control on the leader; the result travels in the command.
@@ -8,15 +8,15 @@ Called by master/api and master/control on the leader; the result travels in the
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from holdfast.master.placement.chooser import Chooser
 from holdfast.master.placement.deal import Part
-from holdfast.master.placement.groups import enforced, shapes, there_of
-from holdfast.master.placement.members import Member, NotEnoughError
-from holdfast.master.placement.policy import Candidates, Policy, There, adherence, admitted, broken, levels
-from holdfast.master.placement.windows import Adherence
+from holdfast.master.placement.groups import parts_of
+from holdfast.master.placement.members import Draw, Member, NotEnoughError
+from holdfast.master.placement.policy import Candidates, Policy, adherence, enforced, holds, levels
+from holdfast.master.placement.wishes import Adherence
 
 #: Workers in one ring. More would not spread a shuffle better, and every reader opens a stream to each.
 RING_MAX = 1_024
@@ -32,29 +32,24 @@ class Ring:
     adheres: bool
 
 
-def map_ring(policy: Policy, candidates: Candidates, copies: int, seed: bytes) -> Ring:
+def map_ring(policy: Policy, candidates: Candidates, copies: int, draw: Draw) -> Ring:
     """Return the ring for so many copies; no workers if there are no candidates.
 
-    Shuffles draw different seeds, so that few maps do not all go to the same worker. Neighbours are of different racks
-    or regions if the policy wishes that and no ring of hosts would be longer. Spared workers are not alone among
+    The order is drawn, so that few maps of many shuffles do not all go to the same worker. Neighbours are of different
+    racks or regions if the policy wishes that and no ring of hosts would be longer. Spared workers are not alone among
     neighbours where others are left. Raises NotEnoughError.
     """
     if not len(candidates):
         return Ring((), copies, adheres=True)
-    every = admitted(policy, candidates.everybody, copies)
-    problem = broken(policy, [one.place for one in every], copies)
-    if not every:
-        raise NotEnoughError(problem or "all workers that take data are in regions that take nothing new")
-    for parts in () if problem else shapes(policy, candidates, copies):
-        ring = _ring(policy, parts, there_of(candidates, parts), copies, seed)
-        if ring.adheres or not enforced(policy, copies):
-            return ring
-    raise NotEnoughError(problem or f"what is enforced of {copies} copies cannot be had of {len(every)} workers")
+    chooser = Chooser(policy, candidates, copies, draw)
+    parts = parts_of(policy, candidates, copies, chooser)
+    members = sorted([one for part in parts for one in part.members])
+    draw.shuffle(members)
+    return _ring(policy, parts, members[:RING_MAX], copies, chooser)
 
 
-def _ring(policy: Policy, parts: Sequence[Part], there: There, copies: int, seed: bytes) -> Ring:
-    members = sorted([one for part in parts for one in part.members], key=lambda one: _draw(seed, one.worker))
-    members = members[:RING_MAX]
+def _ring(policy: Policy, parts: Sequence[Part], members: Sequence[Member], copies: int, chooser: Chooser) -> Ring:
+    there = chooser.there
     size = min(copies, len({one.host for one in members}))
     if size < 2:
         return Ring(tuple([one.worker for one in members]), 1, adheres=copies < 2)
@@ -66,8 +61,10 @@ def _ring(policy: Policy, parts: Sequence[Part], there: There, copies: int, seed
         first = {one.worker for one in parts[0].members}
         chosen = apart(members, ["" if one.worker in first else "spared" for one in members], 2)
     else:
-        chosen = [one for part in parts for one in _of_each_host(part, members)[: part.copies]]
+        chosen = [chooser.known[one] for one in chooser.filled([None] * copies) or ()]
     verdicts = {tuple([chosen[(at + step) % len(chosen)].place for step in range(size)]) for at in range(len(chosen))}
+    if not all(holds(policy, each, copies, there) for each in verdicts):
+        raise NotEnoughError(f"what is enforced of {copies} copies cannot be had in a ring of {len(members)} workers")
     adheres = all(adherence(policy, each, copies, there) is Adherence.STRICT for each in verdicts)
     return Ring(tuple([one.worker for one in chosen]), size, adheres)
 
@@ -79,11 +76,6 @@ def _widest(policy: Policy, members: Sequence[Member], size: int) -> list[Member
         if len(set(domains)) >= size:
             return apart(members, domains, size)
     return []
-
-
-def _of_each_host(part: Part, drawn: Sequence[Member]) -> list[Member]:
-    own = {one.worker for one in part.members}
-    return list({one.host: one for one in reversed(drawn) if one.worker in own}.values())
 
 
 def apart(drawn: Sequence[Member], domains: Sequence[str], size: int) -> list[Member]:
@@ -110,7 +102,3 @@ def apart(drawn: Sequence[Member], domains: Sequence[str], size: int) -> list[Me
     places = [place for first in range(size) for place in range(first, len(flat), size)]
     ring = dict(zip(places, flat, strict=True))
     return [ring[place] for place in range(len(flat))]
-
-
-def _draw(seed: bytes, worker: int) -> bytes:
-    return hashlib.blake2b(worker.to_bytes(4, "little"), key=seed[:64], digest_size=8).digest()

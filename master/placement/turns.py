@@ -16,7 +16,7 @@ from heapq import heappop, heappush
 from typing import Generic, TypeVar
 
 from holdfast.master.placement.members import Draw, Member
-from holdfast.master.placement.racks import Step
+from holdfast.master.placement.wishes import Step
 
 T = TypeVar("T")
 

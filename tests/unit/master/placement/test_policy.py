@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 from holdfast.master.placement.groups import place
 from holdfast.master.placement.members import Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Constraint, DirectoryLoad, Policy, gradient_shares, shares
-from holdfast.master.placement.racks import Racks
-from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.ring import map_ring
+from holdfast.master.placement.wishes import Racks, Regions
 
 #: regions of racks of hosts of workers: how many workers each host has
 clusters = st.lists(
@@ -180,7 +179,7 @@ def test_a09_no_pair_is_of_workers_alone_that_readers_cannot_use() -> None:
         assert {group[0] for group in found.groups} == {1}
         assert {group[1] for group in found.groups} == beside
         assert (found.copies, found.adhering.not_strict) == (2, 0)
-        ring = map_ring(policy, candidates, 2, b"seed")
+        ring = map_ring(policy, candidates, 2, Random(1))
         assert (ring.copies, len(ring.workers), 1 in ring.workers) == (2, 2, True)
 
 

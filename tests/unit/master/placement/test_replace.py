@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from holdfast.master.placement.groups import place
 from holdfast.master.placement.members import Member, NotEnoughError
 from holdfast.master.placement.policy import Candidates, Policy
-from holdfast.master.placement.racks import Racks
-from holdfast.master.placement.regions import Regions
 from holdfast.master.placement.replace import Gone, Moving, repair, replace_all
-from holdfast.master.placement.windows import Adherence
+from holdfast.master.placement.wishes import Adherence, Racks, Regions
 
 NOBODY: frozenset[int] = frozenset()
 #: three racks of three
@@ -110,12 +108,6 @@ def test_of_those_to_be_avoided_the_spared_ones_come_last() -> None:
         assert replace_all(Policy("random"), candidates, [row], 2, Random(seed), gone=Gone(places={})).groups == [
             (1, 2)
         ]
-
-
-def test_what_is_taken_out_or_spared_stays_avoided_where_it_was() -> None:
-    """Lists of candidates are narrowed one after the other, and none forgets what another one said."""
-    found = Candidates([Member(n, f"h{n}") for n in range(5)]).avoiding({0}).avoiding({1}).sparing({2}).without({3})
-    assert [[one.worker for one in some] for some in (found.members, found.spared, found.avoided)] == [[4], [2], [0, 1]]
 
 
 def test_groups_that_no_longer_adhere_are_repaired_with_as_few_new_members_as_can_be() -> None:
