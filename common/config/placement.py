@@ -9,6 +9,8 @@ from holdfast.common.config import settings
 from holdfast.common.config.settings import Duration, Ratio, duration, setting
 from holdfast.common.errors import ConfigError
 
+#: Those that need not be installed.
+POLICIES = ("random", "rackaware", "regionaware")
 #: No partition has more copies.
 MIN_RACKS_MAX = 16
 #: Of a place: region, what is between, rack.
@@ -19,8 +21,10 @@ PLACE_PARTS_MAX = 8
 class PlacementSection:
     """Which worker gets what, and where workers are. Read by masters, the same on all; `holdfast reload`."""
 
-    policy: Literal["random", "rackaware", "regionaware"] = setting(
-        "rackaware", "What two copies never share beside a host: nothing, a rack, or a region; as far as there are two."
+    policy: str = setting(
+        "rackaware",
+        "What two copies never share beside a host, as far as there are two: random (nothing), rackaware, regionaware,"
+        " or the name of an installed holdfast.policies class.",
     )
     order: Literal["roundrobin", "loadaware", "weighted"] = setting(
         "roundrobin", "Who gets how much: all the same, more where disks are fast, or more where more is free."
@@ -92,8 +96,10 @@ class PlacementSection:
                 "write_regions, refused_regions, durable_regions, local_region and equal_regions want"
                 ' policy = "regionaware"'
             )
-        if self.policy == "random" and self.enforce_racks:
-            raise ConfigError('enforce_racks needs policy = "rackaware" or "regionaware": random ignores racks')
+        if not self.policy:
+            raise ConfigError("policy is random, rackaware, regionaware, or the name of an installed class")
+        if self.policy not in ("rackaware", "regionaware") and self.enforce_racks:
+            raise ConfigError(f'enforce_racks needs policy = "rackaware" or "regionaware": {self.policy} ignores it')
         self._check_regions()
         if self.durable_regions == 1 or not 0 <= self.durable_regions <= MIN_RACKS_MAX:
             raise ConfigError(f"durable_regions must be 0, or from 2 to {MIN_RACKS_MAX}: one region is no durability")

@@ -21,7 +21,7 @@ from functools import partial
 from typing import TypeVar
 
 from holdfast.common.config.config import Config
-from holdfast.common.config.placement import PlacementSection
+from holdfast.common.config.placement import POLICIES, PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.log_events import LogEvent
@@ -33,6 +33,7 @@ from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import KIND_MAP, Shuffle, Worker
 from holdfast.master.fleet.capacity import excluded_because, no_room, takes
 from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
+from holdfast.master.fleet.installed import WatchedPolicy
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
 from holdfast.master.leader.leader import Leader, WhileLeading
@@ -56,7 +57,7 @@ T = TypeVar("T")
 
 
 def policy_of(section: PlacementSection) -> Policy:
-    """Return what a configuration wishes."""
+    """Return what a configuration wishes. Raises ConfigError for a policy that is not installed."""
     return Policy(
         constraint=section.policy,
         order=section.order,
@@ -75,6 +76,7 @@ def policy_of(section: PlacementSection) -> Policy:
         flush_weight=section.flush_weight,
         fetch_weight=section.fetch_weight,
         avoid_holds=section.avoid_holds,
+        own=WatchedPolicy(section.policy) if section.policy not in POLICIES else None,
     )
 
 

@@ -16,7 +16,6 @@ import signal
 import subprocess
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
-from importlib.metadata import entry_points
 from pathlib import Path
 from threading import Lock
 from typing import Protocol
@@ -25,6 +24,7 @@ from holdfast.common.config.placement import PlacementSection
 from holdfast.common.errors import ConfigError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
+from holdfast.master.fleet.installed import make_installed
 from holdfast.master.placement.topology import DEFAULT_PLACE, check_place
 
 #: Hosts in one call of a script, and its time.
@@ -192,19 +192,8 @@ class HostnameResolver(Resolver):
 
 
 def load_resolver(name: str, argument: str) -> Resolver:
-    """Make a resolver that a user has installed under this name; it is called with `argument` if that is not empty.
-
-    Raises ConfigError.
-    """
-    found = entry_points(group=ENTRY_POINT_GROUP, name=name)
-    if not found:
-        known = sorted(each.name for each in entry_points(group=ENTRY_POINT_GROUP))
-        raise ConfigError(f"no resolver {name!r} is installed (entry points {ENTRY_POINT_GROUP}: {known or 'none'})")
-    try:
-        made = next(iter(found)).load()
-        resolver: Resolver = made(argument) if argument else made()
-    except Exception as error:
-        raise ConfigError(f"the resolver {name!r} cannot be made: {type(error).__name__}: {error}") from error
+    """Make a resolver that a user has installed under this name. Raises ConfigError."""
+    resolver: Resolver = make_installed("resolver", ENTRY_POINT_GROUP, name, argument)
     return resolver
 
 

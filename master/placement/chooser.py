@@ -28,7 +28,7 @@ from holdfast.master.placement.policy import (
     wishes,
 )
 from holdfast.master.placement.turns import Turns
-from holdfast.master.placement.wishes import ANYWHERE, Adherence, Step, steps
+from holdfast.master.placement.wishes import ANYWHERE, Adherence, Step, own_steps, steps
 
 NOBODY: frozenset[int] = frozenset()
 
@@ -102,11 +102,18 @@ class Chooser:
 
     def _steps_of(self, others: tuple[str, ...], seats: int, home: str) -> list[Step]:
         """Where a member may be, the best places first."""
-        if self._anywhere or self._copies < 2:
+        own = self._policy.own
+        if (self._anywhere and own is None) or self._copies < 2:
             return [ANYWHERE]
         key = others, seats, home
         if key not in self._steps:
-            self._steps[key] = [*steps(*self._wishes, others, seats, home, self._local)]
+            self._steps[key] = [
+                *(
+                    steps(*self._wishes, others, seats, home, self._local)
+                    if own is None
+                    else own_steps(own, {one.place for one in self.known.values()}, others, home)
+                )
+            ]
         return self._steps[key]
 
     def _fields(self) -> Sequence[tuple[Sequence[Turns], bool]]:

@@ -75,6 +75,8 @@ def place(
     if not len(candidates):
         return PlacedGroups([], copies, Adhering())
     chooser = Chooser(policy, candidates, copies, draw, avoid=avoid)
+    if policy.own is not None and copies > 1:
+        return _chosen(count, copies, chooser)
     parts = parts_of(policy, candidates, copies, chooser, avoid)
     groups = _dealt(policy, parts, count, draw)
     return _judged(policy, groups, copies, chooser)
@@ -155,6 +157,15 @@ def _judged(policy: Policy, groups: list[Workers], copies: int, chooser: Chooser
             groups[at], verdict = chosen, chooser.adherence(chosen)
         found[verdict] += 1
     return PlacedGroups(groups, size, Adhering.of(found))
+
+
+def _chosen(count: int, copies: int, chooser: Chooser) -> PlacedGroups:
+    """Choose every group: what a user's policy says cannot be dealt."""
+    groups = [chooser.filled([None] * copies) or () for _ in range(count)]
+    if not all(groups):
+        raise NotEnoughError("the policy lets no worker that takes data have a copy")
+    adhering = Adhering.of(Counter(map(chooser.adherence, groups)))
+    return PlacedGroups(groups, max(map(len, groups), default=copies), adhering)
 
 
 def taking(policy: Policy, candidates: Candidates, copies: int, draw: Draw) -> list[Member]:

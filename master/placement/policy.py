@@ -6,6 +6,7 @@
     constraint    random       copies on different hosts
                   rackaware    on different racks where there are two
                   regionaware  in different regions where there are two, else on different racks
+                  other names  as a class of a user says
 
 Rules: pure. Wishes alone: in which order they are given up is said, and decided, in chooser.py. Called by
 fleet/fleet.py.
@@ -22,11 +23,10 @@ from holdfast.common.sizes import counted
 from holdfast.master.placement.deal import Levels
 from holdfast.master.placement.members import Member, capped
 from holdfast.master.placement.topology import region_of
-from holdfast.master.placement.wishes import Adherence, Racks, Regions, Wish
+from holdfast.master.placement.wishes import Adherence, OwnPolicy, Racks, Regions, Wish
 
 #: The workers of one partition, the first of which clients push to.
 Workers = tuple[int, ...]
-Constraint = Literal["random", "rackaware", "regionaware"]
 Order = Literal["roundrobin", "loadaware", "weighted"]
 
 
@@ -42,7 +42,7 @@ class DirectoryLoad(NamedTuple):
 class Policy:
     """What is wished."""
 
-    constraint: Constraint = "rackaware"
+    constraint: str = "rackaware"
     order: Order = "roundrobin"
     racks: Racks = Racks()
     regions: Regions = Regions()
@@ -55,6 +55,8 @@ class Policy:
     fetch_weight: float = 1.0
     #: who is to be avoided gets nothing, even where there is nobody else
     avoid_holds: bool = False
+    #: the constraint, if it is none of the three
+    own: OwnPolicy | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,7 +119,7 @@ def enforced(policy: Policy, copies: int) -> bool:
 
 def levels(policy: Policy) -> Levels:
     """What copies are spread over, the widest first."""
-    if not spreads(policy):
+    if not spreads(policy) or policy.own is not None:
         return Levels((Member.host_of,))
     if policy.constraint == "rackaware":
         return Levels((Member.place_of, Member.host_of))
@@ -156,6 +158,8 @@ def adherence(policy: Policy, places: Sequence[str | None], copies: int, there: 
     known = [one for one in places if one is not None]
     if len(known) < copies:
         return Adherence.FAIL
+    if policy.own is not None:
+        return Adherence(policy.own.adherence(known))
     if not spreads(policy) or (there.places < 2 and not policy.racks.enforced):
         return Adherence.STRICT
     racks, regions = wishes(policy, copies, there)

@@ -12,10 +12,10 @@ their defects B6, B7 and B9.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum, unique
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from holdfast.common.errors import ConfigError
 from holdfast.master.placement.topology import DEFAULT_PLACE, region_of
@@ -72,6 +72,17 @@ class Regions:
     def take(self, region: str) -> bool:
         """Whether new members may be there."""
         return region not in self.refused and (not self.write_to or region in self.write_to)
+
+
+class OwnPolicy(Protocol):
+    """A constraint of a user. Hosts, shares, and which workers are spared and avoided are not for it."""
+
+    def rank(self, place: str, others: Sequence[str], home: str) -> int | None:
+        """How good a place is for a new copy beside those at the others: the smaller, the better; None: never there.
+        `home` is where the copy was that it replaces, "" for a new one, or if that is not to be used."""
+
+    def adherence(self, places: Sequence[str]) -> str:
+        """How all copies of a partition stand that are at these places: strict, soft or fail."""
 
 
 #: Says whether a rack, or a region, may have a member.
@@ -149,6 +160,17 @@ def steps(racks: Wish, regions: Wish, others: Sequence[str], seats: int, home: s
     rack_must, region_must = rack_well if racks.enforced else _any, region_well if regions.enforced else _any
     for rack, region in dict.fromkeys([(rack_well, region_well), (rack_must, region_well), (rack_must, region_must)]):
         yield from [_both(one, rack, region) for one in best]
+
+
+def own_steps(own: OwnPolicy, places: Collection[str], others: Sequence[str], home: str) -> Iterator[Step]:
+    """The same by a policy of a user; `places` is where there are candidates."""
+    ranked: dict[int, set[str]] = {}
+    for place in places:
+        rank = own.rank(place, others, home)
+        if rank is not None:
+            ranked.setdefault(rank, set()).add(place)
+    for _, best in sorted(ranked.items()):
+        yield Step(best.__contains__)
 
 
 def _both(step: Step, rack: Fits, region: Fits) -> Step:

@@ -13,7 +13,6 @@ from holdfast.master.placement.groups import place
 from holdfast.master.placement.members import Member, NotEnoughError, capped
 from holdfast.master.placement.policy import (
     Candidates,
-    Constraint,
     Policy,
     There,
     adherence,
@@ -26,7 +25,7 @@ from holdfast.master.placement.topology import check_place, region_of
 from holdfast.master.placement.wishes import Adherence, Racks, Regions
 
 STRICT, SOFT, FAIL = Adherence.STRICT, Adherence.SOFT, Adherence.FAIL
-CONSTRAINTS: list[Constraint] = ["random", "rackaware", "regionaware"]
+CONSTRAINTS = ["random", "rackaware", "regionaware"]
 #: How bad a group is: copies that are missing, on avoided and on spared workers, and how far it does not adhere.
 Cost = tuple[int, int, int, int]
 
