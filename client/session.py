@@ -154,7 +154,7 @@ class Session:
     ) -> MapShuffle:
         """Register a shuffle of MAP partitions; idempotent for the same number and shape.
 
-        maps: how many, if known. copies: 1 or 2, on different hosts; fewer if the cluster has fewer hosts.
+        maps: how many, if known. copies: 1 to 5, on different hosts; fewer if the cluster has fewer hosts.
         ack: how safe data is when a worker acknowledges it; a sealed file is synced at any level but MEMORY.
         Raises ConfigError, NoRoomError if no worker with room was there within `no_room_grace`, QuotaExceededError if
         the application or its user holds what it may, ConflictError if the number has another shape.

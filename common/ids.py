@@ -42,7 +42,7 @@ UID_BYTES = 16
 NO_STATE = StateId(0)
 #: The "partition" that seeds the CRC of batches in a broadcast region, which belong to every partition.
 BROADCAST_PARTITION = PartitionId(0xFFFF_FFFF)
-#: The "worker" in arrays in place of a missing second copy.
+#: The "worker" in arrays in place of a copy that is not there.
 NO_WORKER = WorkerId(0xFFFF_FFFF)
 
 

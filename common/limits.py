@@ -43,7 +43,7 @@ MAPS_MAX = 1_000_000
 #: Workers of one shuffle that get it when it is registered; with more of them, the others ask.
 ANNOUNCED_MAX = 64
 #: Copies of a partition or map file.
-COPIES_MAX = 2
+COPIES_MAX = 5
 #: Epochs of one generation, all partitions together: moves are stopped before they reach it.
 EPOCHS_MAX = 4_000_000
 #: Applications whose usage a heartbeat reports, the largest, and shuffles of each.

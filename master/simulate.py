@@ -44,7 +44,7 @@ from holdfast.common.ids import Epoch, WorkerId
 from holdfast.common.limits import COPIES_MAX, PARTITIONS_MAX
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.fleet.fleet import policy_of
-from holdfast.master.placement.groups import pair_of, place, taking
+from holdfast.master.placement.groups import place, taking
 from holdfast.master.placement.members import Member
 from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy, shares
 from holdfast.master.placement.topology import check_place
@@ -133,7 +133,7 @@ def simulate(described: Described) -> dict[str, Any]:
     begun = time.perf_counter()
     found = place(policy, candidates, count, copies, draw)
     seconds = time.perf_counter() - begun
-    rows = tuple([Location(Epoch(0), WorkerId(one), WorkerId(two)) for one, two in map(pair_of, found.groups)])
+    rows = tuple([Location(Epoch(0), tuple(map(WorkerId, group))) for group in found.groups])
     members = [*candidates.members, *candidates.spared]
     takers = taking(policy, candidates, copies, draw)
     parts = shares(policy, takers, candidates.disks)

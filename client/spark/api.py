@@ -56,7 +56,7 @@ def shuffle(
     are distributed evenly. The map stage runs now, the returned DataFrame reads its output, as often as wanted, until
     the session is closed or the shuffle dropped. Rows keep the order they had within their map.
 
-    copies: 1 or 2, on different hosts. compression: "lz4", "zstd" or "none"; data that does not shrink stays as it is.
+    copies: 1 to 5, on different hosts. compression: "lz4", "zstd" or "none"; data that does not shrink stays as it is.
     Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
     fails inside a task comes as Spark's own exception, with our sentence at its end.
     """

@@ -16,6 +16,7 @@ from typing import Any, Literal
 from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
+from holdfast.common.limits import COPIES_MAX
 from holdfast.common.net.control import parse_endpoints
 from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, check_path
 
@@ -44,7 +45,7 @@ def conf(
 ) -> dict[str, str]:
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
 
-    `replication` is the number of copies, 1 or 2; `ack` what a copy is before it counts; `fallback` whether Spark's own
+    `replication` is the number of copies, 1 to 5; `ack` what a copy is before it counts; `fallback` whether Spark's own
     shuffle serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark,
     which is compiled when it is first asked for. For a secured cluster `ca` and `token_file` are the paths, on the
     driver's host, of the CA's certificate in PEM and of a user's token, by default what HOLDFAST_CA and
@@ -55,8 +56,9 @@ def conf(
     masters = parse_endpoints(endpoints)
     if here:
         _check_running()
+    if replication not in range(1, COPIES_MAX + 1):
+        raise ConfigError(f"replication is 1 to {COPIES_MAX}, not {replication!r}")
     for name, value, known in (
-        ("replication", replication, (1, 2)),
         ("ack", ack, ("memory", "written", "synced")),
         ("fallback", fallback, ("auto", "never")),
     ):

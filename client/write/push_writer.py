@@ -29,7 +29,6 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import Location
 from holdfast.common.formats.reduce_messages import Push, ReplicaPlace
 from holdfast.common.ids import (
-    NO_WORKER,
     AttemptId,
     Epoch,
     Incarnation,
@@ -337,10 +336,10 @@ class _PushSender(AttemptSender):
         except HoldfastError as error:
             self._do(self._core.failed(send.frame, error))
         else:
-            self._do(self._core.answered(send.frame, answer.statuses))
+            self._do(self._core.answered(send.frame, answer.statuses, answer.failed))
 
     def _frame(self, send: Send) -> tuple[Push, list[Buffer]]:
-        """The meta section and the body of a push. Raises RetryError if the replica's address is not known."""
+        """The meta section and the body of a push. Raises RetryError if a replica's address is not known."""
         body = [piece for batch in send.batches for piece in self._batches[batch].pieces]
         if len(body) > PIECES_MAX:
             body = [b"".join(body)]
@@ -351,10 +350,7 @@ class _PushSender(AttemptSender):
 
     def _meta(self, send: Send, crc: int) -> Push:
         destination = send.destination
-        replica = None
-        if destination.replica != NO_WORKER:
-            address = self._addresses.address(destination.replica)
-            replica = ReplicaPlace(destination.replica, destination.replica_incarnation, address)
+        replicas = tuple([ReplicaPlace(*each, self._addresses.address(each[0])) for each in destination.replicas])
         return Push(
             shuffle=self._shuffle.key,
             incarnation=destination.incarnation,
@@ -363,7 +359,7 @@ class _PushSender(AttemptSender):
             attempt=self._attempt,
             body_crc=crc,
             raft_index=self._shuffle.raft_index,
-            replica=replica,
+            replicas=replicas,
             entries=send.entries,
         )
 
@@ -381,10 +377,7 @@ class _PushSender(AttemptSender):
             return
         self._addresses.learn(known_addresses(reply.workers))
         locations = [
-            (
-                PartitionId(row.partition),
-                Location(Epoch(row.epoch), WorkerId(row.primary), WorkerId(row.replica), row.hint),
-            )
+            (PartitionId(row.partition), Location(Epoch(row.epoch), tuple(map(WorkerId, row.workers)), row.hint))
             for row in reply.locations
         ]
         incarnations = {WorkerId(each.worker): Incarnation(each.incarnation) for each in reply.workers}

@@ -159,6 +159,7 @@ class _MapSender(AttemptSender):
         self._map = map_id
         self._attempt = attempt
         self._spool = spool
+        self._assignment = assignment
         self._core = MapWrite(assignment, map_id, attempt)
         self._addresses = Addresses(shuffle.ticket, shuffle.addresses)
         self._queues: dict[int, asyncio.Queue[SendFrame]] = {}
@@ -244,6 +245,7 @@ class _MapSender(AttemptSender):
             file=self._key(epoch),
             incarnation=Incarnation(0),
             partitions=self._shuffle.partitions,
+            copies=self._assignment.copies,
             ack=self._shuffle.ack,
         )
         try:

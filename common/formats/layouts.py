@@ -8,16 +8,19 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from functools import cache
+from itertools import repeat
+from typing import cast
 
 from holdfast.common.errors import ProtocolError
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, PartitionId, WorkerId
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, MIB, PARTITIONS_MAX
 from holdfast.common.statuses import Status
 
-VERSION = 1
+VERSION = 2
 
 
 class ArrayKind(IntEnum):
@@ -33,7 +36,6 @@ class ArrayKind(IntEnum):
 _PREFIX = struct.Struct("<BB")
 _ASSIGNMENT = struct.Struct("<BBHI")
 _DEFLATED = struct.Struct("<BBHIIQ")
-_PLACE = struct.Struct("<QIIIQQ")
 _U32 = struct.Struct("<I")
 WORKERS_MAX = 65_535
 #: Winners inflated: a deflated array may grow a thousandfold, all of it in the memory of the reader.
@@ -64,7 +66,7 @@ class MapAssignment:
     def encode(self) -> bytes:
         """u8 version, u8 kind, u16 copies, u32 workers, then a u32 each."""
         if not 1 <= self.copies <= COPIES_MAX or not 1 <= len(self.workers) <= WORKERS_MAX:
-            raise ProtocolError(f"an assignment has 1 to {WORKERS_MAX} workers and 1 or {COPIES_MAX} copies")
+            raise ProtocolError(f"an assignment has 1 to {WORKERS_MAX} workers and 1 to {COPIES_MAX} copies")
         head = _ASSIGNMENT.pack(VERSION, ArrayKind.MAP_ASSIGNMENT, self.copies, len(self.workers))
         return head + b"".join([_U32.pack(worker) for worker in self.workers])
 
@@ -87,7 +89,7 @@ class MapWinner:
 
     attempt: AttemptId
     epoch: Epoch
-    #: one or two; a second copy is on another host
+    #: one for each copy, all on different hosts
     workers: tuple[WorkerId, ...]
     batches: int
     size_bytes: int
@@ -106,46 +108,51 @@ class MapWinners:
     maps: tuple[MapWinner, ...]
 
     def encode(self) -> bytes:
-        """u8 version, u8 kind, u16 0, u32 maps, u32 partitions, u64 length of the rest inflated.
+        """u8 version, u8 kind, u16 copies, u32 maps, u32 partitions, u64 length of the rest inflated.
 
-        Then, deflated, per map u64 attempt, u32 epoch, u32 first worker, u32 second worker or 2^32 - 1, u64 batches,
-        u64 bytes; then per map a bitmap of ceil(partitions / 8) bytes.
+        Then, deflated, per map u64 attempt, u32 epoch, per copy u32 worker or 2^32 - 1, u64 batches, u64 bytes; then
+        per map a bitmap of ceil(partitions / 8) bytes.
         """
-        width = bitmap_bytes(self.partitions)
-        rows = []
+        width, copies = bitmap_bytes(self.partitions), columns([winner.workers for winner in self.maps])
+        pack, rows = _place(copies).pack, []
         for winner in self.maps:
             if len(winner.partitions) != width or not 1 <= len(winner.workers) <= COPIES_MAX:
-                raise ProtocolError(f"MAP_WINNERS: a bitmap has {width} bytes and a map one or two workers")
-            first, second = (*winner.workers, NO_WORKER)[:2]
-            rows.append(_PLACE.pack(winner.attempt, winner.epoch, first, second, winner.batches, winner.size_bytes))
+                raise ProtocolError(f"MAP_WINNERS: a bitmap has {width} bytes and a map 1 to {COPIES_MAX} workers")
+            workers = padded(winner.workers, copies)
+            rows.append(pack(winner.attempt, winner.epoch, *workers, winner.batches, winner.size_bytes))
         raw = b"".join(rows + [winner.partitions for winner in self.maps])
-        return deflated(ArrayKind.MAP_WINNERS, 0, len(self.maps), self.partitions, raw)
+        return deflated(ArrayKind.MAP_WINNERS, copies, len(self.maps), self.partitions, raw)
 
     @classmethod
     def announced(cls, data: bytes) -> tuple[int, int, int]:
         """Return maps, partitions and bytes inflated from the head of an array, after checking them; nothing
         is inflated."""
-        _, maps, partitions, size = deflated_head(data, ArrayKind.MAP_WINNERS)
-        width = bitmap_bytes(partitions)
-        if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * (_PLACE.size + width):
-            raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
+        _, maps, partitions, size = cls._head(data)
         return maps, partitions, size
+
+    @staticmethod
+    def _head(data: bytes) -> tuple[int, int, int, int]:
+        copies, maps, partitions, size = deflated_head(data, ArrayKind.MAP_WINNERS)
+        row = _place(check_copies(copies, ArrayKind.MAP_WINNERS)).size + bitmap_bytes(partitions)
+        if maps > MAPS_MAX or partitions > PARTITIONS_MAX or size != maps * row:
+            raise ProtocolError(f"MAP_WINNERS: {maps} maps and {partitions} partitions do not make {size} bytes")
+        return copies, maps, partitions, size
 
     @classmethod
     def each(cls, data: bytes) -> Iterator[MapWinner]:
         """Yield one winner after another: a million of them at once are half a gigabyte."""
-        maps, partitions, size = cls.announced(data)
-        width = bitmap_bytes(partitions)
+        copies, maps, partitions, size = cls._head(data)
+        place, width = _place(copies), bitmap_bytes(partitions)
         raw = inflate(data, size, ArrayKind.MAP_WINNERS)
-        bitmaps = maps * _PLACE.size
-        rows = _PLACE.iter_unpack(memoryview(raw)[:bitmaps])
-        for index, (attempt, epoch, first, second, batches, length) in enumerate(rows):
-            workers = (WorkerId(first),) if second == NO_WORKER else (WorkerId(first), WorkerId(second))
+        bitmaps = maps * place.size
+        for index, (attempt, epoch, *workers, batches, length) in enumerate(
+            place.iter_unpack(memoryview(raw)[:bitmaps])
+        ):
             bitmap = raw[bitmaps + index * width : bitmaps + (index + 1) * width]
             yield MapWinner(
                 attempt=AttemptId(attempt),
                 epoch=Epoch(epoch),
-                workers=workers,
+                workers=placed(workers, ArrayKind.MAP_WINNERS),
                 batches=batches,
                 size_bytes=length,
                 partitions=bitmap,
@@ -155,6 +162,37 @@ class MapWinners:
     def decode(cls, data: bytes) -> MapWinners:
         _, partitions, _ = cls.announced(data)
         return cls(partitions, tuple(cls.each(data)))
+
+
+@cache
+def _place(copies: int) -> struct.Struct:
+    return struct.Struct(f"<QI{copies}IQQ")
+
+
+def columns(places: Iterable[Sequence[WorkerId]]) -> int:
+    """Return how many workers each row of an array has in which these are the places."""
+    return max(map(len, places), default=1)
+
+
+def check_copies(copies: int, kind: ArrayKind) -> int:
+    """Return how many workers each row has. Raises ProtocolError if that is none, or too many."""
+    if not 1 <= copies <= COPIES_MAX:
+        raise ProtocolError(f"{kind.name}: {copies} workers in a row; 1 to {COPIES_MAX} are allowed")
+    return copies
+
+
+def padded(workers: Sequence[WorkerId], copies: int) -> tuple[WorkerId, ...]:
+    """Return as many workers as a row has, NO_WORKER in place of those that are not there."""
+    return (*workers, *repeat(NO_WORKER, copies - len(workers)))
+
+
+def placed(row: Sequence[int], kind: ArrayKind) -> tuple[WorkerId, ...]:
+    """Return the workers of a row, behind the last of which only NO_WORKER stands. Raises ProtocolError if there is
+    none, or that stands between them."""
+    there = row[: row.index(NO_WORKER)] if NO_WORKER in row else row
+    if not there or any(worker != NO_WORKER for worker in row[len(there) :]):
+        raise ProtocolError(f"{kind.name}: the workers of a row are {list(row)}")
+    return cast("tuple[WorkerId, ...]", tuple(there))
 
 
 def bitmap_bytes(partitions: int) -> int:

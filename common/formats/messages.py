@@ -14,12 +14,12 @@ from typing import Self
 from holdfast.common.errors import ProtocolError
 from holdfast.common.formats.meta import MAP_FILE, U32, MetaReader, MetaSection, pack_blob, pack_map_file, pack_text
 from holdfast.common.ids import UID_BYTES, Incarnation, MapFileKey, PartitionId, RaftIndex, ShuffleKey, WorkerId
-from holdfast.common.limits import FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
+from holdfast.common.limits import COPIES_MAX, FRAME_RUNS_MAX, NAME_BYTES_MAX, STREAM_FILES_MAX, TOKEN_BYTES_MAX
 
 #: Where no index was seen yet.
 NO_INDEX = RaftIndex(0)
 #: The data-plane protocol that this code speaks; HELLO carries it.
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 
 
 class Ack(IntEnum):
@@ -41,7 +41,7 @@ class Role(IntEnum):
 #: partition u32, length u32: a run of one partition's bytes in a frame's body.
 RUN = struct.Struct("<II")
 _HELLO = struct.Struct("<HBQ")
-_MAP_OPEN = struct.Struct("<IIBQ")
+_MAP_OPEN = struct.Struct("<IIBBQ")
 _SEALED = struct.Struct("<IQQQI")
 
 
@@ -102,24 +102,30 @@ class MapOpen:
     #: incarnation the client learnt; 0 = any
     incarnation: Incarnation
     partitions: int
+    #: of the file: so many epochs of an attempt, one after the other, come to the same worker
+    copies: int = 1
     ack: Ack = Ack.WRITTEN
     raft_index: RaftIndex = NO_INDEX
 
     def encode(self) -> bytes:
-        return pack_map_file(self.file) + _MAP_OPEN.pack(self.incarnation, self.partitions, self.ack, self.raft_index)
+        head = _MAP_OPEN.pack(self.incarnation, self.partitions, self.copies, self.ack, self.raft_index)
+        return pack_map_file(self.file) + head
 
     @classmethod
     def decode(cls, data: bytes | memoryview) -> Self:
         reader = MetaReader(data, "MAP_OPEN")
         file = reader.map_file()
-        incarnation, partitions, ack, raft_index = reader.unpack(_MAP_OPEN)
+        incarnation, partitions, copies, ack, raft_index = reader.unpack(_MAP_OPEN)
         reader.end()
         if ack not in (Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED):
             raise ProtocolError(f"MAP_OPEN: unknown acknowledgement level {ack}")
+        if not 1 <= copies <= COPIES_MAX:
+            raise ProtocolError(f"MAP_OPEN: {copies} copies; 1 to {COPIES_MAX} are allowed")
         return cls(
             file=file,
             incarnation=Incarnation(incarnation),
             partitions=partitions,
+            copies=copies,
             ack=Ack(ack),
             raft_index=RaftIndex(raft_index),
         )

@@ -9,37 +9,51 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
+from functools import cache
+from itertools import chain, repeat
 from typing import NamedTuple, Self
 
 from holdfast.common.errors import ProtocolError
-from holdfast.common.formats.layouts import ArrayKind, bitmap_bytes, deflated, deflated_head, inflate
+from holdfast.common.formats.layouts import (
+    ArrayKind,
+    bitmap_bytes,
+    check_copies,
+    columns,
+    deflated,
+    deflated_head,
+    inflate,
+    padded,
+    placed,
+)
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, PartitionId, WorkerId
 from holdfast.common.limits import EPOCHS_MAX, MAPS_MAX, PARTITIONS_MAX
 from holdfast.common.statuses import Status
 
-_LOCATION = struct.Struct("<IIIH")
 _ATTEMPT = struct.Struct("<Q")
-#: partition, epoch, then worker, status and bytes of each copy.
-_EPOCH = struct.Struct("<IIIHQIHQ")
 _BITMAPS = 0x0001
 _Size = Callable[[int, int, int], int]
 #: Attempt of a map that has no winner: it wrote nothing and is not expected.
 NO_ATTEMPT = AttemptId(0xFFFF_FFFF_FFFF_FFFF)
+#: In place of a copy that was not placed.
+_NO_COPY = (NO_WORKER, Status.UNKNOWN_FILE, 0)
 
 
 class Location(NamedTuple):
-    """Where a partition takes batches: its newest epoch, on one worker or two of different hosts."""
+    """Where a partition takes batches: its newest epoch, on workers of different hosts, the primary first."""
 
     epoch: Epoch
-    primary: WorkerId
-    #: NO_WORKER where there is one copy
-    replica: WorkerId = NO_WORKER
+    workers: tuple[WorkerId, ...]
     #: directory the masters advise, by number; 0 = the worker chooses
     hint: int = 0
 
+    @property
+    def primary(self) -> WorkerId:
+        """The worker that clients push to; it repeats what it takes to the others."""
+        return self.workers[0]
+
 
 class CopyResult(NamedTuple):
-    """What one worker said when it sealed an epoch. `status` as in SealedEpoch; NO_WORKER has UNKNOWN_FILE."""
+    """What one worker said when it sealed an epoch. `status` as in SealedEpoch."""
 
     worker: WorkerId
     status: Status
@@ -52,29 +66,28 @@ class CopyResult(NamedTuple):
 
 
 class EpochResult(NamedTuple):
-    """The final word on one epoch of one partition. Lost if no copy is OK and none is UNKNOWN_FILE: both copies hold
+    """The final word on one epoch of one partition. Lost if no copy is OK and none is UNKNOWN_FILE: all copies hold
     what was acknowledged, so if one never had a batch nothing was."""
 
     partition: PartitionId
     epoch: Epoch
-    primary: CopyResult
-    replica: CopyResult
+    #: all that were placed, the primary's first
+    copies: tuple[CopyResult, ...]
 
     @property
-    def copies(self) -> tuple[CopyResult, ...]:
+    def readable(self) -> tuple[CopyResult, ...]:
         """The copies that can be read."""
-        return tuple(copy for copy in (self.primary, self.replica) if copy.status == Status.OK)
+        return tuple(copy for copy in self.copies if copy.status == Status.OK)
 
     @property
     def lost(self) -> bool:
         """Whether acknowledged batches may be missing."""
-        asked = [copy for copy in (self.primary, self.replica) if copy.worker != NO_WORKER]
-        return not self.copies and all(copy.status != Status.UNKNOWN_FILE for copy in asked)
+        return all(copy.status not in (Status.OK, Status.UNKNOWN_FILE) for copy in self.copies)
 
     def under_replicated(self, wanted: int) -> bool:
-        """Whether it has batches, and fewer sealed copies than `wanted` (1 or 2). What is lost is counted as that."""
-        asked = [copy for copy in (self.primary, self.replica) if copy.worker != NO_WORKER]
-        return 0 < len(self.copies) < wanted and all(copy.status != Status.UNKNOWN_FILE for copy in asked)
+        """Whether it has batches, and fewer sealed copies than `wanted`. What is lost is counted as that."""
+        unwritten = any(copy.status == Status.UNKNOWN_FILE for copy in self.copies)
+        return not unwritten and 0 < len(self.readable) < wanted
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,23 +97,32 @@ class ReduceLocations:
     partitions: tuple[Location, ...]
 
     def encode(self) -> bytes:
-        """Counts: partitions, 0. Per partition u32 epoch, u32 primary, u32 replica or 2^32 - 1, u16 hint."""
+        """Flags: copies. Counts: partitions, 0. Per partition u32 epoch, per copy u32 worker or 2^32 - 1, u16 hint."""
         if not 1 <= len(self.partitions) <= PARTITIONS_MAX:
             raise ProtocolError(f"REDUCE_LOCATIONS: {len(self.partitions)} partitions")
-        pack = _LOCATION.pack
-        return _encode(ArrayKind.REDUCE_LOCATIONS, 0, len(self.partitions), 0, [pack(*one) for one in self.partitions])
+        copies = columns([one.workers for one in self.partitions])
+        check_copies(copies, ArrayKind.REDUCE_LOCATIONS)
+        pack = _location(copies).pack
+        rows = [pack(epoch, *padded(workers, copies), hint) for epoch, workers, hint in self.partitions]
+        return _encode(ArrayKind.REDUCE_LOCATIONS, copies, len(rows), 0, rows)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        return cls(tuple(Location(Epoch(e), WorkerId(p), WorkerId(r), hint) for e, p, r, hint in cls.rows(data)))
+        kind, (_, rows) = ArrayKind.REDUCE_LOCATIONS, cls.rows(data)
+        return cls(tuple([Location(Epoch(epoch), placed(row, kind), hint) for epoch, *row, hint in rows]))
 
     @staticmethod
-    def rows(data: bytes) -> Iterator[tuple[int, int, int, int]]:
-        """Yield the fields of each location, of which nothing is kept."""
-        _, count, _, raw = _decode(data, ArrayKind.REDUCE_LOCATIONS, lambda _, count, __: count * _LOCATION.size)
+    def rows(data: bytes) -> tuple[int, Iterator[tuple[int, ...]]]:
+        """Return how many workers each location has, and an iterator of epoch, workers and hint of each, of which
+        nothing is kept."""
+
+        def size(copies: int, count: int, _: int) -> int:
+            return count * _location(check_copies(copies, ArrayKind.REDUCE_LOCATIONS)).size
+
+        copies, count, _, raw = _decode(data, ArrayKind.REDUCE_LOCATIONS, size)
         if not 1 <= count <= PARTITIONS_MAX:
             raise ProtocolError(f"REDUCE_LOCATIONS: {count} partitions")
-        return _LOCATION.iter_unpack(raw)
+        return copies, _location(copies).iter_unpack(raw)
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,24 +185,44 @@ class ReduceManifest:
     epochs: tuple[EpochResult, ...]
 
     def encode(self) -> bytes:
-        """Counts: epochs, partitions. Per epoch u32 partition, u32 epoch; per copy u32 worker, u16 status, u64 size."""
-        rows = [_EPOCH.pack(one.partition, one.epoch, *one.primary, *one.replica) for one in self.epochs]
-        return _encode(ArrayKind.REDUCE_MANIFEST, 0, len(rows), self.partitions, rows)
+        """Flags: copies. Counts: epochs, partitions. Per epoch u32 partition, u32 epoch; per copy u32 worker or
+        2^32 - 1, u16 status, u64 size."""
+        most = max((len(one.copies) for one in self.epochs), default=1)
+        pack = _epoch(check_copies(most, ArrayKind.REDUCE_MANIFEST)).pack
+        rows = [
+            pack(one.partition, one.epoch, *chain(*one.copies, *repeat(_NO_COPY, most - len(one.copies))))
+            for one in self.epochs
+        ]
+        return _encode(ArrayKind.REDUCE_MANIFEST, most, len(rows), self.partitions, rows)
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
-        _, count, partitions, raw = _decode(data, ArrayKind.REDUCE_MANIFEST, lambda _, count, __: count * _EPOCH.size)
+        kind = ArrayKind.REDUCE_MANIFEST
+        copies, count, partitions, raw = _decode(
+            data, kind, lambda copies, count, _: count * _epoch(check_copies(copies, kind)).size
+        )
         if count > EPOCHS_MAX or partitions > PARTITIONS_MAX:
             raise ProtocolError(f"REDUCE_MANIFEST: {count} epochs of {partitions} partitions")
         epochs = []
         try:
-            for partition, epoch, worker, status, size, other, other_status, other_size in _EPOCH.iter_unpack(raw):
-                primary = CopyResult(WorkerId(worker), Status(status), size)
-                replica = CopyResult(WorkerId(other), Status(other_status), other_size)
-                epochs.append(EpochResult(PartitionId(partition), Epoch(epoch), primary, replica))
+            for partition, epoch, *row in _epoch(copies).iter_unpack(raw):
+                triples = zip(placed(row[::3], kind), row[1::3], row[2::3], strict=False)
+                found = tuple([CopyResult(worker, Status(status), size) for worker, status, size in triples])
+                epochs.append(EpochResult(PartitionId(partition), Epoch(epoch), found))
         except ValueError as error:
             raise ProtocolError(f"REDUCE_MANIFEST: {error}") from None
         return cls(partitions, tuple(epochs))
+
+
+@cache
+def _location(copies: int) -> struct.Struct:
+    return struct.Struct(f"<I{copies}IH")
+
+
+@cache
+def _epoch(copies: int) -> struct.Struct:
+    """Partition, epoch, then worker, status and bytes of each copy."""
+    return struct.Struct("<II" + "IHQ" * copies)
 
 
 def _winners_size(flags: int, maps: int, partitions: int) -> int:

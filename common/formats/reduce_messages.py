@@ -25,12 +25,20 @@ from holdfast.common.ids import (
     ShuffleKey,
     WorkerId,
 )
-from holdfast.common.limits import ANNOUNCED_MAX, PUSH_BATCHES_MAX, SEAL_EPOCHS_MAX, STREAM_FILES_MAX, U32_MAX
+from holdfast.common.limits import (
+    ANNOUNCED_MAX,
+    COPIES_MAX,
+    PUSH_BATCHES_MAX,
+    SEAL_EPOCHS_MAX,
+    STREAM_FILES_MAX,
+    U32_MAX,
+)
 from holdfast.common.statuses import Status
 
 #: partition u32, epoch u32, batch number u32, length u32, hint u16.
 PUSH_ENTRY = struct.Struct("<IIIIH")
 _PUSH = struct.Struct("<IBQIQI")
+_COUNT = struct.Struct("<B")
 _REPLICA = struct.Struct("<II")
 _REFUSAL = struct.Struct("<HH")
 _EPOCH = struct.Struct("<II")
@@ -53,7 +61,7 @@ class PushEntry(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class ReplicaPlace:
-    """The worker that holds the second copy of everything in a push."""
+    """A worker that holds another copy of everything in a push."""
 
     worker: WorkerId
     incarnation: Incarnation
@@ -62,7 +70,7 @@ class ReplicaPlace:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Push:
-    """Client -> worker (PUSH), or primary -> replica (REPLICATE, without `replica`): a merged frame of whole batches.
+    """Client -> worker (PUSH), or primary -> replica (REPLICATE, without `replicas`): a merged frame of whole batches.
 
     The body is the batches back to back, all of one (map, attempt). `body_crc` is the CRC-32C of the body: what
     the wire turned is refused before anything is decided. The answer is a PushAnswer; a frame status other than OK
@@ -80,7 +88,8 @@ class Push:
     #: the owner whose share it uses (security/tokens.py), b"" without security: sent to a replica instead of the index,
     #: which earlier builds ignore; a worker has it from the connection of a client
     of_user: bytes = b""
-    replica: ReplicaPlace | None = None
+    #: those that the primary sends all of it to, in the order of their copies
+    replicas: tuple[ReplicaPlace, ...] = ()
     #: PushEntry or plain tuples of its fields
     entries: list[PushEntry]
 
@@ -94,8 +103,8 @@ class Push:
             raise ProtocolError(f"a push has 1 to {PUSH_BATCHES_MAX} batches, not {len(self.entries)}")
         index = int.from_bytes(self.of_user, "little") or self.raft_index
         head = _PUSH.pack(self.incarnation, self.ack, index, self.map, self.attempt, self.body_crc)
-        replica = self.replica or _NO_REPLICA
-        place = _REPLICA.pack(replica.worker, replica.incarnation) + pack_text(replica.address)
+        places = [_REPLICA.pack(one.worker, one.incarnation) + pack_text(one.address) for one in self.replicas]
+        place = b"".join([_COUNT.pack(len(places)), *places])
         return pack_shuffle(self.shuffle) + head + place + pack_rows(PUSH_ENTRY, self.entries)
 
     @classmethod
@@ -104,16 +113,13 @@ class Push:
         reader = MetaReader(data, "PUSH")
         shuffle = reader.shuffle()
         incarnation, ack, raft_index, map_id, attempt, crc = reader.unpack(_PUSH)
-        worker, replica_incarnation = reader.unpack(_REPLICA)
-        address = reader.text()
+        replicas = tuple([_replica(reader) for _ in range(_replica_count(reader))])
         if of_user is None:
             of_user, raft_index = raft_index.to_bytes(8, "little") if raft_index else b"", NO_INDEX
         entries = cast("list[PushEntry]", reader.array(PUSH_ENTRY, PUSH_BATCHES_MAX))
         reader.end()
         if ack not in (Ack.MEMORY, Ack.WRITTEN, Ack.SYNCED) or not entries:
             raise ProtocolError(f"PUSH: {len(entries)} batches at acknowledgement level {ack}")
-        if (worker == NO_WORKER) != (not address):
-            raise ProtocolError("PUSH: a replica has a worker and an address")
         return cls(
             shuffle=shuffle,
             incarnation=Incarnation(incarnation),
@@ -123,12 +129,24 @@ class Push:
             body_crc=crc,
             raft_index=RaftIndex(raft_index),
             of_user=of_user,
-            replica=ReplicaPlace(WorkerId(worker), Incarnation(replica_incarnation), address) if address else None,
+            replicas=replicas,
             entries=entries,
         )
 
 
-_NO_REPLICA = ReplicaPlace(NO_WORKER, Incarnation(0), "")
+def _replica_count(reader: MetaReader) -> int:
+    (count,) = reader.unpack(_COUNT)
+    if count >= COPIES_MAX:
+        raise ProtocolError(f"PUSH: {count} replicas; {COPIES_MAX - 1} at most are allowed")
+    return count
+
+
+def _replica(reader: MetaReader) -> ReplicaPlace:
+    worker, incarnation = reader.unpack(_REPLICA)
+    address = reader.text()
+    if worker == NO_WORKER or not address:
+        raise ProtocolError("PUSH: a replica has a worker and an address")
+    return ReplicaPlace(WorkerId(worker), Incarnation(incarnation), address)
 
 
 @dataclass(frozen=True, slots=True)
@@ -137,14 +155,16 @@ class PushAnswer(MetaSection):
 
     `credit_bytes` is from now on how many body bytes this connection may have unanswered; 0 says ask (PUSH_CREDIT).
     `statuses` has (index of the entry, status) for every batch whose status is not OK, ascending; SOFT_SPLIT and
-    SLOW_DOWN are kept all the same.
+    SLOW_DOWN are kept all the same. `failed` has bit r set if replica r of the push did not keep a batch that is
+    REPLICA_FAILED: who is to blame is named, and the other copies need not move.
     """
 
     WHAT = "PUSH answer"
-    HEAD = U32
+    HEAD = struct.Struct("<IB")
     ROWS = (_REFUSAL, PUSH_BATCHES_MAX)
 
     credit_bytes: int
+    failed: int
     statuses: list[tuple[int, int]]
 
 
@@ -199,7 +219,7 @@ class Seal(MetaSection):
 
 @dataclass(frozen=True, slots=True)
 class Registered:
-    """Leader -> worker (role MASTER): a shuffle that is placed there, and where the workers are that have the second
+    """Leader -> worker (role MASTER): a shuffle that is placed there, and where the workers are that have the other
     copies. Its answer has no meta. A worker that gets it need not ask when the first batch comes; one that does not
     get it asks."""
 

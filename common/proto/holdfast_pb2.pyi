@@ -258,18 +258,16 @@ class ReviveRequest(_message.Message):
     def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., failed: _Optional[_Iterable[_Union[FailedEpoch, _Mapping]]] = ..., unusable_workers: _Optional[_Iterable[int]] = ..., holder: _Optional[bytes] = ...) -> None: ...
 
 class NewLocation(_message.Message):
-    __slots__ = ("partition", "epoch", "primary", "replica", "hint")
+    __slots__ = ("partition", "epoch", "workers", "hint")
     PARTITION_FIELD_NUMBER: _ClassVar[int]
     EPOCH_FIELD_NUMBER: _ClassVar[int]
-    PRIMARY_FIELD_NUMBER: _ClassVar[int]
-    REPLICA_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
     HINT_FIELD_NUMBER: _ClassVar[int]
     partition: int
     epoch: int
-    primary: int
-    replica: int
+    workers: _containers.RepeatedScalarFieldContainer[int]
     hint: int
-    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., primary: _Optional[int] = ..., replica: _Optional[int] = ..., hint: _Optional[int] = ...) -> None: ...
+    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., workers: _Optional[_Iterable[int]] = ..., hint: _Optional[int] = ...) -> None: ...
 
 class ReviveReply(_message.Message):
     __slots__ = ("locations", "workers", "raft_index", "room")

@@ -25,7 +25,6 @@ from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import LEVELS
 from holdfast.master.core.retention import Retention, retention_of
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.moves import moved_count
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State, StateTables
 from holdfast.master.fleet.fleet import Fleet, place_of
@@ -113,7 +112,7 @@ class Admin:
     async def explain_placement(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
         """Return where a shuffle's partitions are, and why."""
         reply = await self._explainer.explain(request)
-        numbers = {one for each in reply.locations for one in (each.primary, each.replica)}
+        numbers = {one for each in reply.locations for one in each.workers}
         workers = self._leader.peek(lambda state: [each for each in state.workers.values() if each.id in numbers])
         for worker in workers:
             info = self._worker(worker)
@@ -270,7 +269,7 @@ class Admin:
         return by_user
 
     def _shuffle(self, shuffle: Shuffle, application: Application, by_user: dict[str, UsageTotals]) -> pb.ShuffleInfo:
-        key, moves, progress = shuffle.key, moved_count(shuffle.moves), self._sealing.progress(shuffle.key)
+        key, moves, progress = shuffle.key, shuffle.moved, self._sealing.progress(shuffle.key)
         held, limits = self._leader.usage.of(key.instance), self._quotas.of_application()
         of_user, user_limits = by_user.get(application.user, UsageTotals()), self._quotas.of_user(application.user)
         return pb.ShuffleInfo(

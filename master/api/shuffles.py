@@ -40,7 +40,7 @@ from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, gone
 from holdfast.master.leader.uploads import submit, upload_name
 from holdfast.master.observe.masters import Masters
-from holdfast.master.placement.groups import Adhering, pair_of
+from holdfast.master.placement.groups import Adhering
 from holdfast.master.placement.policy import Candidates
 
 #: Workers that an answer names.
@@ -185,7 +185,7 @@ class Shuffles:
         await self._leader.renew(key.instance, request.holder)
         shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
         locations, limits_met = await self._reviver.revive(shuffle, request)
-        workers = self._addresses({worker for each in locations for worker in (each.primary, each.replica)})
+        workers = self._addresses({worker for each in locations for worker in each.workers})
         return pb.ReviveReply(locations=locations, workers=workers, raft_index=self._leader.index(), room=limits_met)
 
     async def commit(self, request: pb.CommitRequest) -> pb.CommitReply:
@@ -383,8 +383,7 @@ class Shuffles:
 
         def work() -> tuple[bytes, int, Adhering]:
             found = placing()
-            pairs = map(pair_of, found.groups)
-            rows = tuple([Location(Epoch(0), WorkerId(primary), WorkerId(replica)) for primary, replica in pairs])
+            rows = tuple([Location(Epoch(0), tuple(map(WorkerId, group))) for group in found.groups])
             return ReduceLocations(rows).encode(), found.copies, found.adhering
 
         return await off_loop(partitions, work)
@@ -413,7 +412,7 @@ class Shuffles:
             maps=seen.maps,
             partitions=seen.partitions,
             data_bytes=seen.data_bytes,
-            under_replicated=seen.single if shuffle.copies_wanted > 1 else 0,
+            under_replicated=sum(seen.by_copies[: shuffle.copies_wanted - 1]),
         )
         request.winners_array = seen.digest  # in their place, to detect a retry: they may be long
         command = self._leader.numbered("Shuffles/Commit", request, body)

@@ -15,7 +15,7 @@ from operator import or_
 from holdfast.common.errors import ConflictError, HoldfastError, ProtocolError, RetryError
 from holdfast.common.formats.layouts import MapWinners, bitmap_bytes
 from holdfast.common.formats.reduce_layouts import ReduceWinners
-from holdfast.common.limits import KIB
+from holdfast.common.limits import COPIES_MAX, KIB
 from holdfast.common.statuses import Status
 from holdfast.common.system.tasks import awaited
 from holdfast.master.core.commit import Seen
@@ -63,16 +63,18 @@ def _see_map(data: bytes) -> Seen:
     maps, partitions, _ = MapWinners.announced(data)
     digest = hashlib.blake2b(f"{partitions} {maps}".encode(), digest_size=16)
     workers: set[int] = set()
-    data_bytes = single = 0
+    data_bytes, by_copies = 0, [0] * COPIES_MAX
     for winner in MapWinners.each(data):
         workers.update(winner.workers)
         data_bytes += winner.size_bytes
-        single += len(winner.workers) == 1 and winner.batches > 0
+        by_copies[len(winner.workers) - 1] += winner.batches > 0
         digest.update(
             f"{winner.attempt} {winner.epoch} {winner.workers} {winner.batches} {winner.size_bytes} ".encode()
             + winner.partitions
         )
-    return Seen(maps, partitions, digest.digest(), min(data_bytes, _U64_MAX), single, None, frozenset(workers))
+    return Seen(
+        maps, partitions, digest.digest(), min(data_bytes, _U64_MAX), tuple(by_copies), None, frozenset(workers)
+    )
 
 
 def _see_reduce(data: bytes) -> Seen:

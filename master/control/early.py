@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.ids import NO_WORKER, ShuffleKey
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
@@ -56,8 +56,8 @@ class EarlySeals:
     def seal(self, key: ShuffleKey, epochs: Sequence[PlacedEpoch]) -> None:
         """Have epochs sealed that have no writers any more. Clients may name the same ones again and again."""
         fresh = [each for each in epochs if (key, each.partition, each.epoch) not in self._asked]
-        for worker in sorted({worker for each in fresh for worker in (each.primary, each.replica)} - {NO_WORKER}):
-            asked = tuple((each.partition, each.epoch) for each in fresh if worker in (each.primary, each.replica))
+        for worker in sorted({worker for each in fresh for worker in each.workers}):
+            asked = tuple((each.partition, each.epoch) for each in fresh if worker in each.workers)
             self._asker.queues.add(worker, partial(self._seal_full, key, worker, asked[:SEAL_EPOCHS_MAX]))
         for each in fresh:
             self._asked[key, each.partition, each.epoch] = None

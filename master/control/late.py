@@ -154,7 +154,7 @@ class LateCopies(WhileLeading):
             return
 
         def placed(epochs: Iterable[PlacedEpoch]) -> Seals:
-            return Seals(each for each in epochs if (each.partition, each.epoch) in wanted)
+            return Seals(shuffle.copies_wanted, (each for each in epochs if (each.partition, each.epoch) in wanted))
 
         late = await self._locations.with_epochs(shuffle, placed)
         while missing := late.missing(number, SEAL_EPOCHS_MAX):
@@ -199,5 +199,5 @@ def _completed(shuffle: Shuffle, late: Seals) -> tuple[bytes, Tally, int]:
     """The manifest with what was said late, what it says in numbers, and how many sealed copies more it has."""
     known = ReduceManifest.decode(shuffle.manifest).epochs
     results = with_late(known, late)
-    added = sum(len(new.copies) - len(old.copies) for new, old in zip(results, known, strict=True))
+    added = sum(len(new.readable) - len(old.readable) for new, old in zip(results, known, strict=True))
     return ReduceManifest(shuffle.partitions, results).encode(), tally(results, shuffle.copies_wanted), added

@@ -1,7 +1,7 @@
 """Where REDUCE partitions are and were, read from the arrays of a shuffle's record; the latest used stay decoded.
 
 Rules: records never change, so all of this is worked out from one record, in a thread where it is large. What is kept
-is bounded by its number of partitions, and is dropped after KEPT_SECONDS without use, as that of a dropped
+is bounded by its number of copies, and is dropped after KEPT_SECONDS without use, as that of a dropped
 shuffle. Runs in the event loop. Called by shuffles.py, reviving.py, moving.py,
 sealing.py.
 """
@@ -19,11 +19,11 @@ from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, Re
 from holdfast.common.ids import NO_WORKER, Epoch, ShuffleKey, WorkerId
 from holdfast.common.system.waiting import said
 from holdfast.master.core.seals import PlacedEpoch
-from holdfast.master.core.state.moves import moved_count, unpack_moved
+from holdfast.master.core.state.moves import unpack_moved
 from holdfast.master.core.state.records import Shuffle
 
-#: Partitions of all shuffles that are kept decoded: 8 bytes each, and the array of their locations now.
-_KEPT_MAX = 4_000_000
+#: Copies of all partitions that are kept decoded: 4 bytes each, and the array of their locations now.
+_KEPT_MAX = 8_000_000
 #: Entries that were not used for so long are dropped; they are searched for as often.
 KEPT_SECONDS = 10.0
 #: Epochs worked on in the event loop; more go to a thread.
@@ -33,16 +33,27 @@ T = TypeVar("T")
 
 
 class First:
-    """Primary and replica of every partition in epoch 0, in columns."""
+    """The workers of every partition in epoch 0, in a column for each copy."""
 
     def __init__(self, shuffle: Shuffle) -> None:
-        self.primaries, self.replicas = array("I"), array("I")
-        for _, primary, replica, _ in ReduceLocations.rows(shuffle.assignment):
-            self.primaries.append(primary)
-            self.replicas.append(replica)
+        copies, rows = ReduceLocations.rows(shuffle.assignment)
+        self.columns = [array("I") for _ in range(copies)]
+        appends = [column.append for column in self.columns]
+        for row in rows:
+            for append, worker in zip(appends, row[1:-1], strict=True):
+                append(worker)
 
     def __len__(self) -> int:
-        return len(self.primaries)
+        return len(self.columns[0])
+
+    @property
+    def size(self) -> int:
+        """Copies of all partitions."""
+        return len(self) * len(self.columns)
+
+    def workers(self, partition: int) -> tuple[int, ...]:
+        """The workers of one partition, the primary first."""
+        return tuple([worker for column in self.columns if (worker := column[partition]) != NO_WORKER])
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +104,7 @@ class Locations:
     async def now(self, shuffle: Shuffle) -> Now:
         """Return the locations of this record."""
         kept = await self._keep(shuffle)
-        if kept.now is None or kept.now.moved != moved_count(shuffle.moves):
+        if kept.now is None or kept.now.moved != shuffle.moved:
             kept.now = await off_loop(epochs_of(shuffle), lambda: _now(kept.first, shuffle))
         return kept.now
 
@@ -112,7 +123,7 @@ class Locations:
             kept = self._kept.get(shuffle.key)
             if kept is None:
                 kept = self._kept[shuffle.key] = _Kept(first, loop.time())
-                self._size += len(first)
+                self._size += first.size
         kept.used = loop.time()
         self._kept.move_to_end(shuffle.key)
         while self._size > _KEPT_MAX and len(self._kept) > 1:
@@ -122,7 +133,7 @@ class Locations:
 
     def _drop(self) -> None:
         _, oldest = self._kept.popitem(last=False)
-        self._size -= len(oldest.first)
+        self._size -= oldest.first.size
 
     def _drop_unused(self, loop: asyncio.AbstractEventLoop) -> None:
         while self._kept and next(iter(self._kept.values())).used <= loop.time() - KEPT_SECONDS:
@@ -140,28 +151,30 @@ async def off_loop(size: int, work: Callable[[], T]) -> T:
 
 def epochs_of(shuffle: Shuffle) -> int:
     """Return how many epochs a shuffle of REDUCE partitions ever had."""
-    return shuffle.partitions + moved_count(shuffle.moves)
+    return shuffle.partitions + shuffle.moved
 
 
 def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
     for partition in range(len(first)):
-        yield PlacedEpoch(partition, 0, first.primaries[partition], first.replicas[partition], shuffle.created_index)
-    for each in unpack_moved(shuffle.moves):
-        yield PlacedEpoch(each.partition, each.epoch, each.primary, each.replica, each.made_index)
+        yield PlacedEpoch(partition, 0, first.workers(partition), shuffle.created_index)
+    for each in unpack_moved(shuffle.moves, shuffle.copies_wanted):
+        yield PlacedEpoch(each.partition, each.epoch, each.workers, each.made_index)
 
 
 def _now(first: First, shuffle: Shuffle) -> Now:
-    moved = moved_count(shuffle.moves)
-    if not moved:
-        return Now(0, shuffle.assignment, frozenset(first.primaries) | (frozenset(first.replicas) - {NO_WORKER}))
-    pairs = zip(first.primaries, first.replicas, strict=True)
-    places = [Location(Epoch(0), WorkerId(primary), WorkerId(replica)) for primary, replica in pairs]
-    for each in unpack_moved(shuffle.moves):
-        places[each.partition] = Location(Epoch(each.epoch), WorkerId(each.primary), WorkerId(each.replica), each.hint)
-    workers = {place.primary for place in places} | {place.replica for place in places}
-    return Now(moved, ReduceLocations(tuple(places)).encode(), frozenset(workers - {NO_WORKER}))
+    if not shuffle.moved:
+        return Now(0, shuffle.assignment, frozenset().union(*first.columns) - {NO_WORKER})
+    places = [Location(Epoch(0), _ids(first.workers(partition))) for partition in range(len(first))]
+    for each in unpack_moved(shuffle.moves, shuffle.copies_wanted):
+        places[each.partition] = Location(Epoch(each.epoch), _ids(each.workers), each.hint)
+    workers = frozenset(worker for place in places for worker in place.workers)
+    return Now(shuffle.moved, ReduceLocations(tuple(places)).encode(), workers)
+
+
+def _ids(workers: tuple[int, ...]) -> tuple[WorkerId, ...]:
+    return tuple(map(WorkerId, workers))
 
 
 def _manifest_workers(shuffle: Shuffle) -> frozenset[int]:
     epochs = ReduceManifest.decode(shuffle.manifest).epochs
-    return frozenset({copy.worker for epoch in epochs for copy in (epoch.primary, epoch.replica)} - {NO_WORKER})
+    return frozenset(copy.worker for epoch in epochs for copy in epoch.copies)

@@ -23,7 +23,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.ids import NO_WORKER, ShuffleKey
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.master.control.early import EarlySeals
@@ -39,7 +39,7 @@ from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
-from holdfast.master.placement.groups import Adhering, pair_of
+from holdfast.master.placement.groups import Adhering
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.replace import Moving, Replaced
 
@@ -140,7 +140,7 @@ class EpochMover(WhileLeading):
                 if rows + len(part) > MOVES_PER_COMMAND_MAX:
                     await self._submit(waiting)
                     waiting, rows = [], 0
-                waiting.append(cmd.Revive(shuffle.key, pack_moves(part)))
+                waiting.append(cmd.Revive(shuffle.key, pack_moves(part, shuffle.copies_wanted)))
                 rows += len(part)
         self._stuck = stuck
         if waiting:
@@ -163,11 +163,10 @@ class EpochMover(WhileLeading):
             if not found:
                 continue
             self._fleet.chosen("repaired", shuffle, there, Adhering.of(Counter(how for _, how in found.values())))
-            moves = [
-                EpochMove(newest[at].partition, newest[at].epoch, *pair_of(group)) for at, (group, _) in found.items()
-            ]
+            moves = [EpochMove(newest[at].partition, newest[at].epoch, group) for at, (group, _) in found.items()]
             for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
-                await self._submit([cmd.Revive(shuffle.key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))])
+                rows = pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX], shuffle.copies_wanted)
+                await self._submit([cmd.Revive(shuffle.key, rows)])
         return done
 
     async def _submit(self, revives: Sequence[cmd.Revive]) -> None:
@@ -199,7 +198,7 @@ def _moves(
 
     def bad(number: int, index: int) -> bool:
         worker = workers.get(number)
-        if number == NO_WORKER or (worker is not None and not worker.alive and number in grace):
+        if worker is not None and not worker.alive and number in grace:
             return False
         return worker is None or not worker.alive or worker.draining_ms > 0 or restarted(worker, index)
 
@@ -210,7 +209,6 @@ def _moves(
     ]
     found = replacing([Moving(each.workers, leaves, frozenset()) for each, leaves in moving])
     moves = [
-        EpochMove(each.partition, each.epoch, *pair_of(group))
-        for (each, _), group in zip(moving, found.groups, strict=True)
+        EpochMove(each.partition, each.epoch, group) for (each, _), group in zip(moving, found.groups, strict=True)
     ]
     return moves, found.adhering

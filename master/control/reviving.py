@@ -34,7 +34,6 @@ from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.groups import pair_of
 from holdfast.master.placement.members import NotEnoughError
 from holdfast.master.placement.policy import Workers
 from holdfast.master.placement.replace import Moving
@@ -121,7 +120,7 @@ class Reviver:
         failed, places_now = await self._where(key, failed)
         if not failed:
             return ""
-        blamed = [_to_blame(each, at) for each, at in zip(failed, places_now, strict=True)]
+        blamed = [_to_blame(each, at, unusable) for each, at in zip(failed, places_now, strict=True)]
         self._count_errors(failed, places_now, blamed)
         rows = [
             Moving(at.workers, unusable | blame, unusable | blame) for at, blame in zip(places_now, blamed, strict=True)
@@ -135,11 +134,11 @@ class Reviver:
         if limits_met:
             self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="partitions", reason=limits_met)
         moves = [
-            EpochMove(each.partition, each.epoch, *pair_of(group))
-            for each, group in zip(failed, places, strict=not limits_met)
+            EpochMove(each.partition, each.epoch, group) for each, group in zip(failed, places, strict=not limits_met)
         ]
         for at in range(0, len(moves), MOVES_PER_COMMAND_MAX):
-            body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX]))
+            copies = self._shuffle(key).copies_wanted
+            body = cmd.Revive(key, pack_moves(moves[at : at + MOVES_PER_COMMAND_MAX], copies))
             answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
             self._leader.counts.revive_commands += 1
             self._leader.counts.revives_made += answer.value
@@ -196,10 +195,9 @@ class Reviver:
         first = await self._locations.first(shuffle)
 
         def where(each: pb.FailedEpoch, moved: Moved | None) -> PlacedEpoch:
-            primary = moved.primary if moved is not None else first.primaries[each.partition]
-            replica = moved.replica if moved is not None else first.replicas[each.partition]
+            workers = moved.workers if moved is not None else first.workers(each.partition)
             index = moved.made_index if moved is not None else shuffle.created_index
-            return PlacedEpoch(each.partition, each.epoch, primary, replica, index)
+            return PlacedEpoch(each.partition, each.epoch, workers, index)
 
         moved = self._leader.peek(lambda state: _moved(state, key, failed))
         pairs = [(each, at) for each, at in zip(failed, moved, strict=True) if each.epoch == _epoch(at)]
@@ -214,11 +212,14 @@ def _epoch(moved: Moved | None) -> int:
     return moved.epoch if moved is not None else 0
 
 
-def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch) -> frozenset[int]:
-    """Return whom to avoid: the replica if that is what failed, else the worker that was pushed to."""
-    return frozenset((at.replica if failed.status == Status.REPLICA_FAILED else at.primary,))
+def _to_blame(failed: pb.FailedEpoch, at: PlacedEpoch, unusable: frozenset[int]) -> frozenset[int]:
+    """Return whom to avoid: the worker that was pushed to, or the replicas that the client cannot use if that is what
+    failed, all where it names none."""
+    primary, *replicas = at.workers
+    if failed.status != Status.REPLICA_FAILED:
+        return frozenset((primary,))
+    return unusable.intersection(replicas) or frozenset(replicas)
 
 
 def _message(moved: Moved) -> pb.NewLocation:
-    partition, epoch, primary, replica, hint, _ = moved
-    return pb.NewLocation(partition=partition, epoch=epoch, primary=primary, replica=replica, hint=hint)
+    return pb.NewLocation(partition=moved.partition, epoch=moved.epoch, workers=moved.workers, hint=moved.hint)

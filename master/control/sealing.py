@@ -155,7 +155,7 @@ class Sealing:
 
     async def _run(self, shuffle: Shuffle, winners: bytes, seen: Seen) -> None:
         started = time.perf_counter()
-        key, seals = shuffle.key, Seals(())
+        key, seals = shuffle.key, Seals(shuffle.copies_wanted)
         while not is_committed(shuffle, seen):
             await self._locations.with_epochs(shuffle, seals.add)
             self._sealing[key] = seals

@@ -32,14 +32,14 @@ _BUSY = frozenset({Status.DISK_FULL, Status.BUSY})
 @dataclass(frozen=True, slots=True)
 class Seen:
     """What a winners array holds; of MAP partitions also what the winners name: workers, bytes, and how many wrote
-    anything to one worker alone. Of REDUCE partitions `written` has bit p (byte p // 8, bit p % 8) set if a winner
-    wrote for partition p, where the committer said so."""
+    anything to one worker alone, to two, and so on. Of REDUCE partitions `written` has bit p (byte p // 8, bit p % 8)
+    set if a winner wrote for partition p, where the committer said so."""
 
     maps: int
     partitions: int
     digest: bytes
     data_bytes: int = 0
-    single: int = 0
+    by_copies: tuple[int, ...] = ()
     written: bytes | None = None
     workers: frozenset[int] = frozenset()
 

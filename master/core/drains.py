@@ -13,7 +13,6 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.common.errors import error_for
-from holdfast.common.ids import NO_WORKER
 from holdfast.common.sizes import counted
 from holdfast.common.statuses import Status
 from holdfast.common.worker_states import GONE
@@ -75,7 +74,7 @@ def held(newest: Iterable[PlacedEpoch], workers: frozenset[int]) -> Counter[int]
     """Count the epochs that have a copy on each of these workers."""
     found: Counter[int] = Counter()
     for each in newest:
-        for worker in {each.primary, each.replica} - {NO_WORKER}:
+        for worker in each.workers:
             if worker in workers:
                 found[worker] += 1
     return found

@@ -2,7 +2,7 @@
 
 Rules
 * Every epoch that was ever placed is asked for on every worker that holds a copy.
-* A worker that is away is waited for until its caller skips it, but not for epochs whose other copy is known.
+* A worker that is away is waited for until its caller skips it, but not for epochs of which another copy is known.
 * What a worker said nothing of may be said later (`with_late`), by the same rules; what was said stays.
 * A copy is known if it is sealed, or if its worker never had a batch of it: what was acknowledged is on both copies,
   so then nothing was.
@@ -34,8 +34,7 @@ EpochKey = tuple[int, int]
 _SILENT = 0xFFFF
 #: Epochs sorted at a time.
 _SLICE = 32_768
-_NO_COPY = CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0)
-#: What a worker says of a copy that makes the other one needless.
+#: What a worker says of a copy that makes the others needless.
 _KNOWN = frozenset({int(Status.OK), int(Status.UNKNOWN_FILE)})
 _STATUSES = {int(status): status for status in Status}
 
@@ -45,26 +44,23 @@ class PlacedEpoch(NamedTuple):
 
     partition: int
     epoch: int
-    primary: int
-    replica: int
+    #: of its copies, the primary first
+    workers: tuple[int, ...]
     placed_index: int
-
-    @property
-    def workers(self) -> tuple[int, ...]:
-        """Those that it was placed on, the primary first."""
-        return (self.primary,) if self.replica == NO_WORKER else (self.primary, self.replica)
 
 
 class Seals:
     """What is known of the epochs of one generation, in columns of numbers: there may be millions."""
 
-    def __init__(self, epochs: Iterable[PlacedEpoch]) -> None:
+    def __init__(self, copies: int, epochs: Iterable[PlacedEpoch] = ()) -> None:
+        """`copies`: so many an epoch has at most."""
         self._partitions, self._epochs = array("I"), array("I")
         self._placed = array("Q")
-        #: of primaries and of replicas: worker, status, size
-        self._workers = (array("I"), array("I"))
-        self._statuses = (array("H"), array("H"))
-        self._sizes = (array("Q"), array("Q"))
+        #: by copy, the primary's first: worker, status, size
+        self._sides = range(copies)
+        self._workers = [array("I") for _ in self._sides]
+        self._statuses = [array("H") for _ in self._sides]
+        self._sizes = [array("Q") for _ in self._sides]
         #: row by partition and epoch, in one number
         self._rows: dict[int, int] = {}
         self._left: dict[int, _Left] = {}
@@ -76,20 +72,23 @@ class Seals:
 
     def add(self, epochs: Iterable[PlacedEpoch]) -> None:
         """Take in epochs; those that are known already stay as they are."""
-        for partition, epoch, primary, replica, placed_index in epochs:
+        for partition, epoch, workers, placed_index in epochs:
             key, row = partition << 32 | epoch, len(self._rows)
             if self._rows.setdefault(key, row) != row:
                 continue
             self._partitions.append(partition)
             self._epochs.append(epoch)
             self._placed.append(placed_index)
-            for side, worker in enumerate((primary, replica)):
+            for side in self._sides:
+                worker = workers[side] if side < len(workers) else NO_WORKER
                 self._workers[side].append(worker)
                 self._statuses[side].append(_SILENT)
                 self._sizes[side].append(0)
                 if worker != NO_WORKER:
                     self._left.setdefault(worker, _Left()).add(row)
-        assert len(self._placed) == len(self._statuses[1]) == len(self._rows), "columns are as long as there are epochs"
+        assert len(self._placed) == len(self._statuses[-1]) == len(self._rows), (
+            "columns are as long as there are epochs"
+        )
 
     @property
     def copies(self) -> int:
@@ -142,7 +141,7 @@ class Seals:
 
     def covered(self, worker: int) -> bool:
         """Whether of everything that this worker has to answer another copy is known."""
-        return all(any(self._statuses[side][row] in _KNOWN for side in (0, 1)) for row in self._silent(worker))
+        return all(any(self._statuses[side][row] in _KNOWN for side in self._sides) for row in self._silent(worker))
 
     def results(self) -> Iterator[EpochResult]:
         """Yield the final word on every epoch, by partition and epoch; copies that said nothing are UNAVAILABLE."""
@@ -150,12 +149,11 @@ class Seals:
         # Sorted in slices: sorting all at once would hold up every other thread.
         for key in merge(*iter(lambda: sorted(islice(keys, _SLICE)), [])):
             row = self._rows[key]
-            yield EpochResult(
-                PartitionId(self._partitions[row]), Epoch(self._epochs[row]), self._copy(row, 0), self._copy(row, 1)
-            )
+            copies = tuple([self._copy(row, side) for side in self._sides if self._workers[side][row] != NO_WORKER])
+            yield EpochResult(PartitionId(self._partitions[row]), Epoch(self._epochs[row]), copies)
 
     def _side(self, row: int, worker: int) -> int | None:
-        return next((side for side in (0, 1) if self._workers[side][row] == worker), None)
+        return next((side for side in self._sides if self._workers[side][row] == worker), None)
 
     def _silent(self, worker: int) -> Iterator[int]:
         """Yield the rows that this worker has said nothing about."""
@@ -165,12 +163,10 @@ class Seals:
         return (row for row in islice(left.rows, left.begin, None) if self._is_silent(row, worker))
 
     def _is_silent(self, row: int, worker: int) -> bool:
-        return any(self._workers[side][row] == worker and self._statuses[side][row] == _SILENT for side in (0, 1))
+        return any(self._workers[side][row] == worker and self._statuses[side][row] == _SILENT for side in self._sides)
 
     def _copy(self, row: int, side: int) -> CopyResult:
         worker, status = self._workers[side][row], self._statuses[side][row]
-        if worker == NO_WORKER:
-            return _NO_COPY
         known = Status.UNAVAILABLE if status == _SILENT else _STATUSES[status]
         return CopyResult(WorkerId(worker), known, self._sizes[side][row])
 
@@ -202,14 +198,14 @@ class Tally(NamedTuple):
 
 def tally(results: Sequence[EpochResult], wanted: int) -> Tally:
     """Count the copies in a manifest of a shuffle that should have so many."""
-    size = sum(max(each.primary.size_bytes, each.replica.size_bytes) for each in results)
+    size = sum(max(copy.size_bytes for copy in each.copies) for each in results)
     fewer = [each for each in results if each.under_replicated(wanted)]
     return Tally(
         len(results),
         sum(each.lost for each in results),
         len(fewer),
-        sum(each.primary.unsealed or each.replica.unsealed for each in fewer),
-        sum(copy.unsealed for each in results for copy in (each.primary, each.replica)),
+        sum(any(copy.unsealed for copy in each.copies) for each in fewer),
+        sum(copy.unsealed for each in results for copy in each.copies),
         min(size, (1 << 64) - 1),
     )
 
@@ -221,15 +217,15 @@ def without_unwritten(results: Iterable[EpochResult], written: bytes | None) -> 
         if written is None or not each.lost or written[each.partition >> 3] & (1 << (each.partition & 7)):
             yield each
         else:
-            copies = [copy._replace(status=Status.UNKNOWN_FILE, size_bytes=0) for copy in (each.primary, each.replica)]
-            yield each._replace(primary=copies[0], replica=copies[1])
+            unwritten = (copy._replace(status=Status.UNKNOWN_FILE, size_bytes=0) for copy in each.copies)
+            yield each._replace(copies=tuple(unwritten))
 
 
 def unsealed(results: Iterable[EpochResult]) -> dict[int, set[EpochKey]]:
     """Return, by worker, the epochs of a manifest of which it said nothing."""
     found: dict[int, set[EpochKey]] = {}
     for each in results:
-        for copy in (each.primary, each.replica):
+        for copy in each.copies:
             if copy.unsealed:
                 found.setdefault(copy.worker, set()).add((each.partition, each.epoch))
     return found
@@ -245,17 +241,16 @@ def with_late(results: Iterable[EpochResult], late: Seals) -> tuple[EpochResult,
 def _with_late(known: EpochResult, said: EpochResult | None) -> EpochResult:
     if said is None:
         return known
-    primary, replica = (
-        new if old.unsealed and old.worker == new.worker else old
-        for old, new in ((known.primary, said.primary), (known.replica, said.replica))
+    now = {copy.worker: copy for copy in said.copies}
+    return known._replace(
+        copies=tuple([now.get(copy.worker, copy) if copy.unsealed else copy for copy in known.copies])
     )
-    return known._replace(primary=primary, replica=replica)
 
 
 def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], ack: int) -> bool:
     """Whether some epoch has no copy on a worker that is alive and has kept what it acknowledged."""
     for placed in epochs:
-        copies = [workers.get(worker) for worker in (placed.primary, placed.replica) if worker != NO_WORKER]
+        copies = [workers.get(worker) for worker in placed.workers]
         if not any(copy is not None and copy.alive and has_kept(copy, placed.placed_index, ack) for copy in copies):
             return True
     return False
@@ -265,7 +260,7 @@ def left_behind(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker]) ->
     """Return, by worker, the epochs that these workers held before their latest start: nothing is added to them."""
     found: dict[int, list[EpochKey]] = {}
     for placed in epochs:
-        for number in (placed.primary, placed.replica):
+        for number in placed.workers:
             worker = workers.get(number)
             if worker is not None and restarted(worker, placed.placed_index):
                 found.setdefault(number, []).append((placed.partition, placed.epoch))

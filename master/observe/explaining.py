@@ -20,7 +20,6 @@ from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
-from holdfast.master.placement.groups import pair_of
 from holdfast.master.placement.policy import Policy, There, Workers, adherence
 from holdfast.master.placement.wishes import Adherence
 
@@ -63,8 +62,8 @@ class Explainer:
             policy=policy.constraint,
             order=policy.order,
             locations=[
-                pb.NewLocation(partition=at, epoch=epoch, primary=primary, replica=replica)
-                for at, (epoch, primary, replica) in ((at, (rows[at][0], *pair_of(rows[at][1]))) for at in shown)
+                pb.NewLocation(partition=at, epoch=epoch, workers=workers)
+                for at, (epoch, workers) in ((at, rows[at]) for at in shown)
             ],
             adheres=[adhering[at] is Adherence.STRICT for at in shown],
             adherence=[_NAMES[adhering[at]] for at in shown],

@@ -14,7 +14,6 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from holdfast.common.ids import NO_WORKER
 from holdfast.master.placement.chooser import NOBODY, Chooser, tiers
 from holdfast.master.placement.deal import Part, deal
 from holdfast.master.placement.members import Draw, Member, NotEnoughError
@@ -33,12 +32,6 @@ from holdfast.master.placement.wishes import Adherence
 
 #: So many groups that are not as wished are chosen anew, unless what they break is enforced.
 _CHOSEN_MAX = 1_000
-
-
-def pair_of(group: Workers) -> tuple[int, int]:
-    """The primary and the replica of a group of one or two, NO_WORKER where there is none."""
-    primary, replica = (*group, NO_WORKER)[:2]
-    return primary, replica
 
 
 class Adhering(NamedTuple):

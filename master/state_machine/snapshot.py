@@ -17,7 +17,7 @@ from google.protobuf.message import DecodeError
 
 from holdfast.master.core.state.answers import Client
 from holdfast.master.core.state.highest_generations import HighestGenerations, Run
-from holdfast.master.core.state.moves import MOVED
+from holdfast.master.core.state.moves import moved_bytes
 from holdfast.master.core.state.records import Application, Shuffle, Upload, Worker
 from holdfast.master.core.state.state import Below, StateTables
 from holdfast.master.proto import commands_pb2 as pb
@@ -154,7 +154,7 @@ def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> Non
     assignment, winners, manifest, *moves = arrays
     arrays_of = {"assignment": assignment, "winners": winners, "manifest": manifest, "moves": tuple(moves)}
     shuffle = from_message(Shuffle, message, **arrays_of)
-    if any(not each or len(each) % MOVED.size for each in moves):
+    if any(not each or len(each) % moved_bytes(shuffle.copies_wanted) for each in moves):
         raise ValueError("its moves are cut")
     _below(tables, shuffle.key.instance).shuffles[shuffle.key.number] = shuffle
 

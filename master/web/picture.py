@@ -12,7 +12,6 @@ from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import Retention
-from holdfast.master.core.state.moves import moved_count
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.view import Cut, View
@@ -142,7 +141,7 @@ class ShuffleRow:
     @property
     def moves(self) -> int:
         """How many epochs were made above the first of a partition."""
-        return moved_count(self.shuffle.moves)
+        return self.shuffle.moved
 
     @property
     def epochs(self) -> int:

@@ -308,7 +308,7 @@ def test_g8_a_chunk_is_tried_again_on_a_copy_with_other_boundaries(tmp_path: Pat
             {},
             _manifest=PushManifest(
                 ReduceWinners(1, tuple(AttemptId(writer.attempt) for writer in writers)).encode(),
-                ReduceManifest(1, (EpochResult(PartitionId(0), Epoch(0), results[0], results[1]),)).encode(),
+                ReduceManifest(1, (EpochResult(PartitionId(0), Epoch(0), tuple(results)),)).encode(),
                 {WorkerId(number): worker.ready["data"] for number, worker in enumerate(copies, 1)},
             ),
         )

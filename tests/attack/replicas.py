@@ -39,7 +39,7 @@ async def anywhere(target: Target, until: Callable[[], bool]) -> Counter[str]:
             # A worker that nobody has, and one that is elsewhere.
             worker = (99, client.hello.worker)[number % 2]
             place = ReplicaPlace(WorkerId(worker), Incarnation(1), f"127.0.0.1:{port}")
-            meta, body = writer.push([writer.batch(number % 8, b"x")], client.hello.incarnation, replica=place)
+            meta, body = writer.push([writer.batch(number % 8, b"x")], client.hello.incarnation, replicas=(place,))
             try:
                 reply = await client.request(FrameType.PUSH, meta, body)
                 found.update(Status(status).name for _, status in PushAnswer.decode(reply.meta).statuses)

@@ -441,7 +441,7 @@ SPARK: dict[str, tuple[dict[str, str | None], str, str]] = {
     "endpoints that are none": ({"spark.holdfast.master.endpoints": "here"}, "spark-key", "docs/spark.md"),
     "a slip of the pen": ({"spark.holdfast.replicaton": "2"}, "spark-key", "write spark.holdfast.replication"),
     "a CA without a token": ({"spark.holdfast.security.ca": "/etc/ca.pem"}, "spark-key", "security.tokenFile"),
-    "three copies": ({"spark.holdfast.replication": "3"}, "spark-key", "docs/spark.md"),
+    "six copies": ({"spark.holdfast.replication": "6"}, "spark-key", "docs/spark.md"),
     "a jar that is not there": ({"spark.jars": "/nowhere/holdfast.jar"}, "spark-jar", "holdfast spark-jar"),
     "no jar at all": ({"spark.jars": None}, "spark-jar", "name it there"),
     "Spark's shuffle service": ({"spark.shuffle.service.enabled": "true"}, "spark-conflict", "=false"),

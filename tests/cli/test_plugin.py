@@ -129,11 +129,11 @@ def test_settings_name_the_jar_as_the_line_of_spark_needs_it(monkeypatch: pytest
     """Spark 3.5 gets the jar on class paths, since it makes the manager before it fetches spark.jars; 4.x fetches."""
     old = Spark(ROOT, "3.5.8", "2.12", (3, 5))
     monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: old)
-    settings = conf("one:1, two:2", replication=2, jar="local:/x.jar")
+    settings = conf("one:1, two:2", replication=3, jar="local:/x.jar")
     assert settings["spark.executor.extraClassPath"] == settings["spark.driver.extraClassPath"] == "/x.jar"
     assert "spark.jars" not in settings
     assert settings["spark.holdfast.master.endpoints"] == "one:1,two:2"
-    assert settings["spark.holdfast.replication"] == "2"
+    assert settings["spark.holdfast.replication"] == "3"
     new = Spark(ROOT, "4.1.2", "2.13", (4, 1))
     monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: new)
     assert conf("one:1", jar="local:/x.jar")["spark.jars"] == "local:/x.jar"
@@ -143,8 +143,8 @@ def test_wrong_settings_are_refused() -> None:
     """A wrong endpoint or word is a sentence before Spark ever starts."""
     with pytest.raises(ConfigError, match="no endpoint"):
         conf("nowhere", jar="local:/x.jar")
-    with pytest.raises(ConfigError, match="replication is 1 or 2, not 3"):
-        conf("one:1", replication=3, jar="local:/x.jar")
+    with pytest.raises(ConfigError, match="replication is 1 to 5, not 6"):
+        conf("one:1", replication=6, jar="local:/x.jar")
 
 
 def test_spark_conf_prints_what_spark_submit_reads(cache: Path) -> None:

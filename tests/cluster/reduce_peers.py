@@ -18,7 +18,6 @@ from holdfast.common.formats.messages import Ack, Hello, HelloOk, Role
 from holdfast.common.formats.reduce_layouts import EpochResult, ReduceLocations, ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import ReplicaPlace, Seal, SealAnswer, SealedEpoch
 from holdfast.common.ids import (
-    NO_WORKER,
     AttemptId,
     Generation,
     Incarnation,
@@ -219,11 +218,9 @@ async def push_one_each(driver: ReduceDriver, placed: ReduceLocations, reply: pb
             await raw.credit(1 * MIB)
             for partition, place in enumerate(placed.partitions):
                 if place.primary == worker_id:
-                    replica = None
-                    if place.replica != NO_WORKER:
-                        other = addresses[place.replica]
-                        replica = ReplicaPlace(place.replica, Incarnation(other.incarnation), other.address)
-                    assert await raw.push(writer, [writer.batch(partition, bytes(1000))], ack, replica=replica) == {}
+                    others = [(one, addresses[one]) for one in place.workers[1:]]
+                    replicas = tuple([ReplicaPlace(one, Incarnation(at.incarnation), at.address) for one, at in others])
+                    assert await raw.push(writer, [writer.batch(partition, bytes(1000))], ack, replicas=replicas) == {}
 
 
 def metric(cluster: LocalCluster, name: str) -> float:

@@ -38,7 +38,7 @@ def test_drill_finds_no_broken_promise(tmp_path, name: str):
 def test_from_memory_with_two_copies_nothing_is_lost(tmp_path):
     """With two copies in memory a worker that is killed takes nothing with it."""
     drill = partial(push.drill, copies=2, ack=Ack.MEMORY)
-    report = run_drill("push --ack memory", drill, 2, 1, tmp_path, Ground(workers=push.WORKERS))
+    report = run_drill("push --ack memory", drill, 2, 1, tmp_path, Ground(workers=push.workers(2)))
     assert report.failures == []
     assert report.good
     assert report.kills >= 2
@@ -71,7 +71,7 @@ def test_workers_are_restarted_by_host(tmp_path):
 def test_what_was_only_in_memory_is_lost_by_name(tmp_path):
     """Of data acknowledged in memory, with one copy, every partition reads back exact or as lost by name; some are."""
     drill = partial(push.drill, copies=1, ack=Ack.MEMORY)
-    report = run_drill("push --copies 1 --ack memory", drill, 3, 1, tmp_path, Ground(workers=push.WORKERS))
+    report = run_drill("push --copies 1 --ack memory", drill, 3, 1, tmp_path, Ground(workers=push.workers(1)))
     assert report.failures == []
     assert report.good
     assert report.counts["partitions lost"] > 0

@@ -48,18 +48,18 @@ def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalC
             client, leaver = driver.client, peers[0]
             placed, _ = await driver.open(partitions=30, copies=2)
             await driver.open(shuffle=2, partitions=6)
-            hit = [p for p, each in enumerate(placed.partitions) if leaver.number in (each.primary, each.replica)]
+            hit = [p for p, each in enumerate(placed.partitions) if leaver.number in each.workers]
             assert [(each.name, each.state) for each in await drain(client, leaver.name)] == [(leaver.name, "draining")]
             await until_clear(client, leaver)
             assert metric(own, "holdfast_master_move_commands") == 1
             assert metric(own, "holdfast_master_moves") == len(hit) + 2
             assert metric(own, "holdfast_master_workers_draining") == 1
             now, _ = await driver.open(partitions=30, copies=2)
-            assert all(leaver.number not in (each.primary, each.replica) for each in now.partitions)
+            assert all(leaver.number not in each.workers for each in now.partitions)
             revived = await driver.revive([(p, each.epoch) for p, each in enumerate(now.partitions)])
-            assert all(leaver.number not in (each.primary, each.replica) for each in revived)
+            assert all(leaver.number not in each.workers for each in revived)
             fresh, _ = await driver.open(shuffle=3, partitions=30, copies=2)
-            assert all(leaver.number not in (each.primary, each.replica) for each in fresh.partitions)
+            assert all(leaver.number not in each.workers for each in fresh.partitions)
             ring = MapAssignment.decode((await driver.shuffle(4)).assignment_array)
             assert sorted(ring.workers) == sorted(peer.number for peer in peers[1:])
             assert "has not received the drain yet" in (await reported(client, leaver)).drain.waits

@@ -15,7 +15,6 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import (
-    NO_WORKER,
     AttemptId,
 )
 from holdfast.common.limits import COMMAND_PART_BYTES
@@ -36,21 +35,21 @@ def test_partitions_are_spread_and_revived_once(own: LocalCluster):
             placed, reply = await driver.open(partitions=12, copies=2)
             numbers = sorted(peer.number for peer in peers)
             assert sorted(each.primary for each in placed.partitions) == sorted(numbers * 4)
-            assert sorted(each.replica for each in placed.partitions) == sorted(numbers * 4)
-            assert all(each.primary != each.replica for each in placed.partitions)
+            assert sorted(each.workers[1] for each in placed.partitions) == sorted(numbers * 4)
+            assert all(len(set(each.workers)) == 2 for each in placed.partitions)
             assert (reply.copies, sorted(each.worker for each in reply.workers)) == (2, numbers)
 
             first = await driver.revive([(3, 0), (7, 0)], Status.SOFT_SPLIT)
             assert [(each.partition, each.epoch) for each in first] == [(3, 1), (7, 1)]
-            assert all(each.primary != placed.partitions[each.partition].primary for each in first)
+            assert all(each.workers[0] != placed.partitions[each.partition].primary for each in first)
             commands = metric(own, "holdfast_master_commands_proposed")
             assert await driver.revive([(3, 0), (7, 0)], Status.UNAVAILABLE) == first
             now, _ = await driver.open(partitions=12, copies=2)
             assert metric(own, "holdfast_master_commands_proposed") == commands, "what is known is only read"
             assert [each.epoch for each in now.partitions] == [1 if p in (3, 7) else 0 for p in range(12)]
-            second = await driver.revive([(3, 0), (3, 1)], Status.UNAVAILABLE, unusable=[first[0].primary])
+            second = await driver.revive([(3, 0), (3, 1)], Status.UNAVAILABLE, unusable=[first[0].workers[0]])
             assert [each.epoch for each in second] == [2, 2]
-            assert second[0].primary != first[0].primary
+            assert second[0].workers[0] != first[0].workers[0]
             with pytest.raises(ProtocolError, match="never made"):
                 await driver.revive([(3, 9)])
             info = await driver.info()
@@ -74,7 +73,7 @@ def test_a09_a_generation_avoids_a_worker_that_readers_cannot_use_for_as_long_as
 
             async def revived(epoch: int) -> set[int]:
                 failed = [(partition, epoch) for partition in range(24)]
-                return {each.primary for each in await driver.revive(failed, Status.HARD_SPLIT, generation=1)}
+                return {each.workers[0] for each in await driver.revive(failed, Status.HARD_SPLIT, generation=1)}
 
             assert blamed not in await revived(0)
             over = await driver.client.call("Admin/HandOver", pb.HandOverRequest())
@@ -120,8 +119,8 @@ def test_commit_seals_every_epoch_and_is_final(own: LocalCluster):
             assert [(each.partition, each.epoch) for each in reported] == sorted([*((p, 0) for p in range(8)), (5, 1)])
             for each in reported:
                 place = moved[0] if each.epoch else placed.partitions[each.partition]
-                assert (each.primary.worker, each.replica.worker) == (place.primary, place.replica)
-                assert (each.primary.status, each.primary.size_bytes, each.lost) == (Status.OK, 100, False)
+                assert [copy.worker for copy in each.copies] == list(place.workers)
+                assert (each.copies[0].status, each.copies[0].size_bytes, each.lost) == (Status.OK, 100, False)
             assert all(seal.flags & SealFlag.FINAL for peer in peers for seal in peer.seals)
             asked = sum(len(peer.seals) for peer in peers)
             await driver.end()
@@ -198,7 +197,7 @@ def test_lost_worker_is_moved_in_one_command_and_a_storm_reads(own: LocalCluster
             placed, _ = await driver.open(partitions=30, copies=2)
             await driver.open(shuffle=2, partitions=6)
             gone = peers[0].number
-            hit = [p for p, each in enumerate(placed.partitions) if gone in (each.primary, each.replica)]
+            hit = [p for p, each in enumerate(placed.partitions) if gone in each.workers]
             await peers[0].stop()
             await wait_until_async(lambda: metric(own, "holdfast_master_moves") > 0, "the move")
             assert metric(own, "holdfast_master_move_commands") == 1
@@ -207,8 +206,8 @@ def test_lost_worker_is_moved_in_one_command_and_a_storm_reads(own: LocalCluster
             answers = await asyncio.gather(*(driver.revive([(p, 0) for p in hit]) for _ in range(100)))
             assert metric(own, "holdfast_master_commands_proposed") == before
             assert all(answer == answers[0] for answer in answers)
-            assert all(gone not in (each.primary, each.replica) for each in answers[0])
-            assert all(each.replica != NO_WORKER for each in answers[0]), "two hosts are left"
+            assert all(gone not in each.workers for each in answers[0])
+            assert all(len(each.workers) == 2 for each in answers[0]), "two hosts are left"
             await peers[0].start(driver.client)
 
     run(story())
@@ -271,7 +270,7 @@ def test_restarted_worker_that_knows_nothing(own: LocalCluster, ack: Ack, boot_i
             await driver.end(partitions=2)
             reported = [each for each in await driver.reported() if each.epoch == 0]
             assert [each.lost for each in reported] == [lost] * 2
-            assert {each.primary.status for each in reported} == {Status.DATA_LOST if lost else Status.UNKNOWN_FILE}
+            assert {each.copies[0].status for each in reported} == {Status.DATA_LOST if lost else Status.UNKNOWN_FILE}
 
     run(story())
 
@@ -444,7 +443,9 @@ def test_without_workers_nothing_is_placed_and_revives_wait(own: LocalCluster):
             await wait_until_async(lambda: metric(own, "holdfast_master_revives") > asked + 1, "some tries")
             assert not revive.done()
             await peer.start(driver.client, beat_s=0.2)
-            assert [(each.partition, each.epoch, each.primary) for each in await revive] == [(1, 1, peer.number)]
+            assert [(each.partition, each.epoch, list(each.workers)) for each in await revive] == [
+                (1, 1, [peer.number])
+            ]
 
     run(story())
 
@@ -462,8 +463,8 @@ def test_real_workers_seal_what_was_pushed(cluster: LocalCluster, copies: int):
             await push_one_each(driver, ReduceLocations(placed.partitions[:5]), reply, Ack.WRITTEN)
             await asyncio.gather(driver.end(partitions=6), driver.end(partitions=6))
             reported = await driver.reported()
-            assert [len(each.copies) for each in reported] == [copies] * 5 + [0]
-            assert {copy.size_bytes for each in reported for copy in each.copies} == {1028}
+            assert [len(each.readable) for each in reported] == [copies] * 5 + [0]
+            assert {copy.size_bytes for each in reported for copy in each.readable} == {1028}
             assert not any(each.lost for each in reported)
             with pytest.raises(HoldfastError) as refused:
                 await push_one_each(driver, placed, reply, Ack.WRITTEN)
@@ -494,7 +495,7 @@ def test_real_worker_killed_before_the_commit(cluster: LocalCluster, ack: Ack):
             hit = [each.primary == number for each in placed.partitions]
             assert [each.lost for each in reported] == [was and ack is Ack.MEMORY for was in hit]
             assert any(hit)
-            assert {each.primary.size_bytes for each in reported if not each.lost} == {1028}
+            assert {each.copies[0].size_bytes for each in reported if not each.lost} == {1028}
 
     run(story())
 

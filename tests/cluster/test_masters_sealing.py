@@ -47,7 +47,7 @@ def test_second_copy_is_not_waited_for(own: LocalCluster):
         async with world(own, 3) as (driver, peers):
             placed, _ = await driver.open(copies=2)
             gone, failed, good = (peer.number for peer in peers)
-            pairs = [{each.primary, each.replica} for each in placed.partitions]
+            pairs = [set(each.workers) for each in placed.partitions]
             peers[1].statuses = {(p, 0): Status.FAILED_COPY for p, pair in enumerate(pairs) if pair == {failed, good}}
             await peers[0].stop()
             loop = asyncio.get_running_loop()
@@ -56,7 +56,7 @@ def test_second_copy_is_not_waited_for(own: LocalCluster):
             assert loop.time() - begin < 15, "the grace was waited for"
             results = await driver.reported()
             assert not any(each.lost for each in results)
-            statuses = {copy.status for each in results for copy in (each.primary, each.replica) if copy.worker == gone}
+            statuses = {copy.status for each in results for copy in each.copies if copy.worker == gone}
             assert statuses == {Status.UNAVAILABLE}
             await peers[0].start(driver.client)
 
@@ -76,7 +76,7 @@ def test_copy_that_was_never_written_to_is_not_waited_for(own: LocalCluster):
             await driver.end()
             assert asyncio.get_running_loop().time() - begin < 15, "the grace was waited for"
             results = await driver.reported()
-            assert [(each.copies, each.lost) for each in results] == [((), False)] * 8
+            assert [(each.readable, each.lost) for each in results] == [((), False)] * 8
             assert (await driver.info()).lost == 0
             await peers[0].start(driver.client)
 
@@ -94,7 +94,7 @@ def test_worker_that_lives_and_never_answers_is_left_where_there_is_another_copy
             assert peers[0].seals, "it was asked"
             results = await driver.reported()
             assert not any(each.lost for each in results)
-            statuses = {copy.status for each in results for copy in (each.primary, each.replica)}
+            statuses = {copy.status for each in results for copy in each.copies}
             assert statuses == {Status.OK, Status.UNAVAILABLE}
 
     run(story())
@@ -192,7 +192,7 @@ def test_worker_that_never_has_room_is_not_needed_with_another_copy(own: LocalCl
     async def story():
         async with world(own, 3) as (driver, peers):
             placed, _ = await driver.open(partitions=2, copies=2)
-            first, second = ({each.primary, each.replica} for each in placed.partitions)
+            first, second = (set(each.workers) for each in placed.partitions)
             full, slow = (next(p for p in peers if {p.number} == only) for only in (first - second, second - first))
             full.refusals = [HoldfastError("no room here", status=Status.DISK_FULL)] * 1000
             slow.hold = True
@@ -201,7 +201,7 @@ def test_worker_that_never_has_room_is_not_needed_with_another_copy(own: LocalCl
             await wait_until_async(lambda: commit.done() or metric(own, given_up) == 1, "the end of patience")
             slow.release()
             await commit
-            assert [len(each.copies) for each in await driver.reported()] == [1, 2]
+            assert [len(each.readable) for each in await driver.reported()] == [1, 2]
 
     run(story())
 
@@ -300,7 +300,7 @@ def test_without_room_nothing_is_made_and_full_epochs_are_sealed_once(own: Local
             assert metric(own, "holdfast_master_commands_proposed") == commands
             await beat(holder, "")
             reply = await driver.client.call("Shuffles/Revive", request)
-            assert [(each.epoch, each.primary) for each in reply.locations] == [(1, holder.number)]
+            assert [(each.epoch, list(each.workers)) for each in reply.locations] == [(1, [holder.number])]
             assert not reply.room
 
     run(story())
@@ -322,6 +322,6 @@ def test_real_worker_has_sealed_what_it_found_before_the_commit(cluster: LocalCl
             assert (await driver.info()).state == "open"
             await driver.end(partitions=6)
             results = [each for each in await driver.reported() if each.epoch == 0]
-            assert [(each.primary.size_bytes, each.lost) for each in results] == [(1028, False)] * 6
+            assert [(each.copies[0].size_bytes, each.lost) for each in results] == [(1028, False)] * 6
 
     run(story())

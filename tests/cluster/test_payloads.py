@@ -6,7 +6,7 @@ from holdfast.client import Codec, ReduceShuffle, Session, compress
 from holdfast.client.read.manifests import PushManifest
 from holdfast.common.errors import ConfigError, CorruptError, GiveUpError
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
-from holdfast.common.ids import NO_WORKER, AttemptId
+from holdfast.common.ids import AttemptId
 from tests.cluster.shapes import Shape
 from tests.support.reduce_client import contents, push, read
 
@@ -128,15 +128,12 @@ def test_a46_a_map_of_which_nothing_comes_is_missed(session: Session, copies: in
     short._commit(ReduceWinners(1, (first.attempt, AttemptId(2))).encode())
     reported, whole = short.manifest(), shuffle.manifest().epochs.epochs[0]
     (epoch,) = reported.epochs.epochs
-    sealed = [
-        copy._replace(size_bytes=whole.primary.size_bytes) if copy.worker != NO_WORKER else copy
-        for copy in (epoch.primary, epoch.replica)
-    ]
-    assert whole.primary.size_bytes > epoch.primary.size_bytes > 0
-    array = ReduceManifest(1, (epoch._replace(primary=sealed[0], replica=sealed[1]),)).encode()
+    sealed = tuple([copy._replace(size_bytes=whole.copies[0].size_bytes) for copy in epoch.copies])
+    assert whole.copies[0].size_bytes > epoch.copies[0].size_bytes > 0
+    array = ReduceManifest(1, (epoch._replace(copies=sealed),)).encode()
     short._manifest = PushManifest(reported.winners_array, array, reported.addresses, reported.sights)
     ReduceShuffle._manifests.pop(short.key)
     with pytest.raises(
-        CorruptError, match=rf"partition 0 .* bytes .* came, but {whole.primary.size_bytes} were sealed"
+        CorruptError, match=rf"partition 0 .* bytes .* came, but {whole.copies[0].size_bytes} were sealed"
     ):
         read(short, [0])

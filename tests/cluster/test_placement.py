@@ -57,7 +57,7 @@ def explained(cluster: LocalCluster, session: Session) -> dict[str, Any]:
 
 def names(found: dict[str, Any]) -> list[tuple[str, str]]:
     """Primary and replica of each partition."""
-    return [(each["primary"]["name"], each["replica"]["name"]) for each in found["partitions"]]
+    return [(one["name"], two["name"]) for one, two in (each["workers"] for each in found["partitions"])]
 
 
 def places(cluster: LocalCluster) -> dict[str, str]:
@@ -247,7 +247,7 @@ def test_what_cannot_be_moved_holds_up_nothing_else(tmp_path: Path, table: Path)
         before = explained(cluster, two)
         cluster.workers[2].kill()
         wait_until(
-            lambda: all(each["primary"]["name"] != "w3" for each in explained(cluster, one)["partitions"]), "moves"
+            lambda: all(each["workers"][0]["name"] != "w3" for each in explained(cluster, one)["partitions"]), "moves"
         )
         assert names(explained(cluster, two)) == names(before)
 

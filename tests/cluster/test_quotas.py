@@ -154,7 +154,7 @@ def test_an_application_has_a_user(shared: LocalCluster, user: str | None) -> No
         wait_for_heartbeats(session, 500)
         info = reported_of(session)
         assert info.user == (user or getpass.getuser())
-        holders = {copy.worker for epoch in shuffle.manifest().epochs.epochs for copy in epoch.copies}
+        holders = {copy.worker for epoch in shuffle.manifest().epochs.epochs for copy in epoch.readable}
         # One of them may not have told yet.
         wait_until(
             lambda: reported_of(session).application_files == len(holders),

@@ -38,7 +38,7 @@ def streams_opened(worker: Server) -> int:
 def asked_first(shuffle: ReduceShuffle, partition: int) -> WorkerId:
     """Who is asked for a partition of one epoch where nothing is known of the workers."""
     (epoch,) = [each for each in shuffle.manifest().epochs.epochs if each.partition == partition]
-    return max(epoch.copies, key=lambda copy: copy.size_bytes).worker
+    return max(epoch.readable, key=lambda copy: copy.size_bytes).worker
 
 
 @contextmanager

@@ -35,7 +35,7 @@ UNDER_REPLICATED = "holdfast_master_under_replicated_epochs"
 
 def copies(reported: tuple[EpochResult, ...]) -> list[int]:
     """How many copies of each first epoch can be read."""
-    return [len(each.copies) for each in reported if each.epoch == 0]
+    return [len(each.readable) for each in reported if each.epoch == 0]
 
 
 def cli(cluster: LocalCluster, *words: str, status: int = 0) -> Any:
@@ -300,3 +300,41 @@ def test_a06_an_epoch_that_no_winner_wrote_to_is_not_lost(tmp_path: Path):
         assert shuffle.lost() == []
         assert "shuffle.data_lost" not in {each["event"] for each in cli(cluster, "events")["events"]}
         assert sorted(each.partition for each in shuffle.reader(range(8))) == written
+
+
+@pytest.mark.parametrize("kind", ["register_reduce_shuffle", "register_map_shuffle"])
+def test_three_copies_survive_the_loss_of_two_workers(tmp_path: Path, kind: str):
+    """Three copies of partitions of either kind; two of three workers are gone before the reader comes: every record is
+    read from the one that is left."""
+    with (
+        local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=PATIENT) as cluster,
+        Session(cluster.endpoints, app="three") as session,
+    ):
+        shuffle = getattr(session, kind)(partitions=4, maps=3, copies=3)
+        assert (shuffle.copies, shuffle.copies_wanted) == (3, 3)
+        shuffle.commit(write(shuffle))
+        assert shuffle.under_replicated == 0
+        for worker in cluster.workers[:2]:
+            worker.kill()
+        assert read(shuffle) == RECORDS
+
+
+def test_the_loss_of_two_of_three_before_the_commit_is_counted_and_mended(tmp_path: Path):
+    """Three copies; two workers are killed between pushes and commit. It commits with one copy and says so, readers
+    have every record, and when the two are back their copies are sealed and nothing is missing any more."""
+    with (
+        local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
+        Session(cluster.endpoints, app="three") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=3)
+        statuses = write(shuffle)
+        for worker in cluster.workers[:2]:
+            worker.kill()
+        shuffle.commit(statuses)
+        assert shuffle.under_replicated >= 4
+        assert read(shuffle) == RECORDS
+        for worker in cluster.workers[:2]:
+            worker.start()
+        wait_until(lambda: metric(cluster, UNDER_REPLICATED) == 0, "the late copies")
+        shuffle.forget_manifest()
+        assert {len(each.readable) for each in shuffle.manifest().epochs.epochs if each.epoch == 0} == {3}

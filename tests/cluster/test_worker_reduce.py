@@ -416,7 +416,7 @@ def test_both_copies_hold_what_was_acknowledged(tmp_path: Path) -> None:
         frames = mixed(writer, 8, 6, (200, 5_000, 50_000))
         async with primary.client() as client:
             for frame in frames:
-                assert await client.push(writer, frame, replica=replica.place) == {}
+                assert await client.push(writer, frame, replicas=(replica.place,)) == {}
             for process in (primary, replica):
                 async with process.client() as reader, process.client(Role.MASTER) as master:
                     if process is replica:
@@ -427,13 +427,46 @@ def test_both_copies_hold_what_was_acknowledged(tmp_path: Path) -> None:
                         assert {p: set(names(one)) for p, one in found.items()} == expected(frames, writer)
             one = [writer.batch(0, b"sealed there")]
             assert await refused(client.push(writer, one, incarnation=99)) == Status.STALE_INCARNATION
-            assert await client.push(writer, one, replica=replica.place) == {0: Status.REPLICA_FAILED}
+            assert await client.push(writer, one, replicas=(replica.place,)) == {0: Status.REPLICA_FAILED}
             replica.kill()
-            assert await client.push(writer, one, replica=replica.place) == {0: Status.REPLICA_FAILED}
-            assert await client.push(writer, one, replica=replica.place) == {0: Status.REPLICA_FAILED}
+            assert await client.push(writer, one, replicas=(replica.place,)) == {0: Status.REPLICA_FAILED}
+            assert await client.push(writer, one, replicas=(replica.place,)) == {0: Status.REPLICA_FAILED}
 
     try:
         run(story())
     finally:
         primary.kill()
         replica.kill()
+
+
+def test_three_copies_hold_what_was_acknowledged_and_the_failed_one_is_named(tmp_path: Path) -> None:
+    """A push with two replicas is on all three workers when it is acknowledged; with the second replica gone the answer
+    is REPLICA_FAILED and names that one, though the first has the batch."""
+    workers = [WorkerProcess(tmp_path / name, number) for number, name in enumerate("abc", 1)]
+    for each in workers:
+        each.start()
+
+    async def story() -> None:
+        writer, places = Writer(shuffle_of()), (workers[1].place, workers[2].place)
+        frames = mixed(writer, 4, 3, (200, 50_000))
+        async with workers[0].client() as client:
+            for frame in frames:
+                assert await client.push(writer, frame, replicas=places) == {}
+            workers[2].kill()
+            meta, body = writer.push([writer.batch(0, b"late")], client.hello.incarnation, replicas=places)
+            answer = PushAnswer.decode((await client.ask(FrameType.PUSH, meta, body)).meta)
+            assert (answer.failed, answer.statuses) == (2, [(0, Status.REPLICA_FAILED)])
+        workers[2].start()
+        for each in workers:
+            async with each.client() as reader, each.client(Role.MASTER) as master:
+                await master.seal(writer.shuffle, [(p, 0) for p in range(4)])
+                files = [(p, 0, 0) for p in range(4)]
+                found = (await reader.read(writer.shuffle, files)).batches(writer.shuffle, files)
+                wanted = expected(frames, writer)
+                assert all(set(names(found[p])) >= wanted[p] for p in wanted)
+
+    try:
+        run(story())
+    finally:
+        for each in workers:
+            each.kill()

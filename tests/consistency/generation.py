@@ -268,7 +268,7 @@ def manifest_of(shuffle: AnyShuffle) -> dict[str, Any]:
 
 
 def _copies(epoch: EpochResult) -> list[CopyResult]:
-    return [copy for copy in (epoch.primary, epoch.replica) if copy.worker != NO_WORKER]
+    return [copy for copy in epoch.copies if copy.worker != NO_WORKER]
 
 
 def read_and_judge(

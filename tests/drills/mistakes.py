@@ -218,8 +218,8 @@ def a_commit_forgets_an_epoch(role: str) -> None:
 
     def results(self: Any) -> Any:
         *others, last = original(self)
-        empty = [copy._replace(status=Status.UNKNOWN_FILE, size_bytes=0) for copy in (last.primary, last.replica)]
-        return iter([*others, last._replace(primary=empty[0], replica=empty[1])])
+        empty = tuple([copy._replace(status=Status.UNKNOWN_FILE, size_bytes=0) for copy in last.copies])
+        return iter([*others, last._replace(copies=empty)])
 
     original = Seals.results
     Seals.results = results  # type: ignore[method-assign]

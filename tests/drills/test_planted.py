@@ -60,7 +60,7 @@ FAULTS = [
     ),
     pytest.param(
         "acknowledged_before_the_write",
-        lambda: (partial(push.drill, copies=1), Ground(workers=push.WORKERS)),
+        lambda: (partial(push.drill, copies=1), Ground(workers=push.workers(1))),
         4,
         "",
         id="push",

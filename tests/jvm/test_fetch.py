@@ -333,7 +333,7 @@ def test_a_worker_that_stays_away_is_lost_by_name(tmp_path: Path, reader: Reader
         shuffle, expected = fill(session)
         rows = shuffle.manifest().epochs.epochs
         cluster.workers[0].kill()
-        lost = {row.partition for row in rows if row.primary.worker == rows[0].primary.worker}
+        lost = {row.partition for row in rows if row.copies[0].worker == rows[0].copies[0].worker}
         seen = set()
         for partition in range(PARTITIONS):
             reader.ask(shuffle, range(partition, partition + 1), grace_ms=500)

@@ -104,7 +104,7 @@ def commit_names_not_every_epoch() -> list[Swap]:
 
     return [
         (Locations, "with_epochs", with_epochs),
-        (apply_module, "moved_count", lambda moves: _AnyNumber()),
+        (apply_module, "_epochs_of", lambda shuffle: _AnyNumber()),
     ]
 
 
@@ -124,7 +124,7 @@ def revive_during_commit() -> list[Swap]:
     return [
         (Sealing, "begun", lambda self, key: False),
         (Sealing, "ended", _at_once),
-        (apply_module, "moved_count", lambda moves: _AnyNumber()),
+        (apply_module, "_epochs_of", lambda shuffle: _AnyNumber()),
     ]
 
 
@@ -148,7 +148,7 @@ def left_is_always_vouched_for() -> list[Swap]:
 def replica_acknowledged_alone() -> list[Swap]:
     """A replica that does not answer is no reason not to acknowledge."""
 
-    return [(PendingPushes, "forwarded", lambda self, push, refused: self.waited(push))]
+    return [(PendingPushes, "forwarded", lambda self, push, replica, refused: self.waited(push))]
 
 
 @bug
@@ -210,8 +210,10 @@ def revived_twice() -> list[Swap]:
 
     def made(state: Any, shuffle: Any, body: Any) -> Any:
         rows = {}
-        for partition, failed, primary, replica, hint in moves_module.unpack_moves(body.rows):
-            rows[partition] = moves_module.MOVED.pack(partition, failed + 1, primary, replica, hint, state.index)
+        copies = shuffle.copies_wanted
+        for partition, failed, workers, hint in moves_module.unpack_moves(body.rows, copies):
+            moved = moves_module.Moved(partition, failed + 1, workers, hint, state.index)
+            rows[partition] = moves_module.pack_moved(moved, copies)
         return rows
 
     return [(epochs_module, "_made", made)]

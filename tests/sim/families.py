@@ -35,13 +35,15 @@ REUSE_SEEDS = 3_400_000
 SICK_LOG_SEEDS = 3_500_000
 #: Applications fall silent while they write, and what they wrote goes beside what others write.
 SILENT_SEEDS = 3_600_000
+#: Up to three copies of everything, with faults that take one or two of them.
+COPIES_SEEDS = 3_700_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
-    *(SICK_LOG_SEEDS, SILENT_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
+    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
 )
 
 _DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
@@ -51,6 +53,11 @@ _FEW = (
     *(("wipe_some",), ("kill", "wipe_some"), ("kill", "lost_log"), ("kill", "log_rot"), ("kill",), ("power",)),
     *(("unsynced",), ("kill", "unsynced"), ("brim",), ("brim", "kill"), ("kill", "sick"), ("aimed_power",)),
     *(("isolate",), ("isolate", "kill"), ("master",), ("cut",)),
+)
+#: What keeps a worker from what the others do, or takes what it had.
+_COPY_FAULTS = (
+    *((), ("kill",), ("kill", "cut"), ("kill", "isolate"), ("cut",), ("isolate",), ("wipe_some",), ("kill", "wipe")),
+    *(("full",), ("full", "kill"), ("sick",), ("kill", "sick"), ("hang", "kill"), ("kill", "log_rot")),
 )
 _DFS_FAULTS = (
     *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
@@ -255,6 +262,30 @@ def _with_silent(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_copies(seed: int, shape: Shape) -> Shape:
+    """Mostly three copies on three to five workers; little else that is rare."""
+    rng = random.Random(f"copies {seed}")
+    return replace(
+        shape,
+        workers=rng.choice((3, 4, 5)),
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN, Ack.MEMORY)),
+        copies=rng.choice((1, 2, 3, 3, 3)),
+        faults=rng.choice(_COPY_FAULTS),
+        pace=rng.choice((0.4, 1.0)),
+        restart=rng.choice((0.5, 4.0)),
+        maps=rng.choice((2, 4)),
+        partitions=rng.choice((2, 5)),
+        records=25,
+        press=rng.choice((60, 400)),
+        pause=rng.choice((0.0, 0.02)),
+        limits=rng.choice((shape.limits, SplitLimits(400, 800), SplitLimits(1 << 30, 1 << 31))),
+        speed=rng.choice((0.02, 0.1)),
+        memory=1 << 20,
+        capacity=0,
+        asks=rng.random() < 0.5,
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -307,6 +338,7 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     REUSE_SEEDS: _with_reuse,
     SICK_LOG_SEEDS: _with_sick_logs,
     SILENT_SEEDS: _with_silent,
+    COPIES_SEEDS: _with_copies,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
 }

@@ -21,7 +21,7 @@ from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Seal, SealFlag
-from holdfast.common.ids import NO_WORKER, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
+from holdfast.common.ids import Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
@@ -362,7 +362,7 @@ class Job:
         asked: list[tuple[int, int]] = [
             (each.partition, each.epoch)
             for each in done.manifest.epochs
-            if worker.number in (each.primary.worker, each.replica.worker) and worker.number != NO_WORKER
+            if any(copy.worker == worker.number for copy in each.copies)
         ]
         link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
         seal = Seal(shuffle=done.shuffle.key, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=asked)

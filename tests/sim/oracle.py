@@ -14,6 +14,7 @@ from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
 from holdfast.common.ids import Epoch, MapFileKey, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
+from holdfast.master.core.state.records import Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.worker.storage.index.records import TRAILER, decode_footer, footer_bytes
 from holdfast.worker.storage.layout import EpochKey, sealed_path
@@ -101,10 +102,10 @@ class Oracle:
             self._loop.broken = Violation(text)
 
     def acknowledged(self, worker: SimWorker, push: Push, body: bytes, meta: bytes, *, to_client: bool) -> None:
-        """What a worker acknowledges is there, on both copies, at the level that was asked for."""
+        """What a worker acknowledges is there, on all copies, at the level that was asked for."""
         answer = PushAnswer.decode(meta)
         refused = {index for index, status in answer.statuses if status not in _KEPT}
-        replica = self._replica(push)
+        replicas = [self.numbers.get(one.worker) for one in push.replicas]
         offset = 0
         for index, entry in enumerate(push.entries):
             batch = body[offset : offset + entry[3]]
@@ -128,13 +129,9 @@ class Oracle:
             there = self.dfs is not None and self.dfs.contains(bytes(batch))
             if promised and not there and not worker.disks.contains(bytes(batch), stable=push.ack is Ack.SYNCED):
                 self.fail(f"{worker.name} acknowledges {name[1:]} of {key}, {push.ack.name}; it is on no disk")
-            if replica is not None and (replica.name, name) not in self._said:
-                self.fail(f"{worker.name} acknowledges {name[1:]} of {key}; {replica.name} has not")
-
-    def _replica(self, push: Push) -> SimWorker | None:
-        if push.replica is None:
-            return None
-        return self.numbers.get(push.replica.worker)
+            for replica in replicas:
+                if replica is not None and (replica.name, name) not in self._said:
+                    self.fail(f"{worker.name} acknowledges {name[1:]} of {key}; {replica.name} has not")
 
     def sealed(self, worker: SimWorker, seal: Seal, meta: bytes) -> None:
         """A seal is answered the same for ever, and what is sealed is durable, until the masters have dropped it."""
@@ -328,19 +325,26 @@ class Oracle:
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]
 
-    def committed(
-        self, key: ShuffleKey, partitions: int, moved: int, manifest: ReduceManifest, winners: ReduceWinners
-    ) -> None:
-        """A commit names every epoch, and calls none empty that is not."""
-        if len(manifest.epochs) != partitions + moved:
-            self.fail(f"{key} has {partitions + moved} epochs, its manifest names {len(manifest.epochs)}")
+    def committed(self, shuffle: Shuffle, manifest: ReduceManifest, winners: ReduceWinners) -> None:
+        """A commit names every epoch, calls none empty that is not, and counts those with fewer copies than asked
+        for."""
+        key, epochs = shuffle.key, shuffle.partitions + shuffle.moved
+        if len(manifest.epochs) != epochs:
+            self.fail(f"{key} has {epochs} epochs, its manifest names {len(manifest.epochs)}")
+        fewer = 0
+        for each in manifest.epochs:
+            statuses = [copy.status for copy in each.copies]
+            sealed = statuses.count(Status.OK)
+            fewer += Status.UNKNOWN_FILE not in statuses and 0 < sealed < shuffle.copies_wanted
+        if fewer != shuffle.under_replicated:
+            self.fail(f"{key} has {fewer} epochs with too few copies, the masters say {shuffle.under_replicated}")
         self.named(key, manifest, winners)
 
     def named(self, key: ShuffleKey, manifest: ReduceManifest, winners: ReduceWinners) -> None:
         """A manifest calls no epoch empty in which something was acknowledged that may be of a winner."""
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
-            empty = not each.copies and not each.lost
+            empty = not each.readable and not each.lost
             sins = [worker.sins.keys() for worker in self._copies.get(epoch, {}).values()]
             # That a log was taken away is not known any more in another boot; who reads misses what was in it.
             hurt = any({"meddled", "rotten"} & each or {"log", "power"} <= each for each in sins)

@@ -19,7 +19,6 @@ from holdfast.common.dfs.urls import StoreKind
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
-from holdfast.master.core.state.moves import moved_count
 from holdfast.worker.core.write.reduce import SplitLimits
 from tests.sim.asker import ask_again
 from tests.sim.client import Executor
@@ -247,8 +246,7 @@ class Scenario:
         for shuffle in self.cluster.final().every_shuffle():
             if shuffle.committed_ms and shuffle.manifest:
                 manifest = ReduceManifest.decode(shuffle.manifest)
-                winners, moved = ReduceWinners.decode(shuffle.winners), moved_count(shuffle.moves)
-                self.oracle.committed(shuffle.key, shuffle.partitions, moved, manifest, winners)
+                self.oracle.committed(shuffle, manifest, ReduceWinners.decode(shuffle.winners))
         await pause(0.1)  # the clock raises what the oracle found
         for worker in self.workers:
             worker.pushes.reduce.check()

@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim.bugs import BUGS
 from tests.sim.families import (
+    COPIES_SEEDS,
     DFS_LOSS_SEEDS,
     DFS_SEEDS,
     DISK_SEEDS,
@@ -105,6 +106,20 @@ def test_what_is_dropped_is_gone_whatever_is_under_way(first: int) -> None:
         reads += scenario.job.reads
     assert deletions > 60
     assert reads > 40
+
+
+def test_up_to_three_copies_are_safe() -> None:
+    """No checker objects with one to three copies while workers die, are cut off, and lose what they had: what is
+    acknowledged is on all copies, and what lacks some is counted."""
+    acknowledged = reads = 0
+    copies = set()
+    for scenario in safe(range(COPIES_SEEDS, COPIES_SEEDS + 15)):
+        acknowledged += scenario.oracle.acked_batches
+        reads += scenario.job.reads
+        copies.add(scenario.shape.copies)
+    assert copies == {1, 2, 3}
+    assert acknowledged > 1000
+    assert reads > 50
 
 
 def test_files_may_be_read_while_they_move() -> None:

@@ -106,7 +106,7 @@ class Writer:
         batches: Sequence[Made],
         incarnation: int,
         ack: Ack = Ack.WRITTEN,
-        replica: ReplicaPlace | None = None,
+        replicas: tuple[ReplicaPlace, ...] = (),
     ) -> tuple[bytes, bytes]:
         """Meta and body of a push of these batches."""
         body = b"".join([made.data for made in batches])
@@ -117,7 +117,7 @@ class Writer:
             map=MapId(self.map),
             attempt=AttemptId(self.attempt),
             body_crc=crc32c(body),
-            replica=replica,
+            replicas=replicas,
             entries=[(one.partition, one.epoch, one.number, len(one.data), 0) for one in batches],  # type: ignore[misc]
         )
         return push.encode(), body
@@ -181,11 +181,11 @@ class RawClient:
         ack: Ack = Ack.WRITTEN,
         *,
         incarnation: int | None = None,
-        replica: ReplicaPlace | None = None,
+        replicas: tuple[ReplicaPlace, ...] = (),
         kind: FrameType = FrameType.PUSH,
     ) -> dict[int, int]:
         """Push batches; return the statuses that are not OK by index."""
-        meta, body = writer.push(batches, incarnation or self.hello.incarnation, ack, replica)
+        meta, body = writer.push(batches, incarnation or self.hello.incarnation, ack, replicas)
         return dict(PushAnswer.decode((await self.ask(kind, meta, body)).meta).statuses)
 
     async def seal(

@@ -77,5 +77,5 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
             encoded = max(encoded, len(reply.assignment_array))
             racks = {each.worker: each.place for each in reply.workers}
             rows = ReduceLocations.decode(reply.assignment_array).partitions
-            together += sum(racks[row.primary] == racks[row.replica] for row in rows)
+            together += sum(len({racks[one] for one in row.workers}) < 2 for row in rows)
     return times, encoded, together

@@ -59,8 +59,9 @@ CATALOGUE = {
     "leader --stop": _fixed(3, leader.drill_stop),
     "masters": _fixed(4, masters.drill),
     "worker": _fixed(7, worker.drill),
-    "push --copies 1": _fixed(3, partial(push.drill, copies=1), Ground(workers=push.WORKERS)),
-    "push --copies 2": _fixed(3, partial(push.drill, copies=2), Ground(workers=push.WORKERS)),
+    "push --copies 1": _fixed(3, partial(push.drill, copies=1), Ground(workers=push.workers(1))),
+    "push --copies 2": _fixed(3, partial(push.drill, copies=2), Ground(workers=push.workers(2))),
+    "push --copies 3": _fixed(3, partial(push.drill, copies=3), Ground(workers=push.workers(3))),
     "rolling --copies 1": _fixed(1, partial(rolling.drill, copies=1), Ground(workers=rolling.workers(1))),
     "rolling --copies 2": _fixed(1, partial(rolling.drill, copies=2), Ground(workers=rolling.workers(2))),
     **{

@@ -27,12 +27,16 @@ from holdfast.common.ids import WorkerId
 from holdfast.tools.drills.support import jobs, servers
 from holdfast.tools.drills.support.report import Report, Step
 
-WORKERS = 3
 RECORDS = 400
 #: Pauses in an attempt, in all, so that kills fall between its pushes too.
 _PUSH_SECONDS = 0.8
 #: The longest that a killed worker stays away, where it comes back in the round.
 _AWAY_SECONDS = 0.5
+
+
+def workers(copies: int) -> int:
+    """How many workers the drill wants: those that are left when one is killed must hold the copies."""
+    return max(3, copies + 1)
 
 
 class _Round:
@@ -125,7 +129,7 @@ class _Round:
     def _read_each(self, epochs: Iterable[EpochResult]) -> None:
         """Every partition by itself: each is whole, or lost by name with a reason."""
         killed = {self._ids[worker.name] for worker in self._killed}
-        held = {each.partition for each in epochs if each.primary.worker in killed}
+        held = {each.partition for each in epochs if each.copies[0].worker in killed}
         lost = {each.partition for each in epochs if each.lost}
         for partition in range(jobs.PARTITIONS):
             try:

@@ -5,7 +5,7 @@ copies. Chunks of one copy are requested once: a stream that is opened again con
 complete. Another copy has other chunk boundaries and begins with its first one; what comes twice is dropped by number.
 An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
-the other (recovery cut a damaged end); of two that are equal to CopyOrder the longer is read first, so that this is
+the other (recovery cut a damaged end); of those that are equal to CopyOrder the longest is read first, so that this is
 rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker reports: where
 it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after the manifest was
 read are learned from a newer one. Called by push_reader.py.
@@ -20,8 +20,8 @@ from holdfast.client.core.read.exact import PartitionCheck
 from holdfast.client.core.read.fetch import CopyOrder, Effect, Fetch, Source
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError
 from holdfast.common.formats.batch import Batch
-from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest, ReduceWinners
-from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
+from holdfast.common.formats.reduce_layouts import EpochResult, ReduceManifest, ReduceWinners
+from holdfast.common.ids import Epoch, PartitionId, WorkerId
 
 #: (partition, epoch): a file.
 EpochKey = tuple[PartitionId, Epoch]
@@ -56,7 +56,7 @@ class ChunkFetch:
         #: copies that were not read to their end, and may be tried; and those that were
         self._unread: dict[EpochKey, set[WorkerId]] = {}
         self._read: dict[EpochKey, list[WorkerId]] = {}
-        #: why epochs of a partition cannot be read, and why the second copies of epochs that were read cannot
+        #: why epochs of a partition cannot be read, and why other copies of epochs that were read cannot
         self._lost: dict[PartitionId, list[HoldfastError]] = {}
         self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
         #: the chunk that comes next, by file and copy
@@ -74,14 +74,14 @@ class ChunkFetch:
 
     def _add(self, result: EpochResult, sources: dict[EpochKey, Source]) -> None:
         key = (result.partition, result.epoch)
-        if result.copies:
-            longest = sorted(result.copies, key=lambda copy: -copy.size_bytes)
+        if result.readable:
+            longest = sorted(result.readable, key=lambda copy: -copy.size_bytes)
             sources[key] = Source(tuple(copy.worker for copy in longest), _name(key))
             self._unread[key] = {copy.worker for copy in longest}
             self._sealed |= {(key, copy.worker): copy.size_bytes for copy in longest}
             self._left[result.partition].add(result.epoch)
         elif result.lost:
-            copies = ", ".join(_said(copy) for copy in (result.primary, result.replica))
+            copies = ", ".join(f"worker {copy.worker} {copy.status.name}" for copy in result.copies)
             error = DataLostError(
                 f"{self._where}: {_name(key)} was recorded as lost at the commit ({copies}); run the maps again in "
                 "a new generation or shuffle"
@@ -95,7 +95,7 @@ class ChunkFetch:
         self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
         for result in newer.epochs:
             key = (result.partition, result.epoch)
-            copies = [copy for copy in result.copies if copy.worker in before.get(key, ())]
+            copies = [copy for copy in result.readable if copy.worker in before.get(key, ())]
             if copies and key in self._unread:
                 found = [copy.worker for copy in copies]
                 self._unread[key].update(found)
@@ -180,7 +180,7 @@ class ChunkFetch:
         return self._other_copies(partition) or self._not_whole(partition, missing)
 
     def _other_copies(self, partition: PartitionId) -> dict[EpochKey, Source]:
-        """What is sealed on two workers can be cut short on one: the copies that were not read may have the rest."""
+        """What is sealed on several workers can be cut short on one: the copies that were not read may have more."""
         keys = [key for key in self._epochs_of(partition) if self._unread[key]]
         self._left[partition].update(epoch for _, epoch in keys)
         return {key: Source(tuple(sorted(self._unread[key])), _name(key)) for key in keys}
@@ -212,15 +212,9 @@ class ChunkFetch:
 
 
 def _away(manifest: ReduceManifest) -> dict[EpochKey, list[WorkerId]]:
-    found = (
-        (each, [copy.worker for copy in (each.primary, each.replica) if copy.unsealed]) for each in manifest.epochs
-    )
+    found = ((each, [copy.worker for copy in each.copies if copy.unsealed]) for each in manifest.epochs)
     return {(each.partition, each.epoch): workers for each, workers in found if workers}
 
 
 def _name(key: EpochKey) -> str:
     return f"partition {key[0]} epoch {key[1]}"
-
-
-def _said(copy: CopyResult) -> str:
-    return "no second copy" if copy.worker == NO_WORKER else f"worker {copy.worker} {copy.status.name}"

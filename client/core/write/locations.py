@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.common.formats.reduce_layouts import Location
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, WorkerId
 
 
 class Destination(NamedTuple):
@@ -20,9 +20,12 @@ class Destination(NamedTuple):
 
     primary: WorkerId
     incarnation: Incarnation
-    #: NO_WORKER where there is one copy
-    replica: WorkerId
-    replica_incarnation: Incarnation
+    #: worker and incarnation of each other copy
+    replicas: tuple[tuple[WorkerId, Incarnation], ...] = ()
+
+    def failed(self, bits: int) -> tuple[WorkerId, ...]:
+        """Return the replicas of an answer's `failed`."""
+        return tuple([worker for number, (worker, _) in enumerate(self.replicas) if bits >> number & 1])
 
 
 class CurrentEpoch(NamedTuple):
@@ -48,12 +51,7 @@ class PartitionLocations:
         return True
 
     def _current(self, location: Location, incarnations: Mapping[WorkerId, Incarnation]) -> CurrentEpoch:
-        replica = location.replica
-        found = Destination(
-            location.primary,
-            incarnations.get(location.primary, Incarnation(0)),
-            replica,
-            incarnations.get(replica, Incarnation(0)) if replica != NO_WORKER else Incarnation(0),
-        )
+        (primary, incarnation), *replicas = [(one, incarnations.get(one, Incarnation(0))) for one in location.workers]
+        found = Destination(primary, incarnation, tuple(replicas))
         # One object for each, whatever number of partitions is there: a million places take little memory.
         return CurrentEpoch(location.epoch, self._destinations.setdefault(found, found), location.hint)

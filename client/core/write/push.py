@@ -200,8 +200,9 @@ class PushSession:
         self._asked(self._workers[worker], 0)
         return [] if self.over else self._lost(worker, error) + self._advance()
 
-    def answered(self, frame: int, statuses: Sequence[tuple[int, int]]) -> list[Effect]:
-        """The worker has decided: all batches are kept, except (index, status) of those it names."""
+    def answered(self, frame: int, statuses: Sequence[tuple[int, int]], failed: int = 0) -> list[Effect]:
+        """The worker has decided: all batches are kept, except (index, status) of those it names; `failed` are the
+        replicas that did not keep some, as in a PushAnswer."""
         sent = self._take(frame, kept=True)
         if sent is None:
             return []
@@ -225,7 +226,8 @@ class PushSession:
             refused.add(index)
             if disposition is PushDisposition.MOVE:
                 self._revivals.cause = f"worker {sent.destination.primary} answered {Status(status).name}"
-                self._refuse(sent.batches[index], sent.entries[index].epoch, sent.destination, Status(status))
+                epoch = sent.entries[index].epoch
+                self._refuse(sent.batches[index], epoch, sent.destination, Status(status), failed)
             else:
                 self._enqueue(sent.batches[index])
         effects = self._pause(sent.destination.primary) if self._shrink(worker, congested, refused) else []
@@ -463,9 +465,9 @@ class PushSession:
 
     # Revives.
 
-    def _refuse(self, batch: int, epoch: Epoch, destination: Destination, status: Status) -> None:
+    def _refuse(self, batch: int, epoch: Epoch, destination: Destination, status: Status, failed: int = 0) -> None:
         """A worker refused a batch: it waits for another location, or is sent there if one is known."""
-        self._revivals.refuse(self._batches[batch][0], epoch, destination, status)
+        self._revivals.refuse(self._batches[batch][0], epoch, destination, status, failed)
         self._enqueue(batch)
 
     def _plan_revive(self) -> list[Effect]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from holdfast.client.core.write.locations import Destination, PartitionLocations
 from holdfast.client.core.write.route import FULL, pause_ns
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
-from holdfast.common.ids import NO_WORKER, Epoch, PartitionId, WorkerId
+from holdfast.common.ids import Epoch, PartitionId, WorkerId
 from holdfast.common.statuses import Status
 
 #: Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute.
@@ -47,6 +47,8 @@ class Revivals:
         self.parked: dict[PartitionId, deque[int]] = {}
         #: why they wait: the epoch, its place and what was said of it
         self._refused: dict[PartitionId, tuple[Epoch, Destination, Status]] = {}
+        #: replicas that did not keep a batch of them
+        self._failed: dict[PartitionId, tuple[WorkerId, ...]] = {}
         #: those of them whose place had no room
         self._crowded: set[PartitionId] = set()
         #: soft-split epochs that take batches still
@@ -71,11 +73,16 @@ class Revivals:
         """Whether any batch cannot go anywhere."""
         return bool(self._refused)
 
-    def refuse(self, partition: PartitionId, epoch: Epoch, destination: Destination, status: Status) -> None:
-        """The epoch takes nothing: the partition waits, unless it has another place by now."""
+    def refuse(
+        self, partition: PartitionId, epoch: Epoch, destination: Destination, status: Status, failed: int = 0
+    ) -> None:
+        """The epoch takes nothing: the partition waits, unless it has another place by now. `failed` as in a
+        PushAnswer."""
         if self._current[partition].epoch <= epoch and partition not in self.parked:
             self.parked[partition] = deque()
             self._refused[partition] = (epoch, destination, status)
+            if status is Status.REPLICA_FAILED:
+                self._failed[partition] = destination.failed(failed)
             if status in FULL:
                 self._crowded.add(partition)
                 self._starve(partition)
@@ -99,6 +106,7 @@ class Revivals:
         freed: list[int] = []
         for partition in [each for each, (epoch, *_) in self._refused.items() if current[each].epoch > epoch]:
             del self._refused[partition]
+            self._failed.pop(partition, None)
             self._crowded.discard(partition)
             freed += self.parked.pop(partition)
         for partition in [each for each, epoch in self._soft.items() if current[each].epoch > epoch]:
@@ -180,14 +188,12 @@ class Revivals:
 
     def _unusable(self, unreachable: Iterable[WorkerId]) -> tuple[WorkerId, ...]:
         """The workers that this client cannot use now."""
-        found = set(unreachable)
+        found = set(unreachable).union(*self._failed.values())
         for _, destination, status in self._refused.values():
-            if status is Status.REPLICA_FAILED and destination.replica != NO_WORKER:
-                found.add(destination.replica)
-            elif status is Status.UNAVAILABLE:
+            if status is Status.UNAVAILABLE:
                 found.add(destination.primary)
         return tuple(sorted(found))
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""
-        assert self.parked.keys() == self._refused.keys() >= self._crowded
+        assert self.parked.keys() == self._refused.keys() >= self._crowded | self._failed.keys()

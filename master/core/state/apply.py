@@ -22,7 +22,6 @@ from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.epochs import move_epochs, revive
-from holdfast.master.core.state.moves import moved_count
 from holdfast.master.core.state.records import (
     AVOID_BYTES,
     KIND_MAP,
@@ -282,7 +281,7 @@ def _check_bounds(state: State, body: cmd.RegisterShuffle) -> None:
         )
     placed = bool(body.assignment) != bool(body.upload)
     if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not placed:
-        _refuse(Status.BAD_REQUEST, f"copies are 1 or {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment")
+        _refuse(Status.BAD_REQUEST, f"copies are 1 to {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment")
     if len(body.avoid) > bounds.WORKERS_MAX:
         _refuse(Status.BAD_REQUEST, f"at most {bounds.WORKERS_MAX} workers are avoided, not {len(body.avoid)}")
     if body.kind not in (KIND_MAP, KIND_REDUCE):
@@ -308,6 +307,10 @@ def _check_array_room(state: State, more: int) -> None:
         )
 
 
+def _epochs_of(shuffle: Shuffle) -> int:
+    return shuffle.partitions + shuffle.moved
+
+
 def _commit(state: State, body: cmd.Commit) -> Answer:
     shuffle = _shuffle(state, body.key)
     if shuffle.committed_ms:
@@ -316,7 +319,7 @@ def _commit(state: State, body: cmd.Commit) -> Answer:
         _refuse(Status.CONFLICT, f"{body.key} is committed with other winners; a commit is final")
     if misfit := shuffle.misfit(body.maps, body.partitions):
         _refuse(Status.CONFLICT, misfit)
-    if shuffle.kind == KIND_REDUCE and body.epochs != shuffle.partitions + moved_count(shuffle.moves):
+    if shuffle.kind == KIND_REDUCE and body.epochs != _epochs_of(shuffle):
         _refuse(Status.BUSY, f"{body.key} has other epochs than the {body.epochs} that were sealed; seal again")
     winners, manifest = body.winners, body.manifest
     if body.upload:

@@ -12,7 +12,15 @@ from holdfast.common.limits import EPOCHS_MAX
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.moves import MOVED, add_segment, count_moves, epoch_of, moved_count, unpack_moves
+from holdfast.master.core.state.moves import (
+    Moved,
+    add_segment,
+    count_moves,
+    epoch_of,
+    moved_bytes,
+    pack_moved,
+    unpack_moves,
+)
 from holdfast.master.core.state.records import KIND_REDUCE, Answer, Shuffle, Worker
 from holdfast.master.core.state.state import State
 
@@ -24,7 +32,7 @@ def revive(state: State, shuffle: Shuffle, body: cmd.Revive) -> Answer:
     if shuffle.committed_ms:
         return Answer(Status.COMMITTED, f"{body.key} is committed; nothing more is pushed into it")
     try:
-        asked = count_moves(body.rows)
+        asked = count_moves(body.rows, shuffle.copies_wanted)
     except ValueError as error:
         return Answer(Status.BAD_REQUEST, str(error))
     if asked > bounds.MOVES_PER_COMMAND_MAX:
@@ -52,19 +60,20 @@ def _made(state: State, shuffle: Shuffle, body: cmd.Revive) -> dict[int, bytes]:
     """Return the packed epochs to be made by partition."""
     newest = state.newest.get(shuffle.key, {})
     made: dict[int, bytes] = {}
-    for partition, failed, primary, replica, hint in unpack_moves(body.rows):
+    for partition, failed, workers, hint in unpack_moves(body.rows, shuffle.copies_wanted):
         last = newest.get(partition)
         epoch = epoch_of(last) if last is not None else 0
         if failed == epoch and partition < shuffle.partitions and partition not in made:
-            made[partition] = MOVED.pack(partition, failed + 1, primary, replica, hint, state.index)
+            moved = Moved(partition, failed + 1, workers, hint, state.index)
+            made[partition] = pack_moved(moved, shuffle.copies_wanted)
     return made
 
 
 def _no_room(state: State, shuffle: Shuffle, more: int) -> Answer | None:
-    epochs = shuffle.partitions + moved_count(shuffle.moves)
+    epochs = shuffle.partitions + shuffle.moved
     if epochs + more > EPOCHS_MAX:
         return Answer(Status.NO_ROOM, f"{shuffle.key} had {epochs} epochs, and at most {EPOCHS_MAX} are allowed")
-    if state.array_bytes + more * MOVED.size > bounds.ARRAY_BYTES_MAX:
+    if state.array_bytes + more * moved_bytes(shuffle.copies_wanted) > bounds.ARRAY_BYTES_MAX:
         return Answer(
             Status.NO_ROOM,
             f"the masters hold {state.array_bytes} bytes of places and winners of {bounds.ARRAY_BYTES_MAX}; unregister "

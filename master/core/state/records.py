@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.common.worker_states import ALIVE, DRAINING, GONE, LOST
+from holdfast.master.core.state.moves import moved_count
 
 #: `kind` of a shuffle whose partitions are files of one map each (PARTITION_KIND_MAP of the wire).
 KIND_MAP = 1
@@ -170,6 +171,11 @@ class Shuffle:
     def open_since(self, index: int) -> bool:
         """Whether it has REDUCE partitions, is not committed, and was there at this place in the log."""
         return self.kind == KIND_REDUCE and not self.committed_ms and self.created_index <= index
+
+    @property
+    def moved(self) -> int:
+        """How many epochs there are above the first of each partition."""
+        return moved_count(self.moves, self.copies_wanted)
 
     @property
     def array_bytes(self) -> int:

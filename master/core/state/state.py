@@ -17,7 +17,7 @@ from holdfast.common.shares import Shares
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state.answers import AnswerTable
 from holdfast.master.core.state.highest_generations import HighestGenerations
-from holdfast.master.core.state.moves import MOVED, Moved, rows_of, unpack_moved
+from holdfast.master.core.state.moves import Moved, rows_of, unpack_moved
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Upload, Worker
 
 
@@ -113,7 +113,11 @@ class State:
         self.unsealed = {shuffle.key: None for shuffle in self.every_shuffle() if shuffle.unsealed}
         self.upload_bytes = sum(upload.array_bytes for upload in self.uploads.values())
         #: The newest epoch of each partition that was ever moved, by shuffle: packed, since they may be millions.
-        self.newest = {shuffle.key: dict(rows_of(shuffle.moves)) for shuffle in self.every_shuffle() if shuffle.moves}
+        self.newest = {
+            shuffle.key: dict(rows_of(shuffle.moves, shuffle.copies_wanted))
+            for shuffle in self.every_shuffle()
+            if shuffle.moves
+        }
 
     def capture(self) -> StateTables:
         """Return a picture that later commands do not change."""
@@ -273,9 +277,10 @@ class State:
 
     def moved(self, key: ShuffleKey, partitions: Iterable[int]) -> list[Moved | None]:
         """Return the newest epoch of each partition, None of those that are in their first."""
-        newest = self.newest.get(key, {})
+        newest, shuffle = self.newest.get(key, {}), self.shuffle(key)
+        copies = shuffle.copies_wanted if shuffle is not None else 0
         rows = [newest.get(partition) for partition in partitions]
-        return [Moved(*MOVED.unpack(row)) if row is not None else None for row in rows]
+        return [next(unpack_moved([row], copies)) if row is not None else None for row in rows]
 
     def head(self, instance: bytes, shuffle: int) -> int | None:
         """Return the highest generation ever opened of a shuffle of a living application."""
@@ -372,7 +377,7 @@ def _bytes_of(below: Below) -> int:
 def _check_moves(shuffle: Shuffle) -> Iterator[str]:
     """Epochs of a partition follow one another; only REDUCE partitions have any, and a manifest."""
     newest: dict[int, Moved] = {}
-    for moved in unpack_moved(shuffle.moves):
+    for moved in unpack_moved(shuffle.moves, shuffle.copies_wanted):
         before = newest.get(moved.partition)
         grows = moved.epoch == (before.epoch + 1 if before else 1)
         if not grows or moved.partition >= shuffle.partitions or (before and before.made_index > moved.made_index):

@@ -6,18 +6,18 @@ from typing import Any
 from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.push import Ask, PushSession, Send
 from holdfast.common.formats.reduce_layouts import Location
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, WorkerId
 
 #: What masters say where no worker has room.
 FULL = "no worker has room: worker w1: /data (SSD) 512.0 MiB used of 512.0 MiB"
 
 
-def at(worker: int, epoch: int = 0, replica: int = NO_WORKER) -> Location:
-    return Location(Epoch(epoch), WorkerId(worker), WorkerId(replica))
+def at(*workers: int, epoch: int = 0) -> Location:
+    return Location(Epoch(epoch), tuple(map(WorkerId, workers)))
 
 
 def locations(*places: Location, incarnation: int = 1) -> PartitionLocations:
-    workers = {worker for place in places for worker in (place.primary, place.replica)}
+    workers = {worker for place in places for worker in place.workers}
     return PartitionLocations(places, {worker: Incarnation(incarnation) for worker in workers})
 
 

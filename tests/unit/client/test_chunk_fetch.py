@@ -22,7 +22,7 @@ from holdfast.client.core.read.fetch import (
 from holdfast.common.errors import CorruptError, DataLostError, HoldfastError, RerouteError, RetryError
 from holdfast.common.formats.batch import Batch, BatchWriter, parse_batches
 from holdfast.common.formats.reduce_layouts import NO_ATTEMPT, CopyResult, EpochResult, ReduceManifest, ReduceWinners
-from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, MapId, PartitionId, WorkerId
+from holdfast.common.ids import AttemptId, Epoch, MapId, PartitionId, WorkerId
 from holdfast.common.statuses import Status
 
 SEED = 7
@@ -50,7 +50,7 @@ def sealed(worker: int, size: int = 100) -> CopyResult:
     return CopyResult(WorkerId(worker), Status.OK, size)
 
 
-NONE = CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0)
+UNWRITTEN = CopyResult(WorkerId(3), Status.UNKNOWN_FILE, 0)
 
 
 def read(*epochs: EpochResult, found: ReduceWinners | None = None, **options: Any) -> ChunkFetch:
@@ -65,8 +65,7 @@ def read(*epochs: EpochResult, found: ReduceWinners | None = None, **options: An
 
 
 def epoch(number: int, *copies: CopyResult) -> EpochResult:
-    first, second = (*copies, NONE)[:2]
-    return EpochResult(PartitionId(0), Epoch(number), first, second)
+    return EpochResult(PartitionId(0), Epoch(number), copies)
 
 
 def failure(effects: list[Effect[EpochKey]]) -> HoldfastError:
@@ -131,7 +130,7 @@ def test_without_statuses_only_a_lost_epoch_is_a_doubt() -> None:
 
 def test_one_stream_for_all_epochs_of_a_worker() -> None:
     """All epochs of a worker are asked for together, from their first chunks; empty ones are not asked for."""
-    core = read(epoch(0, sealed(1)), epoch(1, sealed(2)), epoch(2, sealed(1)), epoch(3, NONE))
+    core = read(epoch(0, sealed(1)), epoch(1, sealed(2)), epoch(2, sealed(1)), epoch(3, UNWRITTEN))
     assert core.fetch.started() == [
         OpenStream(0, WorkerId(1), ((PartitionId(0), Epoch(0)), (PartitionId(0), Epoch(2)))),
         OpenStream(1, WorkerId(2), ((PartitionId(0), Epoch(1)),)),
@@ -221,7 +220,7 @@ def test_a_lost_epoch_is_named() -> None:
     error = failure(core.epoch_complete(0, FIRST, WorkerId(1)))
     assert isinstance(error, DataLostError)
     assert re.search(
-        r"shuffle s: partition 0 epoch 1 was recorded as lost.*no second copy.*map 0 attempt 9", str(error)
+        r"shuffle s: partition 0 epoch 1 was recorded as lost.*\(worker 2 DATA_LOST\).*map 0 attempt 9", str(error)
     )
 
 

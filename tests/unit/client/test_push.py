@@ -26,7 +26,7 @@ from holdfast.client.core.write.revivals import REVIVES_MAX, AskRevive
 from holdfast.client.core.write.window import WINDOW_BYTES_FIRST, WINDOW_BYTES_MAX, WINDOW_BYTES_MIN, Window
 from holdfast.common.errors import AbortedError, ApplicationGoneError, NoRoomError, RetryError, error_for
 from holdfast.common.formats.reduce_layouts import Location
-from holdfast.common.ids import NO_WORKER, Epoch, Incarnation, PartitionId, WorkerId
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from tests.unit.client.push_world import FULL, at, batches, locations, numbers, of, pushed, sent, session
@@ -47,15 +47,15 @@ def test_batches_of_a_worker_share_a_frame() -> None:
     first, second = pushed(core, [(0, 0, 10), (1, 0, 20), (2, 0, 30), (0, 1, 40)])
     assert numbers(first) == [(0, 0, 0), (2, 0, 0), (0, 0, 1)]
     assert first.size == 80
-    assert first.destination == Destination(WorkerId(1), Incarnation(1), NO_WORKER, Incarnation(0))
+    assert first.destination == Destination(WorkerId(1), Incarnation(1))
     assert core.answered(first.frame, []) == [Settled(first.batches)]
     assert core.answered(second.frame, []) == [Settled(second.batches), AllKept()]
     core.check()
 
 
-def test_frames_have_one_replica() -> None:
+def test_frames_have_equal_replicas() -> None:
     """Partitions whose second copies are elsewhere do not share a frame, though their first ones do."""
-    core = session(at(1, replica=2), at(1, replica=3), at(1, replica=2))
+    core = session(at(1, 2), at(1, 3), at(1, 2))
     frames = pushed(core, [(0, 0, 10), (1, 0, 10), (2, 0, 10)])
     assert sorted(numbers(frame) for frame in frames) == [[(0, 0, 0), (2, 0, 0)], [(1, 0, 0)]]
 
@@ -116,7 +116,7 @@ def test_refused_batches_keep_their_numbers() -> None:
     (revive,) = of(AskRevive, effects)
     assert sorted(revive.failed) == [(0, 0, Status.HARD_SPLIT), (2, 0, Status.SEALED)]
     core.check()
-    moved = [(PartitionId(0), at(2, 1)), (PartitionId(2), at(3, 1))]
+    moved = [(PartitionId(0), at(2, epoch=1)), (PartitionId(2), at(3, epoch=1))]
     frames = sent(core, core.revived(moved, {WorkerId(2): Incarnation(7), WorkerId(3): Incarnation(8)}))
     assert sorted(numbers(frame) for frame in frames) == [[(0, 1, 0), (0, 1, 1)], [(2, 1, 0)]]
     assert sorted(frame.destination.incarnation for frame in frames) == [7, 8]
@@ -131,7 +131,7 @@ def test_later_batches_of_a_moved_partition_wait_too() -> None:
     assert of(AskRevive, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
     (other,) = sent(core, [*core.added(batches((0, 1, 10), (1, 0, 10))), *core.finished()])
     assert numbers(other) == [(1, 0, 0)]
-    (late,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
+    (late,) = sent(core, core.revived([(PartitionId(0), at(2, epoch=1))], {}))
     assert numbers(late) == [(0, 1, 0), (0, 1, 1)]
 
 
@@ -142,7 +142,7 @@ def test_one_revive_at_a_time() -> None:
     assert of(AskRevive, core.answered(first.frame, [(0, Status.HARD_SPLIT)]))
     assert not of(AskRevive, core.answered(second.frame, [(0, Status.HARD_SPLIT)]))
     assert not of(AskRevive, core.answered(third.frame, [(0, Status.FAILED_COPY)]))
-    (revive,) = of(AskRevive, core.revived([(PartitionId(0), at(4, 1))], {}))
+    (revive,) = of(AskRevive, core.revived([(PartitionId(0), at(4, epoch=1))], {}))
     assert [partition for partition, _, _ in revive.failed] == [1, 2]
 
 
@@ -151,7 +151,7 @@ def test_what_another_attempt_learnt_is_used() -> None:
     shared = locations(at(1), at(2))
     core = PushSession(shared, where="s")
     core.added(batches((0, 0, 10), (1, 0, 10)))
-    shared.learn(PartitionId(0), at(2, 1), {WorkerId(2): Incarnation(1)})
+    shared.learn(PartitionId(0), at(2, epoch=1), {WorkerId(2): Incarnation(1)})
     frames = sent(core, core.finished())
     assert {frame.destination.primary for frame in frames} == {2}
     assert sorted(row for frame in frames for row in numbers(frame)) == [(0, 1, 0), (1, 0, 0)]
@@ -167,7 +167,7 @@ def test_a_soft_split_is_no_refusal() -> None:
     assert revive.failed == [(0, 0, Status.SOFT_SPLIT)]
     (frame,) = sent(core, core.added(batches((0, 1, FRAME))))
     assert numbers(frame) == [(0, 0, 1)], "the old place is good still"
-    core.revived([(PartitionId(0), at(2, 1))], {})
+    core.revived([(PartitionId(0), at(2, epoch=1))], {})
     (moved,) = sent(core, core.added(batches((0, 2, FRAME))))
     assert numbers(moved) == [(0, 1, 2)]
 
@@ -211,7 +211,7 @@ def test_a_worker_that_stays_away_is_left() -> None:
     (ask,) = of(Ask, core.woken(WorkerId(1)))
     effects = core.unreachable(ask.worker, LOST)
     assert of(AskRevive, effects) == [AskRevive([(PartitionId(0), Epoch(0), Status.UNAVAILABLE)], (WorkerId(1),))]
-    (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
+    (again,) = sent(core, core.revived([(PartitionId(0), at(2, epoch=1))], {}))
     assert numbers(again) == [(0, 1, 0)]
     core.answered(second.frame, [])
     assert of(AllKept, core.answered(again.frame, []))
@@ -224,7 +224,7 @@ def test_a_worker_that_came_back_as_another_is_used() -> None:
     (frame,) = sent(core, core.added(batches((0, 0, FRAME))))
     core.failed(frame.frame, LOST)
     core.woken(WorkerId(1))
-    shared.learn(PartitionId(0), at(1, 1), {WorkerId(1): Incarnation(2)})
+    shared.learn(PartitionId(0), at(1, epoch=1), {WorkerId(1): Incarnation(2)})
     (again,) = sent(core, core.unreachable(WorkerId(1), LOST))
     assert numbers(again) == [(0, 1, 0)]
     assert again.destination.incarnation == 2
@@ -239,10 +239,10 @@ def test_a_silent_worker_is_left_at_once() -> None:
 
 
 def test_a_failed_replica_is_named() -> None:
-    """The masters hear which worker held the copy that failed."""
-    core = session(at(1, replica=2))
+    """The masters hear which worker held the copy that failed, and no other of its replicas."""
+    core = session(at(1, 3, 2))
     (frame,) = pushed(core, [(0, 0, 10)])
-    (revive,) = of(AskRevive, core.answered(frame.frame, [(0, Status.REPLICA_FAILED)]))
+    (revive,) = of(AskRevive, core.answered(frame.frame, [(0, Status.REPLICA_FAILED)], 2))
     assert revive.unusable == (WorkerId(2),)
 
 
@@ -270,7 +270,7 @@ def test_a_worker_that_stays_busy_is_left() -> None:
         (frame,) = sent(core, core.woken(WorkerId(1)))
     (revive,) = of(AskRevive, effects)
     assert revive.unusable == (WorkerId(1),)
-    (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
+    (again,) = sent(core, core.revived([(PartitionId(0), at(2, epoch=1))], {}))
     assert of(AllKept, core.answered(again.frame, []))
 
 
@@ -283,7 +283,7 @@ def test_damage_on_the_way_is_sent_again() -> None:
         (frame,) = sent(core, core.failed(frame.frame, error))
     (revive,) = of(AskRevive, core.failed(frame.frame, error))
     assert revive.unusable == (WorkerId(1),)
-    (again,) = sent(core, core.revived([(PartitionId(0), at(2, 1))], {}))
+    (again,) = sent(core, core.revived([(PartitionId(0), at(2, epoch=1))], {}))
     assert of(AllKept, core.answered(again.frame, []))
 
 
@@ -328,7 +328,9 @@ def test_revives_without_progress_are_budgeted() -> None:
             pauses.append(wake.after_ns)
             effects = list(core.woken(None))
         assert of(AskRevive, effects)
-        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, round_number))], {WorkerId(1): Incarnation(1)}))
+        (frame,) = sent(
+            core, core.revived([(PartitionId(0), at(1, epoch=round_number))], {WorkerId(1): Incarnation(1)})
+        )
     (end,) = of(PushFailed, effects)
     assert (type(end.error), end.error.status) == (RetryError, Status.UNAVAILABLE)
     assert "partition 0 was moved 32 times" in str(end.error)
@@ -342,7 +344,7 @@ def test_an_accepted_batch_renews_the_budget() -> None:
     for round_number in range(10):
         (frame,) = sent(core, core.added(batches((0, round_number, FRAME))))
         core.answered(frame.frame, [(0, Status.HARD_SPLIT)])
-        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, round_number + 1))], {}))
+        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch=round_number + 1))], {}))
         assert not of(PushFailed, core.answered(frame.frame, []))
     assert core.finished() == [AllKept()]
 
@@ -433,14 +435,14 @@ class World:
     def _move(self, row: tuple[PartitionId, Epoch, Status]) -> tuple[PartitionId, Location]:
         partition, epoch, _ = row
         now = self.shared.current[partition].epoch
-        return partition, at(self.rng.randrange(4), max(now, epoch + 1))
+        return partition, at(self.rng.randrange(4), epoch=max(now, epoch + 1))
 
 
 @pytest.mark.parametrize("seed", range(150))
 def test_whatever_happens_every_batch_is_kept_under_its_number(seed: int) -> None:
     """Random refusals, losses and moves: the attempt ends well, and whatever was settled had been kept by somebody."""
     rng = random.Random(seed)
-    shared = locations(*(at(rng.randrange(4), replica=rng.choice([NO_WORKER, 5, 6])) for _ in range(6)))
+    shared = locations(*(at(rng.randrange(4), *rng.choice([(), (5,), (6,), (5, 6)])) for _ in range(6)))
     core = PushSession(shared, where="s", press_bytes=100 * KIB, revives_max=1_000)
     world = World(rng, shared)
     rows: list[tuple[PartitionId, int, int]] = []

@@ -9,7 +9,6 @@ from holdfast.common.formats.batch import BatchWriter, Codec
 from holdfast.common.formats.checksum import crc32c, partition_seed
 from holdfast.common.formats.frame import FrameType, encode_frame
 from holdfast.common.ids import (
-    NO_WORKER,
     AttemptId,
     Epoch,
     Generation,
@@ -45,7 +44,12 @@ MESSAGES: dict[str, Any] = {
     "hello": messages.Hello(raft_index=RaftIndex(99), cluster_id="blue", token=b"t0k"),
     "hello_ok": messages.HelloOk(worker=WorkerId(4), incarnation=Incarnation(9), uid=bytes(range(16, 32))),
     "map_open": messages.MapOpen(
-        file=FILE, incarnation=Incarnation(9), partitions=64, ack=messages.Ack.SYNCED, raft_index=RaftIndex(100)
+        file=FILE,
+        incarnation=Incarnation(9),
+        partitions=64,
+        copies=3,
+        ack=messages.Ack.SYNCED,
+        raft_index=RaftIndex(100),
     ),
     "map_opened": messages.MapOpened(12),
     "map_push": messages.MapPush(handle=12, region=1, flags=messages.PushFlag.END, runs=[(0, 100), (5, 200)]),
@@ -75,13 +79,16 @@ REDUCE_MESSAGES: dict[str, Any] = {
         attempt=FILE.attempt,
         body_crc=0x89ABCDEF,
         raft_index=RaftIndex(100),
-        replica=reduce_messages.ReplicaPlace(WorkerId(5), Incarnation(2), "127.0.0.1:7001"),
+        replicas=(
+            reduce_messages.ReplicaPlace(WorkerId(5), Incarnation(2), "127.0.0.1:7001"),
+            reduce_messages.ReplicaPlace(WorkerId(6), Incarnation(1), "127.0.0.2:7001"),
+        ),
         entries=[
             reduce_messages.PushEntry(PARTITION, Epoch(1), 0, 33),
             reduce_messages.PushEntry(PartitionId(9), Epoch(0), 4, 200, 3),
         ],
     ),
-    "push_answer": reduce_messages.PushAnswer(1 << 22, [(0, Status.SOFT_SPLIT), (7, Status.HARD_SPLIT)]),
+    "push_answer": reduce_messages.PushAnswer(1 << 22, 2, [(0, Status.SOFT_SPLIT), (7, Status.REPLICA_FAILED)]),
     "push_credit": reduce_messages.PushCredit(1 << 22),
     "seal": reduce_messages.Seal(
         shuffle=SHUFFLE, flags=reduce_messages.SealFlag.FINAL, raft_index=RaftIndex(100), epochs=[(5, 0), (5, 1)]
@@ -138,8 +145,8 @@ WINNERS = layouts.MapWinners(
 )
 LOCATIONS = reduce_layouts.ReduceLocations(
     (
-        reduce_layouts.Location(Epoch(0), WorkerId(4)),
-        reduce_layouts.Location(Epoch(2), WorkerId(1), WorkerId(4), 7),
+        reduce_layouts.Location(Epoch(0), (WorkerId(4),)),
+        reduce_layouts.Location(Epoch(2), (WorkerId(1), WorkerId(4), WorkerId(9)), 7),
     )
 )
 REDUCE_WINNERS = reduce_layouts.ReduceWinners(
@@ -153,14 +160,16 @@ MANIFEST = reduce_layouts.ReduceManifest(
         reduce_layouts.EpochResult(
             PARTITION,
             Epoch(0),
-            reduce_layouts.CopyResult(WorkerId(4), Status.FAILED_COPY, 0),
-            reduce_layouts.CopyResult(WorkerId(1), Status.OK, 1 << 33),
+            (
+                reduce_layouts.CopyResult(WorkerId(4), Status.FAILED_COPY, 0),
+                reduce_layouts.CopyResult(WorkerId(1), Status.OK, 1 << 33),
+                reduce_layouts.CopyResult(WorkerId(7), Status.UNAVAILABLE, 0),
+            ),
         ),
         reduce_layouts.EpochResult(
             PARTITION,
             Epoch(1),
-            reduce_layouts.CopyResult(WorkerId(4), Status.UNKNOWN_FILE, 0),
-            reduce_layouts.CopyResult(NO_WORKER, Status.UNKNOWN_FILE, 0),
+            (reduce_layouts.CopyResult(WorkerId(4), Status.UNKNOWN_FILE, 0),),
         ),
     ),
 )

@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, error_for
-from holdfast.common.formats import layouts, messages, reduce_messages
+from holdfast.common.formats import layouts, messages, reduce_layouts, reduce_messages
 from holdfast.common.formats.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
 from holdfast.common.formats.checksum import SEED, crc32c, partition_seed
 from holdfast.common.formats.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from holdfast.common.formats.frame import FrameType, check_meta, decode_header, encode_frame
-from holdfast.common.ids import BROADCAST_PARTITION, PartitionId
+from holdfast.common.formats.layouts import ArrayKind
+from holdfast.common.ids import BROADCAST_PARTITION, NO_WORKER, Epoch, PartitionId, WorkerId
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, PUSH_BATCHES_MAX
 from holdfast.common.statuses import Status
 from tests.unit.common import samples
@@ -151,7 +152,7 @@ def test_a_push_names_its_body():
     push = reduce_messages.Push.decode(frame[FRAME_HEADER_BYTES:start])
     assert sum(size for _, _, _, size, _ in push.entries) == header.body_bytes == len(frame) - start
     assert crc32c(frame[start:]) == push.body_crc
-    assert push.replica is None
+    assert push.replicas == ()
 
 
 def test_only_sensible_pushes_are_made_and_read():
@@ -169,11 +170,11 @@ def test_only_sensible_pushes_are_made_and_read():
 def test_a_manifest_says_what_can_be_read():
     """Sealed copies are offered; an epoch nobody ever wrote to is not lost, one whose only copy failed is."""
     sealed, untouched = samples.MANIFEST.epochs
-    assert [copy.worker for copy in sealed.copies] == [1]
+    assert [copy.worker for copy in sealed.readable] == [1]
     assert not sealed.lost
-    assert not untouched.copies
+    assert not untouched.readable
     assert not untouched.lost
-    assert sealed._replace(replica=untouched.replica).lost
+    assert sealed._replace(copies=sealed.copies[:1]).lost
     assert samples.REDUCE_WINNERS.has(0, 10)
     assert not samples.REDUCE_WINNERS.has(1, 10)
     assert replace(samples.REDUCE_WINNERS, bitmaps=()).has(0, 10) is None
@@ -261,3 +262,24 @@ def test_statuses_become_exceptions_and_back(status):
     assert isinstance(error, HoldfastError)
     assert error.status == status
     assert error_for(60_000).status == Status.INTERNAL
+
+
+def test_a_row_has_as_many_workers_as_the_widest_one_needs():
+    """One copy more costs four bytes in a location, and nothing where no row has it; a row without a first worker, or
+    with a gap, is refused, and so is one of more copies than there may be."""
+    one, two, five = ((WorkerId(1),), (WorkerId(1), WorkerId(2)), tuple(map(WorkerId, range(5))))
+
+    def encoded(*places: tuple[WorkerId, ...]) -> bytes:
+        return reduce_layouts.ReduceLocations(
+            tuple([reduce_layouts.Location(Epoch(0), each) for each in places])
+        ).encode()
+
+    for places, size in (((one, one), 10), ((one, two), 14), ((five,), 26)):
+        data = encoded(*places)
+        assert layouts.deflated_head(data, ArrayKind.REDUCE_LOCATIONS)[3] == len(places) * size
+        assert [each.workers for each in reduce_layouts.ReduceLocations.decode(data).partitions] == list(places)
+    for bad in ((NO_WORKER,), (WorkerId(1), NO_WORKER, WorkerId(2))):
+        with pytest.raises(ProtocolError, match="workers of a row"):
+            reduce_layouts.ReduceLocations.decode(encoded(bad))
+    with pytest.raises(ProtocolError, match="1 to 5"):
+        encoded((*five, WorkerId(9)))

@@ -4,7 +4,7 @@ from typing import Any
 
 from holdfast.common.formats.layouts import MapAssignment, MapWinner, MapWinners
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
-from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, Generation, Instance, ShuffleId, ShuffleKey, WorkerId
+from holdfast.common.ids import AttemptId, Epoch, Generation, Instance, ShuffleId, ShuffleKey, WorkerId
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.apply import apply
 from holdfast.master.core.state.moves import EpochMove, pack_moves
@@ -77,16 +77,25 @@ def shuffle(of: ShuffleKey | None = None, **changed: object):
 
 def reduce(of: ShuffleKey | None = None, partitions: int = 4, **changed: object):
     """A shuffle of REDUCE partitions, all on worker 1 with copies on worker 2."""
-    places = tuple([Location(Epoch(0), WorkerId(1), WorkerId(2)) for _ in range(max(partitions, 1))])
+    places = tuple([Location(Epoch(0), (WorkerId(1), WorkerId(2))) for _ in range(max(partitions, 1))])
     array = ReduceLocations(places).encode()
-    return shuffle(of, **{"kind": 2, "partitions": partitions, "maps": 0, "assignment": array, **changed})
+    return shuffle(
+        of,
+        **{
+            "kind": 2,
+            "partitions": partitions,
+            "maps": 0,
+            "copies_wanted": 2,
+            "copies": 2,
+            "assignment": array,
+            **changed,
+        },
+    )
 
 
 def revive(*rows: tuple[int, int], of: ShuffleKey | None = None, to: int = 3):
     """New places on one worker for (partition, failed epoch)."""
-    return cmd.Revive(
-        of or key(), pack_moves([EpochMove(partition, failed, to, NO_WORKER) for partition, failed in rows])
-    )
+    return cmd.Revive(of or key(), pack_moves([EpochMove(partition, failed, (to,)) for partition, failed in rows], 2))
 
 
 def commit_reduce(epochs: int, of: ShuffleKey | None = None, **changed: Any):

@@ -9,7 +9,7 @@ import pytest
 
 from holdfast.common.errors import OutcomeUnknownError, RetryError
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, ReduceWinners
-from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, WorkerId
+from holdfast.common.ids import AttemptId, Epoch, WorkerId
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.server import serve
@@ -68,7 +68,7 @@ def test_a_commit_ends_though_a_living_worker_never_answers_its_seal(monkeypatch
         host, port = server.address
         leader = leader_of(Node(), worker={"return_grace": "10ms"})
         leader.leadership(True, 1)
-        place = ReduceLocations((Location(Epoch(0), WorkerId(1), NO_WORKER),) * 4).encode()
+        place = ReduceLocations((Location(Epoch(0), (WorkerId(1),)),) * 4).encode()
         one = replace(worker(1, address=f"{host}:{port}"), uid=registration(peer.name).uid)
         await do(leader, one, application(), reduce(assignment=place))
         shuffle = leader.peek(lambda state: state.shuffle(key()))

@@ -4,7 +4,7 @@ import pytest
 
 from holdfast.common.errors import ConflictError, HoldfastError, NoRoomError, ProtocolError, RetryError
 from holdfast.common.formats.reduce_messages import SealedEpoch
-from holdfast.common.ids import NO_WORKER, Epoch, PartitionId
+from holdfast.common.ids import Epoch, PartitionId
 from holdfast.common.statuses import Status
 from holdfast.master.core.commit import FinalWord, SealRound, Seen, is_committed
 from holdfast.master.core.patience import BUSY_GRACES, PAUSE_MAX_S, PAUSE_MIN_S
@@ -19,7 +19,7 @@ AWAY = RetryError("it cannot be reached")
 FULL = NoRoomError("its disk is full", status=Status.DISK_FULL)
 BUSY = RetryError("it is busy", status=Status.BUSY)
 #: Partition 0 on two workers, partition 1 on the first alone.
-EPOCHS = [PlacedEpoch(0, 0, 1, 2, 100), PlacedEpoch(1, 0, 1, NO_WORKER, 100)]
+EPOCHS = [PlacedEpoch(0, 0, (1, 2), 100), PlacedEpoch(1, 0, (1,), 100)]
 SEEN = Seen(2, 4, b"digest")
 
 
@@ -32,7 +32,7 @@ class World:
         self.log.do(worker(2))
         self.log.do(application())
         self.log.do(reduce())
-        self.seals = Seals(EPOCHS)
+        self.seals = Seals(2, EPOCHS)
         self.round = SealRound(self.shuffle, self.seals, COPY_GRACE, RETURN_GRACE)
 
     @property

@@ -5,7 +5,6 @@ from collections import Counter
 import pytest
 
 from holdfast.common.errors import HoldfastError
-from holdfast.common.ids import NO_WORKER
 from holdfast.common.statuses import Status
 from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
 from holdfast.master.core.seals import PlacedEpoch
@@ -44,10 +43,10 @@ def test_row_36_when_a_worker_may_go(
 def test_copies_on_draining_workers_are_counted() -> None:
     """An epoch counts on each draining worker that has a copy of it, once."""
     newest = [
-        PlacedEpoch(0, 0, 1, 2, 5),
-        PlacedEpoch(1, 3, 2, NO_WORKER, 9),
-        PlacedEpoch(2, 0, 3, 1, 5),
-        PlacedEpoch(3, 0, 3, NO_WORKER, 5),
+        PlacedEpoch(0, 0, (1, 2), 5),
+        PlacedEpoch(1, 3, (2,), 9),
+        PlacedEpoch(2, 0, (3, 1), 5),
+        PlacedEpoch(3, 0, (3,), 5),
     ]
     assert held(newest, frozenset({1, 2})) == {1: 2, 2: 2}
     assert held(newest, frozenset({4})) == {}

@@ -5,12 +5,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.formats.messages import Ack
-from holdfast.common.ids import NO_WORKER
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds, epochs
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.epochs import has_kept, restarted, vouches
-from holdfast.master.core.state.moves import MOVED, Moved, add_segment, epoch_of, moved_count, unpack_moved
+from holdfast.master.core.state.moves import (
+    Moved,
+    add_segment,
+    epoch_of,
+    moved_bytes,
+    moved_count,
+    pack_moved,
+    unpack_moved,
+)
 from tests.unit.master.build import (
     I1,
     I2,
@@ -51,7 +58,7 @@ def test_revive_is_idempotent_by_partition_and_failed_epoch():
     assert log.do(revive((0, 0), to=9)).value == 0
     (moved,) = log.state.moved(key(), [0])
     assert moved is not None
-    assert moved.primary == 3, "the first place stays"
+    assert moved.workers == (3,), "the first place stays"
     assert log.do(revive((0, 1), (1, 0), (2, 0))).value == 2
     assert newest(log) == {0: 2, 1: 1, 2: 1}
 
@@ -156,7 +163,7 @@ def test_bounds_of_epochs(monkeypatch):
     assert log.do(revive((2, 0))).status == S.NO_ROOM
     assert log.do(revive((0, 0))).ok, "what makes nothing needs no room"
     monkeypatch.setattr(epochs, "EPOCHS_MAX", 100)
-    monkeypatch.setattr(bounds, "ARRAY_BYTES_MAX", log.state.array_bytes + MOVED.size)
+    monkeypatch.setattr(bounds, "ARRAY_BYTES_MAX", log.state.array_bytes + moved_bytes(2))
     assert log.do(revive((2, 0), (3, 0))).status == S.NO_ROOM
     assert log.do(revive((2, 0))).value == 1
 
@@ -240,11 +247,11 @@ def test_segments_stay_few_and_in_order(sizes: list[int]):
     segments: tuple[bytes, ...] = ()
     made: list[Moved] = []
     for size in sizes:
-        more = [Moved(len(made) + number, 1, 1, NO_WORKER, 0, 7) for number in range(size)]
+        more = [Moved(len(made) + number, 1, (1,), 0, 7) for number in range(size)]
         made += more
-        segments = add_segment(segments, [MOVED.pack(*each) for each in more])
-    assert list(unpack_moved(segments)) == made
-    assert moved_count(segments) == len(made)
+        segments = add_segment(segments, [pack_moved(each, 3) for each in more])
+    assert list(unpack_moved(segments, 3)) == made
+    assert moved_count(segments, 3) == len(made)
     assert len(segments) <= len(made).bit_length()
 
 

@@ -23,7 +23,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.retention import in_time, retention_of
-from holdfast.master.core.state.moves import MOVED
+from holdfast.master.core.state.moves import moved_bytes
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.raft.node import RaftStatus
@@ -140,7 +140,7 @@ def shuffle(number: int = 7, generation: int = 0, name: str = "app", user: str =
         "created_index": 1,
         "data_bytes": 33 * MIB,
         "committed_ms": 9_500_000,
-        "moves": (b"\0" * 3 * MOVED.size,),
+        "moves": (b"\0" * 3 * moved_bytes(2),),
     }
     row: dict[str, Any] = {
         "held": 0,

@@ -6,7 +6,7 @@ from concurrent.futures import Executor, Future
 from typing import Any
 
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
-from holdfast.common.ids import NO_WORKER, Epoch, WorkerId
+from holdfast.common.ids import Epoch, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.control.early import EarlySeals
@@ -73,7 +73,7 @@ def test_a36_who_takes_over_while_a_revive_waits_is_not_blamed(monkeypatch):
         locations = Locations()
         reviver, sealed = make(leader, fleet, locations)
         leader.leadership(True, 1)
-        place = ReduceLocations((Location(Epoch(0), WorkerId(1), NO_WORKER),) * PARTITIONS).encode()
+        place = ReduceLocations((Location(Epoch(0), (WorkerId(1),)),) * PARTITIONS).encode()
         bodies = [worker(1), worker(2), worker(3), application(), reduce(partitions=PARTITIONS, assignment=place)]
         await do(leader, *bodies)
         shuffle = leader.peek(lambda state: state.shuffle(key()))
@@ -84,12 +84,41 @@ def test_a36_who_takes_over_while_a_revive_waits_is_not_blamed(monkeypatch):
         ]
         asked = asyncio.ensure_future(reviver.revive(shuffle, pb.ReviveRequest(failed=failed)))
         await wait_until_async(lambda: held.work, "the call to wait")
-        rows = pack_moves([EpochMove(partition, 0, 2, NO_WORKER) for partition in (0, 1)])
+        rows = pack_moves([EpochMove(partition, 0, (2,)) for partition in (0, 1)], shuffle.copies_wanted)
         await do(leader, cmd.MoveEpochs((cmd.Revive(key(), rows),)))
         held.release()
         reported, room = await asked
-        assert [(each.epoch, each.primary) for each in reported] == [(1, 2), (1, 2)]
+        assert [(each.epoch, list(each.workers)) for each in reported] == [(1, [2]), (1, [2])]
         assert (blamed, sealed, room) == ([], [], "")
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
+
+
+def test_of_three_copies_the_one_that_failed_is_replaced():
+    """A client says that a replica did not keep a batch, and that it cannot use worker 3: the other two copies stay
+    where they are. Where it names nobody both replicas are left."""
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        reviver, _ = make(leader, Fleet(leader), Locations())
+        leader.leadership(True, 1)
+        place = ReduceLocations((Location(Epoch(0), (WorkerId(1), WorkerId(2), WorkerId(3))),) * 2).encode()
+        bodies = [*map(worker, range(1, 6)), application()]
+        await do(leader, *bodies, reduce(partitions=2, copies_wanted=3, copies=3, assignment=place))
+        shuffle = leader.peek(lambda state: state.shuffle(key()))
+        assert shuffle is not None
+
+        async def revived(partition: int, *unusable: int) -> list[int]:
+            failed = [pb.FailedEpoch(partition=partition, epoch=0, status=Status.REPLICA_FAILED)]
+            request = pb.ReviveRequest(failed=failed, unusable_workers=unusable)
+            (found,), _ = await reviver.revive(shuffle, request)
+            return list(found.workers)
+
+        one = await revived(0, 3)
+        assert (one[:2], one[2] in (4, 5)) == ([1, 2], True)
+        two = await revived(1)
+        assert (two[0], set(two[1:])) == (1, {4, 5})
         leader.leadership(False, 1)
 
     asyncio.run(story())

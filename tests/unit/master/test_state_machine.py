@@ -34,10 +34,12 @@ keys = st.builds(key, st.integers(0, 2), st.integers(0, 2), st.sampled_from([I1,
 lease_refs = st.lists(st.builds(cmd.LeaseRef, instances, holders), max_size=3).map(tuple)
 worker_refs = st.lists(st.builds(cmd.WorkerRef, st.integers(0, 3), st.integers(0, 3)), max_size=3).map(tuple)
 rows = st.lists(
-    st.builds(EpochMove, st.integers(0, 4), st.integers(0, 2), st.integers(1, 3), st.integers(1, 3), st.just(0)),
+    st.builds(
+        EpochMove, st.integers(0, 4), st.integers(0, 2), st.tuples(st.integers(1, 3), st.integers(1, 3)), st.just(0)
+    ),
     max_size=5,
 )
-revives = st.builds(cmd.Revive, keys, rows.map(pack_moves))
+revives = st.builds(cmd.Revive, keys, rows.map(lambda moves: pack_moves(moves, 2)))
 bodies = st.one_of(
     st.builds(worker, st.integers(1, 3), st.integers(0, 3), st.sampled_from(["", "w1"])),
     st.builds(

@@ -51,8 +51,8 @@ class Primary:
         self._shuffles += 1
         writer = Writer(shuffle_of(self._shuffles))
         place = replace(self.world.place, **named)
-        meta, body = writer.push([writer.batch(0, bytes(size))], 1, replica=place)
-        return await self.forwarder.forward(Push.decode(meta, of_user), [0], memoryview(body))
+        meta, body = writer.push([writer.batch(0, bytes(size))], 1, replicas=(place,))
+        return await self.forwarder.forward(Push.decode(meta, of_user), place, [0], memoryview(body))
 
     @property
     def connections(self) -> list[int]:
@@ -126,7 +126,7 @@ class Garbler(Echo):
             super().frame(connection, header, meta, body)
             return
         body.release()
-        connection.reply(header, b"?" if self.garbles else PushAnswer(MIB, []).encode())
+        connection.reply(header, b"?" if self.garbles else PushAnswer(MIB, 0, []).encode())
 
 
 def test_a47_a_replica_whose_answer_cannot_be_read_costs_that_push_alone(tmp_path: Path) -> None:
@@ -170,7 +170,7 @@ def test_a47_a_replica_that_is_waited_for_keeps_its_connection(tmp_path: Path) -
                 assert await primary.forward(**named[number]) == []
             connection, header, body = garblers[0].kept.pop()
             body.release()
-            connection.reply(header, PushAnswer(MIB, []).encode())
+            connection.reply(header, PushAnswer(MIB, 0, []).encode())
             assert await waited_for == []
             await wait_until_async(lambda: not replicas[2].connections, "the connection used least recently to go")
             assert primary.forwarder.unreachable == 0
@@ -211,7 +211,7 @@ def test_a47_why_a_replica_failed_is_in_the_log(tmp_path: Path, caplog: pytest.L
             await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
             writer, nobody = Writer(shuffle_of()), replace(world.place, address="127.0.0.1:1", worker=WorkerId(9))
             for _ in range(3):
-                frame = writer.push([writer.batch(0, b"a")], world.standing.incarnation, replica=nobody)
+                frame = writer.push([writer.batch(0, b"a")], world.standing.incarnation, replicas=(nobody,))
                 reply = await client.request(FrameType.PUSH, *frame)
                 assert dict(PushAnswer.decode(reply.meta).statuses) == {0: Status.REPLICA_FAILED}
         (said,) = logged(caplog, LogEvent.PUSH_REPLICATION_FAILED)
@@ -267,7 +267,9 @@ def test_two_workers_that_are_named_as_each_others_replica_do_not_wait_for_one_a
                 for client, world, replica in ((to_one, one, two), (to_two, two, one)):
                     await client.request(FrameType.PUSH_CREDIT, PushCredit(MIB).encode())
                     writer = Writer(shuffle_of())
-                    frame = writer.push([writer.batch(0, b"same")], world.standing.incarnation, replica=replica.place)
+                    frame = writer.push(
+                        [writer.batch(0, b"same")], world.standing.incarnation, replicas=(replica.place,)
+                    )
                     asked.append((client, frame))
                 answers = [await client.start(FrameType.PUSH, *frame) for client, frame in asked]
                 for answer in answers:

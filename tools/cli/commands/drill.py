@@ -16,7 +16,7 @@ import click
 
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.formats.messages import Ack
-from holdfast.common.limits import MIB
+from holdfast.common.limits import COPIES_MAX, MIB
 from holdfast.tools.cli.output import PATH, FiniteRange, json_option, show, state_option
 
 if TYPE_CHECKING:
@@ -110,7 +110,9 @@ def worker(asked: Asked) -> int:
 
 def _copies(default: int) -> Callable[[Callable[..., int]], Callable[..., int]]:
     help_text = "Copies of every partition."
-    return click.option("--copies", default=default, show_default=True, type=click.IntRange(1, 2), help=help_text)
+    return click.option(
+        "--copies", default=default, show_default=True, type=click.IntRange(1, COPIES_MAX), help=help_text
+    )
 
 
 @drill.command()
@@ -125,11 +127,11 @@ def _copies(default: int) -> Callable[[Callable[..., int]], Callable[..., int]]:
 @_options(20)
 def push(asked: Asked, copies: int, ack: str) -> int:
     """Kill workers while maps push, commit and readers read: every record once, no map runs again."""
-    from holdfast.tools.drills.push import WORKERS, drill
+    from holdfast.tools.drills.push import drill, workers
     from holdfast.tools.drills.running import Ground
 
     chosen = partial(drill, copies=copies, ack=Ack[ack.upper()])
-    return _run(asked, f"push --copies {copies} --ack {ack}", chosen, Ground(workers=WORKERS))
+    return _run(asked, f"push --copies {copies} --ack {ack}", chosen, Ground(workers=workers(copies)))
 
 
 @drill.command()

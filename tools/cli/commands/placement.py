@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
-from holdfast.common.ids import NO_WORKER
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.statuses import Status
@@ -122,9 +121,7 @@ def _explained(named: str, masters: str) -> dict[str, Any]:
 def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
     workers = {each.worker: each for each in reply.workers}
 
-    def described(number: int) -> dict[str, Any] | None:
-        if number == NO_WORKER:
-            return None
+    def described(number: int) -> dict[str, Any]:
         known = workers.get(number)
         return {"worker": number, "name": known.name if known else "", "place": known.place if known else ""}
 
@@ -138,8 +135,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
             {
                 "partition": each.partition,
                 "epoch": each.epoch,
-                "primary": described(each.primary),
-                "replica": described(each.replica),
+                "workers": list(map(described, each.workers)),
                 "adheres": adheres,
                 "adherence": adherence,
             }
@@ -163,22 +159,21 @@ def _draw_explained(document: dict[str, Any], screen: Console) -> None:
         f"{len(rows)} {what}, {document['copies']} of {_copies(document['copies_wanted'])}; policy"
         f" {document['policy']}, order {document['order']}; not as wished now: {_adherence(document)}"
     )
-    held = Counter(_named(one) for each in rows for one in (each["primary"], each["replica"]) if one)
+    held = Counter(_named(one) for each in rows for one in each["workers"])
     screen.print(table(("worker", "#copies"), [(escape(name), count) for name, count in held.most_common(_ROWS_MAX)]))
     bad = [each for each in rows if not each["adheres"]]
     shown = [
         (
             each["partition"],
             each["epoch"],
-            escape(_named(each["primary"])),
-            escape(_named(each["replica"])),
+            escape(", ".join(map(_named, each["workers"]))),
             each["adherence"],
         )
         for each in (bad or rows)[:_ROWS_MAX]
     ]
     if bad:
         screen.print("not as wished:")
-    screen.print(table(("#partition", "#epoch", "primary", "replica", "adherence"), shown))
+    screen.print(table(("#partition", "#epoch", "workers", "adherence"), shown))
     if len(bad or rows) > _ROWS_MAX:
         screen.print(f"and {len(bad or rows) - _ROWS_MAX} more; --json has all")
     for each in document["decisions"]:

@@ -7,6 +7,7 @@ from typing import Any, cast
 
 import click
 
+from holdfast.common.limits import COPIES_MAX
 from holdfast.tools.cli.output import json_option, masters_option, show
 
 _home_option = click.option(
@@ -32,18 +33,18 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
 
 @click.command("spark-conf")
 @masters_option
-@click.option("--replication", type=click.Choice(["1", "2"]), default="1", help="Copies of the data. Default: 1.")
+@click.option("--replication", type=click.IntRange(1, COPIES_MAX), default=1, help="Copies of the data. Default: 1.")
 @click.option("--ack", type=click.Choice(["memory", "written", "synced"]), default="written", help="Default: written.")
 @click.option("--fallback", type=click.Choice(["auto", "never"]), default="auto", help="Default: auto.")
 @click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
 @json_option
-def spark_conf(masters: str, replication: str, ack: str, fallback: str, jar: Path | None, as_json: bool) -> int:
+def spark_conf(masters: str, replication: int, ack: str, fallback: str, jar: Path | None, as_json: bool) -> int:
     """Print the settings that send shuffles through Holdfast, as lines of spark-defaults.conf.
 
     For spark-submit: `holdfast spark-conf > holdfast.conf` and `--properties-file holdfast.conf`.
     """
     from holdfast.client.spark.settings import conf
 
-    settings = conf(masters, replication=int(replication), ack=cast(Any, ack), fallback=cast(Any, fallback), jar=jar)
+    settings = conf(masters, replication=replication, ack=cast(Any, ack), fallback=cast(Any, fallback), jar=jar)
     show(settings, as_json, lambda _: click.echo("\n".join(f"{key} {value}" for key, value in settings.items())))
     return 0

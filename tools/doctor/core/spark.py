@@ -10,6 +10,8 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from holdfast.common.limits import COPIES_MAX
+from holdfast.common.sizes import counted
 from holdfast.common.version import installing
 from holdfast.tools.doctor.core.facts import Cluster, JarFact, SparkFact
 from holdfast.tools.doctor.core.findings import Symptom, advice, problem
@@ -27,7 +29,7 @@ _TIME = re.compile(r"\d+ *(us|ms|s|m|min|h|d)?", re.IGNORECASE)
 KEYS: dict[str, re.Pattern[str]] = {
     "master.endpoints": re.compile(r"[^\s,]+:\d+( *, *[^\s,]+:\d+)*"),
     "cluster.id": _TEXT,
-    "replication": re.compile(r"[12]"),
+    "replication": re.compile(rf"[1-{COPIES_MAX}]"),
     "replication.strict": _TRUTH,
     "ack": re.compile(r"memory|written|synced", re.IGNORECASE),
     "fallback": re.compile(r"auto|never", re.IGNORECASE),
@@ -207,15 +209,19 @@ def _conflicts(spark: SparkFact) -> Iterator[Symptom]:
 
 
 def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
-    if spark.settings.get(f"{PREFIX}replication") != "2" or cluster is None or cluster.workers_error:
+    asked = spark.settings.get(f"{PREFIX}replication", "1")
+    if not KEYS["replication"].fullmatch(asked) or cluster is None or cluster.workers_error:
         return
+    copies = int(asked)
     hosts = {each.host for each in cluster.workers if each.state == "alive"}
-    if len(hosts) < 2 and any(not each.error for each in cluster.masters):
+    if len(hosts) < copies and any(not each.error for each in cluster.masters):
         strict = spark.settings.get(f"{PREFIX}replication.strict", "").lower() == "true"
-        text = f"there are workers on {len(hosts)} of the 2 hosts that two copies need"
-        becomes = "shuffles wait and fail" if strict else "there is one copy only"
+        text = f"there are workers on {len(hosts)} of the {copies} hosts that {copies} copies need"
+        fewer = counted(max(len(hosts), 1), "copy")
+        becomes = "shuffles wait and fail" if strict else f"there is {fewer} only"
         remedy = (
-            "start workers on a second host (two on one machine with different worker.host only pretend), or ask for 1"
+            "start workers on more hosts (several on one machine with different worker.host only pretend), or ask for "
+            "fewer"
         )
         yield problem("spark-replication", f"{spark.source} {PREFIX}replication", f"{text}: {becomes}", remedy)
 

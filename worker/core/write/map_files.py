@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 from holdfast.common.errors import error_for
 from holdfast.common.formats.messages import Ack, MapOpen
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, ShuffleKey
-from holdfast.common.limits import COPIES_MAX, PARTITIONS_MAX
+from holdfast.common.limits import PARTITIONS_MAX
 from holdfast.common.shares import Shares
 from holdfast.common.statuses import Status
 from holdfast.worker.core.bounded import remember
@@ -122,7 +122,7 @@ class MapFiles:
             return Status.STALE_INCARNATION, f"this is incarnation {self.incarnation}, not {request.incarnation}"
         if not 1 <= request.partitions <= PARTITIONS_MAX:
             return Status.BAD_REQUEST, f"{request.partitions} partitions; 1 to {PARTITIONS_MAX} are allowed"
-        if self.draining and old is None and not self._is_back(file):
+        if self.draining and old is None and not self._is_back(file, request.copies):
             return Status.HARD_SPLIT, "this worker drains; the next one of the ring takes the file"
         if old is not None and old.life is Life.FAILED:
             return Status.FAILED_COPY, f"{file} failed here before"
@@ -135,19 +135,19 @@ class MapFiles:
             return Status.BUSY, f"this connection writes {HANDLES_MAX} files"
         return None
 
-    def _is_back(self, file: MapFileKey) -> bool:
+    def _is_back(self, file: MapFileKey, copies: int) -> bool:
         """Whether this attempt has asked everybody else since it was turned away; else it is from now on.
 
         A writer goes round the ring of its shuffle, a worker further with each epoch, and the ring never changes. One
         that comes back has asked everybody: the others are lost, full, or drain as well. Then it is better off here
-        than nowhere. With two copies it asks the same worker in two epochs, one after the other, so it is back when it
-        comes with a later one.
+        than nowhere. With several copies it asks the same worker in as many epochs, one after the other, so it is
+        back when it comes with a later one.
         """
         attempt = (file.shuffle, file.map, file.attempt)
         first = self._refused_maps.get(attempt)
         if first is None:
             remember(self._refused_maps, attempt, file.epoch, REFUSED_MAPS_MAX)
-        return first is not None and file.epoch >= first + COPIES_MAX
+        return first is not None and file.epoch >= first + copies
 
     def forgot(self, shuffle: ShuffleKey) -> bool:
         return shuffle in self._forgotten

@@ -5,7 +5,7 @@ Rules
 * At level MEMORY it is answered before it is written, but for first writes, which are the notes of their epochs. What
   then finds no room is owed: one push at most, since until it is written others are written before they are answered.
   Its epochs take nothing more. After any other error nobody may take the rest of such a copy for all.
-* At level SYNCED it waits for the disk of every directory that it wrote to; with a second copy for the replica; and
+* At level SYNCED it waits for the disk of every directory that it wrote to; with more copies for every replica; and
   for the first arrival of a batch that came before.
 * No push waits for a disk without an end: after SYNC_SECONDS it is answered that it must go elsewhere. By then its
   client has not given up the connection, and with it the pushes to all other disks here.
@@ -48,7 +48,9 @@ class PendingPush:
     replicated: bool = False
     #: statuses that came after the decision, by entry
     failures: dict[int, int] = field(default_factory=dict)
-    #: what the answer waits for: syncs, the replica, first arrivals; and since when
+    #: bit r is set if its replica r did not keep all that it was sent
+    failed: int = 0
+    #: what the answer waits for: syncs, each replica, first arrivals; and since when
     waits: int = 0
     since_ns: int = 0
     #: directories whose sync it waits for
@@ -67,7 +69,7 @@ class Steps(NamedTuple):
 
     #: directories to be synced, in the order of their first batch
     directories: list[int]
-    #: entries to be repeated to the replica
+    #: entries to be repeated to every replica
     chosen: list[int]
 
 
@@ -99,7 +101,7 @@ class PendingPushes:
         """Say when a push is answered; `slow`: it is to wait for the time, too."""
         decision = push.decision
         request = decision.push
-        if slow or decision.waits or request.replica is not None or request.ack is Ack.SYNCED:
+        if slow or decision.waits or request.replicas or request.ack is Ack.SYNCED:
             return When.LATER
         promised = request.ack is Ack.MEMORY and not (decision.opened or self.owed) and push.taken
         return When.PROMISED if promised else When.WRITTEN
@@ -152,10 +154,10 @@ class PendingPushes:
         if decision.push.ack is Ack.SYNCED:
             steps.directories.extend(dict.fromkeys([state.directory for state in states if state is not None]))
             push.syncing.update(steps.directories)
-        if decision.push.replica is not None:
+        if decision.push.replicas:
             wanted = (index for index, state in enumerate(states) if state is not None and index not in push.failures)
             steps.chosen.extend(wanted)
-        push.waits = len(steps.directories) + bool(steps.chosen) + slow
+        push.waits = len(steps.directories) + (len(decision.push.replicas) if steps.chosen else 0) + slow
         for index, first in decision.waits:
             self._wait_for(push, index, first)
         if not push.waits:
@@ -170,9 +172,9 @@ class PendingPushes:
         other = self._pushes.get(first)
         if other is None:
             return
-        if push.replicated and first.push.replica is not None:
+        if push.replicated and first.push.replicas:
             # This worker is the primary of that epoch, so nobody replicates it here, unless a client has named two
-            # workers as each other's replica: they would wait for one another until both gave up.
+            # workers as each other's replicas: they would wait for one another until both gave up.
             push.failures.setdefault(index, Status.BAD_ORDER)
             return
         push.waits += 1
@@ -191,8 +193,9 @@ class PendingPushes:
                 push.failures.setdefault(index, Status.SEALED)
         return self.waited(push)
 
-    def forwarded(self, push: PendingPush, refused: Iterable[int]) -> list[PendingPush]:
-        """The replica has what it was sent, but for these entries. Returns what is answered now."""
+    def forwarded(self, push: PendingPush, replica: int, refused: Collection[int]) -> list[PendingPush]:
+        """This replica of a push has what it was sent, but for these entries. Returns what is answered now."""
+        push.failed |= bool(refused) << replica
         for index in refused:
             push.failures.setdefault(index, Status.REPLICA_FAILED)
         return self.waited(push)
@@ -261,6 +264,7 @@ class PendingPushes:
                 at = next(number for number, each in enumerate(one.decision.push.entries) if each[:3] == entry)
                 if at in one.failures:
                     other.failures.setdefault(index, one.failures[at])
+                    other.failed |= one.failed
                 other.waits -= 1
                 if not other.waits and not other.answered:
                     ended.append(other)

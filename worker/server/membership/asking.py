@@ -74,7 +74,7 @@ class Asking:
         in_parts(*(partial(then, None) for then in self.registered.learn(shuffles)))
 
     def placed(self, shuffle: ShuffleKey, workers: Iterable[tuple[WorkerId, str]]) -> None:
-        """The leader has placed a shuffle here, and the second copies at these workers."""
+        """The leader has placed a shuffle here, and other copies at these workers."""
         for worker, address in workers:
             self.registered.learn_address(worker, address)
         self.learn([shuffle])

@@ -1,4 +1,4 @@
-"""Repeats pushes to the worker that holds the second copy: one connection for each peer, within a window it grants.
+"""Repeats pushes to the workers that hold the other copies: one connection for each peer, within a window it grants.
 
 Rules: a forward ends within FORWARD_SECONDS, answered or not. A peer that could not be reached, or did not answer, is
 remembered for UNREACHABLE_SECONDS and failed at once meanwhile; its connection is dropped, since bodies that wait on it
@@ -24,7 +24,7 @@ from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit, ReplicaPlace
-from holdfast.common.ids import RaftIndex
+from holdfast.common.ids import Incarnation, RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
@@ -158,16 +158,14 @@ class Forwarder:
         now = time.monotonic()
         return sum(until > now for until in self._unreachable.values())
 
-    async def forward(self, push: Push, chosen: Sequence[int], body: memoryview) -> list[int]:
-        """Send the chosen entries to the replica of a push; return those that it did not keep.
+    async def forward(self, push: Push, replica: ReplicaPlace, chosen: Sequence[int], body: memoryview) -> list[int]:
+        """Send the chosen entries of a push to one of its replicas; return those that it did not keep.
 
         Raises HoldfastError if it kept none of them, as far as we know.
         """
-        replica = push.replica
-        assert replica is not None, "only a push with a replica is forwarded"
         if self._unreachable.get(replica.address, 0.0) > time.monotonic():
             raise RetryError(f"{replica.address} did not answer a moment ago")
-        meta, parts, size = _replicate(push, chosen, body)
+        meta, parts, size = _replicate(push, replica.incarnation, chosen, body)
         try:
             async with asyncio.timeout(FORWARD_SECONDS):
                 answer = await self._send(replica, push.owner, meta, parts, size)
@@ -254,9 +252,10 @@ class Forwarder:
         self._peers.clear()
 
 
-def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[bytes, list[memoryview], int]:
+def _replicate(
+    push: Push, incarnation: Incarnation, chosen: Sequence[int], body: memoryview
+) -> tuple[bytes, list[memoryview], int]:
     """Meta and body of the REPLICATE of some entries of a push."""
-    assert push.replica is not None
     entries, body_crc, parts, size = push.entries, push.body_crc, [body], len(body)
     if len(chosen) < len(entries):
         wanted, parts, offset, body_crc = set(chosen), [], 0, 0
@@ -269,8 +268,7 @@ def _replicate(push: Push, chosen: Sequence[int], body: memoryview) -> tuple[byt
         size = sum(map(len, parts))
         if len(parts) > 64:
             parts = [memoryview(b"".join(parts))]
-    incarnation = push.replica.incarnation
     message = replace(
-        push, incarnation=incarnation, raft_index=RaftIndex(0), replica=None, body_crc=body_crc, entries=entries
+        push, incarnation=incarnation, raft_index=RaftIndex(0), replicas=(), body_crc=body_crc, entries=entries
     )
     return message.encode(), parts, size

@@ -138,8 +138,8 @@ class PushService:
             replicated = request.header.type is FrameType.REPLICATE
             push = Push.decode(request.meta, None if replicated else b"".join(connection.owner[:1]))
             check_sizes(push, size)
-            if replicated and push.replica is not None:
-                raise ProtocolError("REPLICATE: a replica has no replica")
+            if replicated and push.replicas:
+                raise ProtocolError("REPLICATE: a replica has no replicas")
             came = Came(request, push, body, account)
             if self.reduce.may_introduce(push) and not self._asking.knows(push.shuffle):
                 self._asking.ask(push.shuffle, connection.number, push.owner, partial(self._push, came))
@@ -222,10 +222,10 @@ class PushService:
         if steps.directories:
             for directory, future in zip(steps.directories, self._store.reduce.sync(decision), strict=True):
                 future.add_done_callback(partial(self._guarded, push, self._synced, directory))
-        if steps.chosen:
+        for replica, place in enumerate(came.push.replicas if steps.chosen else ()):
             self._counters.forwards += 1
-            task = awaited(self.forwarder.forward(came.push, steps.chosen, body))
-            task.add_done_callback(partial(self._guarded, push, self._forwarded, steps.chosen))
+            task = awaited(self.forwarder.forward(came.push, place, steps.chosen, body))
+            task.add_done_callback(partial(self._guarded, push, self._forwarded, replica, steps.chosen))
         if slow:
             self._loop.call_later(slow, self._guarded, push, self._waited)
 
@@ -290,7 +290,7 @@ class PushService:
             log_event(LogEvent.PUSH_SYNC_SLOW, pushes=len(self._pending), seconds=seconds, directories=directories)
         self._answer_all(self._pending.leave_disks(now_ns))
 
-    def _forwarded(self, push: PendingPush, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
+    def _forwarded(self, push: PendingPush, replica: int, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         error = None if done.cancelled() else done.exception()
         refused = chosen if done.cancelled() or error is not None else done.result()
         self._counters.forwards_failed += bool(refused)
@@ -298,7 +298,7 @@ class PushService:
         if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
             self._replica_said_ns = now_ns
             log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, reason=error)
-        self._answer_all(self._pending.forwarded(push, refused))
+        self._answer_all(self._pending.forwarded(push, replica, refused))
 
     def _answer_all(self, answered: Sequence[PendingPush]) -> None:
         for push in answered:
@@ -313,7 +313,7 @@ class PushService:
         granted = account.answered(number, size, time.monotonic_ns())
         try:
             statuses = self._pending.answer(push)
-            answer = PushAnswer(account.window(number), statuses).encode()
+            answer = PushAnswer(account.window(number), push.failed, statuses).encode()
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
             request.refuse(error)
         else:
@@ -398,4 +398,4 @@ def check_sizes(request: Push, size: int) -> None:
         raise ProtocolError(f"{request.shuffle}: the batches of a push do not make up its {size} bytes")
 
 
-assert SYNC_SECONDS > FORWARD_SECONDS, "the replica has answered by then"
+assert SYNC_SECONDS > FORWARD_SECONDS, "the replicas have answered by then"

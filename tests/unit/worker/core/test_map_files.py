@@ -45,11 +45,11 @@ class Files(MapFiles):
         super().__init__(MINE, "", most=most)
 
     def asked(
-        self, file: MapFileKey, connection: int = 1, incarnation: int = MINE, partitions: int = 10
+        self, file: MapFileKey, connection: int = 1, incarnation: int = MINE, partitions: int = 10, copies: int = 1
     ) -> OpenMapFile:
         """MAP_OPEN."""
         try:
-            request = MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions)
+            request = MapOpen(file=file, incarnation=Incarnation(incarnation), partitions=partitions, copies=copies)
             return self.open(connection, request, (file.shuffle.instance,))
         finally:
             self.check()
@@ -300,7 +300,7 @@ def test_row_36_a_draining_worker_ends_what_it_began_and_sends_new_maps_on(files
 
 
 @pytest.mark.parametrize("workers", [1, 2, 3, 5])
-@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("copies", [1, 2, 3, 5])
 @pytest.mark.parametrize("others", [True, False])
 def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, copies: int, others: bool) -> None:
     """A writer that goes round the ring ends on those that do not drain, where they are enough for its copies; else the
@@ -314,7 +314,7 @@ def test_row_36_a_map_finds_a_place_whoever_of_its_ring_drains(workers: int, cop
     for map_id in range(workers):
         for epoch in range(workers + copies + 1):
             places = route.locations(assignment, MapId(map_id), Epoch(epoch))
-            answers = [ring[place].refused(key(map_id, epoch=epoch)) for place in places]
+            answers = [ring[place].refused(key(map_id, epoch=epoch), copies=copies) for place in places]
             if not any(answers):
                 break
         else:

@@ -26,7 +26,7 @@ class World:
         self.pending = PendingPushes(self.reduce)
 
     def take(
-        self, *batches: tuple[int, int], ack: Ack = Ack.WRITTEN, replica: ReplicaPlace | None = None
+        self, *batches: tuple[int, int], ack: Ack = Ack.WRITTEN, replicas: tuple[ReplicaPlace, ...] = ()
     ) -> PendingPush:
         """A push of (partition, number); new epochs go to the two directories by turns."""
         push = Push(
@@ -37,7 +37,7 @@ class World:
             attempt=AttemptId(0),
             body_crc=0,
             entries=[(partition, 0, number, 100, 0) for partition, number in batches],  # type: ignore[misc]
-            replica=replica,
+            replicas=replicas,
         )
         if not self.reduce.knows(SHUFFLE):
             self.reduce.introduce(push, False, [])
@@ -83,7 +83,7 @@ def test_memory_is_promised_but_for_first_writes() -> None:
     assert world.when(first) is not When.PROMISED
     assert world.at_once(first)
     assert world.when(world.take((0, 1), ack=Ack.MEMORY)) is When.PROMISED
-    copied = world.take((0, 2), ack=Ack.MEMORY, replica=REPLICA)
+    copied = world.take((0, 2), ack=Ack.MEMORY, replicas=(REPLICA,))
     assert world.when(copied) is not When.PROMISED
     assert world.pending.begin(copied, 0, slow=False) is not None
     assert world.when(world.take((0, 2), (0, 3), ack=Ack.MEMORY)) is not When.PROMISED
@@ -155,30 +155,46 @@ def test_a_second_copy_is_waited_for() -> None:
     """What was taken here goes to the replica, and no batch that failed here; what it refuses is not acknowledged.
     Where everything failed here there is nothing to wait for."""
     world = World()
-    push = world.take((0, 0), (1, 0), (2, 0), replica=REPLICA)
+    push = world.take((0, 0), (1, 0), (2, 0), replicas=(REPLICA,))
     world.pending.written(push, [(1, Status.FAILED_COPY)], [])
     steps = world.pending.begin(push, 0, slow=False)
     assert steps is not None
     assert (steps.directories, steps.chosen) == ([], [0, 2])
-    assert world.pending.forwarded(push, [2]) == [push]
+    assert world.pending.forwarded(push, 0, [2]) == [push]
     assert world.statuses(push) == {1: Status.FAILED_COPY, 2: Status.REPLICA_FAILED}
-    failed = world.take((4, 0), replica=REPLICA)
+    failed = world.take((4, 0), replicas=(REPLICA,))
     world.pending.written(failed, [(0, Status.NO_ROOM)], [])
     assert world.at_once(failed)
+
+
+def test_all_copies_are_waited_for_and_those_that_failed_are_named() -> None:
+    """Of three copies a push is answered when both replicas have answered; what one of them did not keep is not
+    acknowledged, and the answer names that one."""
+    world = World()
+    push = world.take((0, 0), (1, 0), replicas=(REPLICA, REPLICA))
+    steps = world.pending.begin(push, 0, slow=False)
+    assert steps is not None
+    assert steps.chosen == [0, 1]
+    assert world.pending.forwarded(push, 0, []) == []
+    again = world.take((1, 0), replicas=(REPLICA, REPLICA))
+    assert world.pending.begin(again, 0, slow=False) is not None
+    assert world.pending.forwarded(push, 1, [1]) == [push, again]
+    assert (world.statuses(push), push.failed) == ({1: Status.REPLICA_FAILED}, 2)
+    assert (world.statuses(again), again.failed) == ({0: Status.REPLICA_FAILED}, 2)
 
 
 def test_a_batch_that_comes_again_gets_the_outcome_of_its_first_arrival() -> None:
     """It waits for the push that it came with first, with what else is in its own; also in a row, and however many."""
     world = World()
-    pushes = [world.take((0, 0), replica=REPLICA)]
+    pushes = [world.take((0, 0), replicas=(REPLICA,))]
     assert world.pending.begin(pushes[0], 0, slow=False) is not None
     for number in range(1, 2_000):
-        pushes.append(world.take((0, number - 1), (0, number), replica=REPLICA))
+        pushes.append(world.take((0, number - 1), (0, number), replicas=(REPLICA,)))
         steps = world.pending.begin(pushes[-1], 0, slow=False)
         assert steps is not None
         assert steps.chosen == [1]
-        assert world.pending.forwarded(pushes[-1], []) == []
-    assert world.pending.forwarded(pushes[0], [0]) == pushes
+        assert world.pending.forwarded(pushes[-1], 0, []) == []
+    assert world.pending.forwarded(pushes[0], 0, [0]) == pushes
     assert dict(world.pending.answer(pushes[0])) == {0: Status.REPLICA_FAILED}
     assert dict(world.pending.answer(pushes[1])) == {0: Status.REPLICA_FAILED}
     assert dict(world.pending.answer(pushes[2])) == {}
@@ -187,7 +203,7 @@ def test_a_batch_that_comes_again_gets_the_outcome_of_its_first_arrival() -> Non
 def test_two_workers_never_wait_for_one_another() -> None:
     """A batch that a primary repeats here, and of which this worker is a primary, too: that is no order of ours."""
     world = World()
-    first = world.take((0, 0), replica=REPLICA)
+    first = world.take((0, 0), replicas=(REPLICA,))
     assert world.pending.begin(first, 0, slow=False) is not None
     again = world.take((0, 0))
     again.replicated = True
@@ -200,7 +216,7 @@ def test_no_push_waits_for_a_disk_for_ever() -> None:
     waits for the replica as well. Its epochs there take nothing more; a disk that goes on changes nothing of that."""
     world = World()
     push = world.take((0, 0), (1, 0), ack=Ack.SYNCED)
-    other = world.take((1, 1), ack=Ack.SYNCED, replica=REPLICA)
+    other = world.take((1, 1), ack=Ack.SYNCED, replicas=(REPLICA,))
     for one in (push, other):
         assert world.pending.begin(one, S, slow=False) is not None
     assert world.pending.synced(push, 1, []) == []
@@ -212,7 +228,7 @@ def test_no_push_waits_for_a_disk_for_ever() -> None:
     assert world.statuses(push) == {0: Status.DISK_FAILED}
     assert (world.state(0).life, world.state(1).life) == (Life.HARD, Life.OPEN)
     assert world.pending.synced(push, 0, []) == []
-    assert world.pending.forwarded(other, []) == []
+    assert world.pending.forwarded(other, 0, []) == []
     assert world.pending.leave_disks(late) == [other]
 
 
@@ -221,11 +237,11 @@ def test_a_mistake_of_ours_costs_the_copies_that_it_touched(begun: bool) -> None
     """Wherever it happens, the push is answered once, FAILED_COPY for all that was taken, and its copies are given up,
     with what waits for it; one that is sealed stays what it is."""
     world = World()
-    push = world.take((0, 0), (1, 0), replica=REPLICA)
+    push = world.take((0, 0), (1, 0), replicas=(REPLICA,))
     waiting = [push]
     if begun:
         assert world.pending.begin(push, 0, slow=False) is not None
-        again = world.take((0, 0), replica=REPLICA)
+        again = world.take((0, 0), replicas=(REPLICA,))
         assert world.pending.begin(again, 0, slow=False) is not None
         waiting.append(again)
     world.state(1).become(Life.SEALING)

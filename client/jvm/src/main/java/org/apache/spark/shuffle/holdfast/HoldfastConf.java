@@ -14,6 +14,7 @@ import org.apache.spark.shuffle.holdfast.push.Compression;
 import org.apache.spark.shuffle.holdfast.push.PushLimits;
 import org.apache.spark.shuffle.holdfast.wire.Ack;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
+import org.apache.spark.shuffle.holdfast.wire.Limits;
 import scala.Tuple2;
 
 /**
@@ -78,7 +79,7 @@ public record HoldfastConf(
                 read.endpoints(),
                 new SecurityFiles(read.text(SecurityFiles.CA), read.text(SecurityFiles.TOKEN)),
                 read.text("cluster.id"),
-                (int) read.number("replication", 1, 1, 2),
+                (int) read.number("replication", 1, 1, Limits.COPIES_MAX),
                 read.truth("replication.strict", false),
                 Ack.of(read.word("ack", "written", "memory", "written", "synced")),
                 mayFallBack && !dynamic,

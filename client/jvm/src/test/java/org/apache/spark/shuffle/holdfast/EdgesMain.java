@@ -39,7 +39,7 @@ public final class EdgesMain {
         refused(good, "master.endpoints", " ", "is not set");
         refused(good, "lease", "600", "1000 to");
         refused(good, "lease", "long", "is a time");
-        refused(good, "replication", "3", "1 to 2");
+        refused(good, "replication", "6", "1 to 5");
         refused(good, "codec", "snappy", "none, lz4, zstd");
         refused(good, "push.frame", "1g", "bytes, not");
         refused(good, "fallback", "perhaps", "auto, never");

@@ -92,6 +92,11 @@ final class JsonObject {
         return all(name, String.class);
     }
 
+    /** A field of numbers. */
+    List<Integer> u32s(String name) {
+        return all(name, Number.class).stream().map(Number::intValue).toList();
+    }
+
     private <T> List<T> all(String name, Class<T> kind) {
         List<T> found = new ArrayList<>();
         if (fields.get(name) instanceof List<?> list) {

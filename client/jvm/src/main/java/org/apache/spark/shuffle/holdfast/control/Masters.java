@@ -92,7 +92,7 @@ public final class Masters implements AutoCloseable {
      * @param least the generation meant; with {@code toWrite} the newest at or above it that takes data, the next one being opened
      *     where the newest is committed
      * @param maps how many, 0 if not known
-     * @param copies 1 or 2, on different hosts; the answer says how many there are
+     * @param copies 1 to 5, on different hosts; the answer says how many there are
      * @param ack a level of {@link org.apache.spark.shuffle.holdfast.wire.Ack}
      * @param failedBefore a reader found data of the generation before lost: opens this one though that one is open
      * @param unusable workers that readers of the generation before could not use; they are avoided where there are others
@@ -132,7 +132,7 @@ public final class Masters implements AutoCloseable {
         List<Revived.NewEpoch> newer = new ArrayList<>();
         for (JsonObject each : reply.objects("locations")) {
             newer.add(new Revived.NewEpoch(each.u32("partition"), new Location(
-                    each.u32("epoch"), each.u32("primary"), each.u32("replica"), each.u32("hint"))));
+                    each.u32("epoch"), each.u32s("workers"), each.u32("hint"))));
         }
         return new Revived(newer, workersOf(reply), reply.u64("raftIndex"), reply.text("room"));
     }

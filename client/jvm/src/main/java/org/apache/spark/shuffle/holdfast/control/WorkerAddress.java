@@ -5,7 +5,7 @@ import java.io.Serializable;
 /**
  * The addresses of a worker, from the masters.
  *
- * @param host replicas never share one
+ * @param host copies never share one
  * @param address that of the data plane, "host:port"
  * @param alive whether it serves, draining or not
  * @param place "/region/rack"; empty: not known

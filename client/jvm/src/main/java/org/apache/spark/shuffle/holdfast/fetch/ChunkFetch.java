@@ -3,13 +3,14 @@ package org.apache.spark.shuffle.holdfast.fetch;
 import java.util.ArrayDeque;
 import java.util.ArrayList;
 import java.util.Collection;
+import java.util.Comparator;
 import java.util.List;
 import java.util.Set;
+import java.util.stream.Collectors;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.CopyResult;
 import org.apache.spark.shuffle.holdfast.wire.EpochResult;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -38,7 +39,7 @@ final class ChunkFetch implements Fetch.Judge {
         /** Null before the first batch that counts, and when it is whole. */
         PartitionCheck check;
         boolean whole;
-        /** Why epochs cannot be read, and why the second copies of epochs that were read cannot. */
+        /** Why epochs cannot be read, and why other copies of epochs that were read cannot. */
         List<HoldfastException> lost = List.of();
         List<HoldfastException> otherErrors = List.of();
 
@@ -98,22 +99,17 @@ final class ChunkFetch implements Fetch.Judge {
     }
 
     private void add(Partition partition, EpochResult result) {
-        CopyResult first = result.primary();
-        CopyResult second = result.replica();
-        if (first.readable() || second.readable()) {
-            boolean both = first.readable() && second.readable();
-            CopyResult longest = !first.readable() || (both && second.sizeBytes() > first.sizeBytes()) ? second : first;
-            CopyResult other = longest == first ? second : first;
-            EpochFile file = both
-                    ? new EpochFile(result.partition(), result.epoch(), longest.worker(), other.worker())
-                    : new EpochFile(result.partition(), result.epoch(), longest.worker());
+        int[] longestFirst = result.copies().stream().filter(CopyResult::readable)
+                .sorted(Comparator.comparingLong(CopyResult::sizeBytes).reversed()).mapToInt(CopyResult::worker).toArray();
+        if (longestFirst.length > 0) {
+            EpochFile file = new EpochFile(result.partition(), result.epoch(), longestFirst);
             file.want(order.ordered(file.holders));
             partition.files.add(file);
             partition.left++;
         } else if (result.lost()) {
             String text = where + ": partition " + result.partition() + " epoch "
-                    + Integer.toUnsignedString(result.epoch()) + " was recorded as lost at the commit (" + said(first)
-                    + ", " + said(second) + "); run the maps again in a new generation or shuffle";
+                    + Integer.toUnsignedString(result.epoch()) + " was recorded as lost at the commit ("
+                    + result.copies().stream().map(ChunkFetch::said).collect(Collectors.joining(", ")) + "); run the maps again in a new generation or shuffle";
             partition.lost = with(partition.lost, new HoldfastException(Status.DATA_LOST, text));
         }
     }
@@ -123,7 +119,7 @@ final class ChunkFetch implements Fetch.Judge {
         for (Partition partition : partitions) {
             for (int row = manifest.first(partition.number); row < manifest.first(partition.number + 1); row++) {
                 EpochResult result = manifest.get(row);
-                if (!partition.whole && (isBack(result.primary(), alive) || isBack(result.replica(), alive))) {
+                if (!partition.whole && result.copies().stream().anyMatch(copy -> isBack(copy, alive))) {
                     return true;
                 }
             }
@@ -142,8 +138,7 @@ final class ChunkFetch implements Fetch.Judge {
                 for (int row = newer.first(partition.number); row < newer.first(partition.number + 1); row++) {
                     EpochResult result = newer.get(row);
                     if (result.epoch() == file.epoch) {
-                        learn(file, result.primary());
-                        learn(file, result.replica());
+                        result.copies().forEach(copy -> learn(file, copy));
                     }
                 }
             }
@@ -282,7 +277,7 @@ final class ChunkFetch implements Fetch.Judge {
         return more;
     }
 
-    /** What is sealed on two workers can be cut short on one: the copies that were not read may have the rest. */
+    /** What is sealed on several workers can be cut short on one: the copies that were not read may have the rest. */
     private Collection<EpochFile> otherCopies(Partition partition) {
         List<EpochFile> more = new ArrayList<>();
         for (EpochFile file : partition.files) {
@@ -350,8 +345,6 @@ final class ChunkFetch implements Fetch.Judge {
     }
 
     private static String said(CopyResult copy) {
-        return copy.worker() == Limits.NO_WORKER
-                ? "no second copy"
-                : "worker " + copy.worker() + " " + Status.name(copy.status());
+        return "worker " + copy.worker() + " " + Status.name(copy.status());
     }
 }

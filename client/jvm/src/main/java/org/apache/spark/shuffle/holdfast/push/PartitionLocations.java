@@ -1,13 +1,14 @@
 package org.apache.spark.shuffle.holdfast.push;
 
+import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.List;
 import java.util.Map;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
 
@@ -21,16 +22,26 @@ import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
  */
 public final class PartitionLocations {
     /** Who takes a push; batches of one destination share frames. One object each, known by its slot. */
-    record Destination(int slot, int primary, int incarnation, int replica, int replicaIncarnation) {
-        boolean hasReplica() {
-            return replica != Limits.NO_WORKER;
+    record Destination(int slot, int primary, int incarnation, List<Replica> replicas) {
+        /** The replicas of an answer's {@code failed}. */
+        List<Integer> failed(int bits) {
+            List<Integer> found = new ArrayList<>(replicas.size());
+            for (int each = 0; each < replicas.size(); each++) {
+                if ((bits >> each & 1) != 0) {
+                    found.add(replicas.get(each).worker());
+                }
+            }
+            return found;
         }
     }
+
+    /** A worker that the primary sends what it takes to. */
+    record Replica(int worker, int incarnation) {}
 
     /** The newest epoch of a partition, where it is, and the directory that the masters advise. */
     record CurrentEpoch(int epoch, Destination destination, int hint) {}
 
-    private record Members(int primary, int incarnation, int replica, int replicaIncarnation) {}
+    private record Members(int primary, int incarnation, List<Replica> replicas) {}
 
     private final AtomicReferenceArray<CurrentEpoch> locations;
     private final Map<Members, Destination> destinations = new HashMap<>();
@@ -112,13 +123,14 @@ public final class PartitionLocations {
 
     private synchronized CurrentEpoch place(Location location, Map<Integer, Integer> incarnations) {
         int primary = location.primary();
-        int replica = location.replica();
-        int replicaIncarnation = location.hasReplica() ? incarnations.getOrDefault(replica, 0) : 0;
-        Members members = new Members(primary, incarnations.getOrDefault(primary, 0), replica, replicaIncarnation);
+        List<Replica> replicas = new ArrayList<>();
+        for (int each : location.workers().subList(1, location.workers().size())) {
+            replicas.add(new Replica(each, incarnations.getOrDefault(each, 0)));
+        }
+        Members members = new Members(primary, incarnations.getOrDefault(primary, 0), replicas);
         Destination destination = destinations.get(members);
         if (destination == null) {
-            destination = new Destination(
-                    destinations.size(), primary, members.incarnation(), replica, replicaIncarnation);
+            destination = new Destination(destinations.size(), primary, members.incarnation(), replicas);
             destinations.put(members, destination);
             destinationCount = destinations.size();
         }

@@ -206,8 +206,8 @@ final class PushSession {
         }
     }
 
-    /** The worker has decided: all batches are kept, except those that are named, by index. */
-    void answered(PushFrame frame, int window, int[] indices, int[] statuses) {
+    /** The worker has decided: all batches are kept, except those that are named, by index; {@code failed} are the replicas that did not keep some. */
+    void answered(PushFrame frame, int window, int failed, int[] indices, int[] statuses) {
         WorkerPushes pushes = pushesByWorker.get(frame.destination.primary());
         pushes.credit.answered(frame.size(), window);
         off(pushes, frame, true);
@@ -216,7 +216,7 @@ final class PushSession {
             return;
         }
         pushes.heard();
-        if (indices.length > 0 && !refusals(pushes, frame, indices, statuses)) {
+        if (indices.length > 0 && !refusals(pushes, frame, failed, indices, statuses)) {
             return;
         }
         if (indices.length == 0) {
@@ -422,7 +422,7 @@ final class PushSession {
     }
 
     /** Does what the statuses of single batches ask for; returns false if that ended the attempt. */
-    private boolean refusals(WorkerPushes pushes, PushFrame frame, int[] indices, int[] statuses) {
+    private boolean refusals(WorkerPushes pushes, PushFrame frame, int failed, int[] indices, int[] statuses) {
         boolean congested = false;
         int next = 0;
         for (int each = 0; each < frame.count(); each++) {
@@ -443,7 +443,7 @@ final class PushSession {
                 }
                 case MOVE -> {
                     revivals.cause = "worker " + pushes.worker + " answered " + Status.name(status);
-                    revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
+                    revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status, failed);
                 }
                 case STOP -> {
                     return stopAt(frame, each, status);
@@ -512,7 +512,7 @@ final class PushSession {
             for (int each = 0; each < frame.count(); each++) {
                 CurrentEpoch place = locations.at(frame.partition(each));
                 if (frame.has(each) && place.destination().slot() == frame.destination.slot()) {
-                    revivals.refuse(frame.partition(each), place.epoch(), place.destination(), Status.UNAVAILABLE);
+                    revivals.refuse(frame.partition(each), place.epoch(), place.destination(), Status.UNAVAILABLE, 0);
                 }
             }
         }
@@ -524,7 +524,7 @@ final class PushSession {
     /** No batch of it was taken there: each waits for another place, or is sent there if it is known. */
     private void refuseAll(PushFrame frame, int status) {
         for (int each = 0; each < frame.count(); each++) {
-            revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status);
+            revivals.refuse(frame.partition(each), frame.epoch(each), frame.destination, status, 0);
         }
         sortAnew(List.of(frame));
     }

@@ -215,19 +215,19 @@ final class Pusher {
         }
     }
 
-    /** The meta section of a push. Throws UNAVAILABLE if the replica's address is not known. */
+    /** The meta section of a push. Throws UNAVAILABLE if a replica's address is not known. */
     private ByteBuffer meta(PushFrame frame) throws HoldfastException {
         Destination to = frame.destination;
-        ReplicaPlace replica = null;
-        if (to.hasReplica()) {
-            String address = locations.address(to.replica());
+        List<ReplicaPlace> replicas = new ArrayList<>(to.replicas().size());
+        for (PartitionLocations.Replica each : to.replicas()) {
+            String address = locations.address(each.worker());
             if (address == null) {
                 throw new HoldfastException(
-                        Status.UNAVAILABLE, where + ": the address of worker " + to.replica() + " is not known");
+                        Status.UNAVAILABLE, where + ": the address of worker " + each.worker() + " is not known");
             }
-            replica = new ReplicaPlace(to.replica(), to.replicaIncarnation(), address);
+            replicas.add(new ReplicaPlace(each.worker(), each.incarnation(), address));
         }
-        int bytes = Push.headBytes(replica) + frame.count() * PushEntry.BYTES;
+        int bytes = Push.headBytes(replicas) + frame.count() * PushEntry.BYTES;
         if (meta == null || meta.capacity() < bytes) {
             meta = ByteBuffer.allocate(Math.max(META_BYTES_FIRST, bytes + bytes / 4)).order(ByteOrder.LITTLE_ENDIAN);
         }
@@ -235,7 +235,7 @@ final class Pusher {
         crc.reset();
         crc.update(frame.bytes());
         Push.putHead(
-                meta, key, to.incarnation(), context.ack(), map, attempt, (int) crc.getValue(), locations.raftIndex(), replica,
+                meta, key, to.incarnation(), context.ack(), map, attempt, (int) crc.getValue(), locations.raftIndex(), replicas,
                 frame.count());
         for (int each = 0; each < frame.count(); each++) {
             PushEntry.put(
@@ -380,7 +380,7 @@ final class Pusher {
         if (pushed != null) {
             if (ok) {
                 PushAnswer answer = PushAnswer.decode(frame.meta());
-                session.answered(pushed, answer.creditBytes(), answer.indices(), answer.statuses());
+                session.answered(pushed, answer.creditBytes(), answer.failed(), answer.indices(), answer.statuses());
             } else {
                 String text = where + ": worker " + link.worker + " refused a push: " + Status.name(frame.status()) + " "
                         + frame.text();

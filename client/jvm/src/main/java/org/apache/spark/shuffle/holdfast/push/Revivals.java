@@ -32,8 +32,8 @@ final class Revivals {
     /** An epoch that takes nothing any more, or asks to be left. */
     record Row(int partition, int epoch, int status) {}
 
-    /** Why a partition waits: the epoch, its place and what was said of it. */
-    private record Refusal(int epoch, Destination destination, int status) {}
+    /** Why a partition waits: the epoch, its place and what was said of it; of REPLICA_FAILED, of which replicas. */
+    private record Refusal(int epoch, Destination destination, int status, List<Integer> failed) {}
 
     private final PartitionLocations locations;
     private final int revivesMax;
@@ -84,10 +84,11 @@ final class Revivals {
         return !refused.isEmpty() && refused.containsKey(partition);
     }
 
-    /** The epoch takes nothing: the partition waits, unless it has another place by now. */
-    void refuse(int partition, int epoch, Destination destination, int status) {
+    /** The epoch takes nothing: the partition waits, unless it has another place by now. {@code failed} as in a PushAnswer. */
+    void refuse(int partition, int epoch, Destination destination, int status, int failed) {
+        List<Integer> replicas = status == Status.REPLICA_FAILED ? destination.failed(failed) : List.of();
         if (Integer.compareUnsigned(locations.at(partition).epoch(), epoch) <= 0
-                && refused.putIfAbsent(partition, new Refusal(epoch, destination, status)) == null
+                && refused.putIfAbsent(partition, new Refusal(epoch, destination, status, replicas)) == null
                 && (status == Status.NO_ROOM || status == Status.DISK_FULL)) {
             crowded.add(partition);
             starve(partition);
@@ -249,9 +250,8 @@ final class Revivals {
         TreeSet<Integer> found = new TreeSet<>();
         unreachable.forEach(found::add);
         for (Refusal each : refused.values()) {
-            if (each.status() == Status.REPLICA_FAILED && each.destination().hasReplica()) {
-                found.add(each.destination().replica());
-            } else if (each.status() == Status.UNAVAILABLE) {
+            found.addAll(each.failed());
+            if (each.status() == Status.UNAVAILABLE) {
                 found.add(each.destination().primary());
             }
         }

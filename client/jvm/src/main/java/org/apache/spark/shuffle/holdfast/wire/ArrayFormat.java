@@ -16,7 +16,7 @@ final class ArrayFormat {
     static final int REDUCE_LOCATIONS = 16;
     static final int REDUCE_WINNERS = 17;
     static final int REDUCE_MANIFEST = 18;
-    private static final int VERSION = 1;
+    private static final int VERSION = 2;
     private static final int LEVEL = 1;
     /** Deflate cannot make more of a byte; so a few bytes cannot make us allocate a lot. */
     private static final long RATIO_MAX = 1_040;
@@ -33,6 +33,31 @@ final class ArrayFormat {
             case REDUCE_MANIFEST -> "REDUCE_MANIFEST";
             default -> "kind " + kind;
         };
+    }
+
+    /** How many workers each row has, which the flags of the head say. */
+    static int copies(Head head) throws HoldfastException {
+        if (head.flags < 1 || head.flags > Limits.COPIES_MAX) {
+            throw wrong(head.kind, head.flags + " workers in a row; 1 to " + Limits.COPIES_MAX + " are allowed");
+        }
+        return head.flags;
+    }
+
+    /** How many workers of a row there are: behind the last one only {@link Limits#NO_WORKER} stands. BAD_FRAME if there is none, or that stands between them. */
+    static int placed(int kind, int[][] workers, int row) throws HoldfastException {
+        int count = 0;
+        while (count < workers.length && workers[count][row] != Limits.NO_WORKER) {
+            count++;
+        }
+        for (int copy = count; copy < workers.length; copy++) {
+            if (workers[copy][row] != Limits.NO_WORKER) {
+                count = 0;
+            }
+        }
+        if (count == 0) {
+            throw wrong(kind, "the workers of row " + row + " are not in order");
+        }
+        return count;
     }
 
     static HoldfastException wrong(int kind, String reason) {

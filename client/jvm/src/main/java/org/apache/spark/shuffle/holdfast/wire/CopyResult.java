@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.holdfast.wire;
 
-/** What one worker said when it sealed an epoch. Status OK can be read; {@link Limits#NO_WORKER} has UNKNOWN_FILE. */
+/** What one worker said when it sealed an epoch. Status OK can be read. */
 public record CopyResult(int worker, int status, long sizeBytes) {
     public boolean readable() {
         return status == Status.OK;

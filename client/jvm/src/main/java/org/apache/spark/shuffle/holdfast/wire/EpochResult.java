@@ -1,16 +1,14 @@
 package org.apache.spark.shuffle.holdfast.wire;
 
-/** The final word on one epoch of one partition. */
-public record EpochResult(int partition, int epoch, CopyResult primary, CopyResult replica) {
+import java.util.List;
+
+/** The final word on one epoch of one partition; {@code copies} are all that were placed, the primary's first. */
+public record EpochResult(int partition, int epoch, List<CopyResult> copies) {
     /**
-     * Whether acknowledged batches may be missing: no copy is OK and none is UNKNOWN_FILE. Both copies hold what was acknowledged,
+     * Whether acknowledged batches may be missing: no copy is OK and none is UNKNOWN_FILE. All copies hold what was acknowledged,
      * so if one never had a batch nothing was.
      */
     public boolean lost() {
-        return !primary.readable() && !replica.readable() && gone(primary) && gone(replica);
-    }
-
-    private static boolean gone(CopyResult copy) {
-        return copy.worker() == Limits.NO_WORKER || copy.status() != Status.UNKNOWN_FILE;
+        return copies.stream().noneMatch(copy -> copy.readable() || copy.status() == Status.UNKNOWN_FILE);
     }
 }

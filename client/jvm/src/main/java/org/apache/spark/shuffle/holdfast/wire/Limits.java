@@ -28,7 +28,7 @@ public final class Limits {
     /** Maps of one shuffle. */
     public static final int MAPS_MAX = 1_000_000;
     /** Copies of a partition or map file. */
-    public static final int COPIES_MAX = 2;
+    public static final int COPIES_MAX = 5;
     /** Epochs of one generation, all partitions together: moves are stopped before they reach it. */
     public static final int EPOCHS_MAX = 4_000_000;
     /** One control message (gRPC or HTTP body). */
@@ -43,7 +43,7 @@ public final class Limits {
     public static final int ORIGINAL_BYTES_MAX = 64 * MIB;
     /** An array of a control message, inflated. */
     public static final int INFLATED_BYTES_MAX = 256 * MIB;
-    /** The worker in place of a missing second copy: 2^32 - 1 in an int. */
+    /** The worker in place of a copy that is not there: 2^32 - 1 in an int. */
     public static final int NO_WORKER = 0xFFFF_FFFF;
     /** The attempt of a map that has no winner: 2^64 - 1 in a long. */
     public static final long NO_ATTEMPT = 0xFFFF_FFFF_FFFF_FFFFL;

@@ -8,34 +8,37 @@ import java.util.List;
  * Client to worker: a merged frame of whole batches. The body is the batches back to back, all of one (map, attempt);
  * {@code bodyCrc} is its plain CRC-32C. The answer is a {@link PushAnswer}; a frame status other than OK applies to every batch.
  *
- * <p>{@code replica} is null where there is one copy. A writer that has thousands of entries puts the head with {@link #putHead} and
+ * <p>{@code replicas} are those that the primary sends all of it to. A writer that has thousands of entries puts the head with {@link #putHead} and
  * each entry with {@link PushEntry#put}, and needs no lists.
  */
 public record Push(
-        ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex, ReplicaPlace replica,
+        ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex, List<ReplicaPlace> replicas,
         List<PushEntry> entries) implements Message {
-    private static final int FIXED_BYTES = ShuffleKey.BYTES + 29 + 8 + 2 + 4;
+    private static final int FIXED_BYTES = ShuffleKey.BYTES + 29 + 1 + 4;
 
     /** How many bytes {@link #putHead} puts. */
-    public static int headBytes(ReplicaPlace replica) throws HoldfastException {
-        return FIXED_BYTES + (replica == null ? 0 : Meta.textBytes(replica.address()).length);
+    public static int headBytes(List<ReplicaPlace> replicas) throws HoldfastException {
+        int bytes = FIXED_BYTES;
+        for (ReplicaPlace each : replicas) {
+            bytes += 4 + 4 + 2 + Meta.textBytes(each.address()).length;
+        }
+        return bytes;
     }
 
     /** Put everything before the entries, {@code count} of which are put right behind. */
     public static void putHead(
             ByteBuffer to, ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex,
-            ReplicaPlace replica, int count) throws HoldfastException {
+            List<ReplicaPlace> replicas, int count) throws HoldfastException {
         if (count < 1 || count > Limits.PUSH_BATCHES_MAX) {
             throw new HoldfastException(
                     Status.BAD_FRAME, "a push has 1 to " + Limits.PUSH_BATCHES_MAX + " batches, not " + count);
         }
         shuffle.put(to);
         to.putInt(incarnation).put((byte) ack).putLong(raftIndex).putInt(map).putLong(attempt).putInt(bodyCrc);
-        if (replica == null) {
-            to.putInt(Limits.NO_WORKER).putInt(0).putShort((short) 0);
-        } else {
-            to.putInt(replica.worker()).putInt(replica.incarnation());
-            Meta.putBlob(to, Meta.textBytes(replica.address()));
+        to.put((byte) replicas.size());
+        for (ReplicaPlace each : replicas) {
+            to.putInt(each.worker()).putInt(each.incarnation());
+            Meta.putBlob(to, Meta.textBytes(each.address()));
         }
         to.putInt(count);
     }
@@ -49,9 +52,7 @@ public record Push(
         int map = meta.u32();
         long attempt = meta.u64();
         int crc = meta.u32();
-        int worker = meta.u32();
-        int replicaIncarnation = meta.u32();
-        String address = meta.text();
+        List<ReplicaPlace> replicas = replicas(meta);
         int count = meta.count(PushEntry.BYTES, Limits.PUSH_BATCHES_MAX);
         List<PushEntry> entries = new ArrayList<>(count);
         for (int i = 0; i < count; i++) {
@@ -61,22 +62,37 @@ public record Push(
         if (!Ack.known(ack) || count == 0) {
             throw meta.wrong(count + " batches at acknowledgement level " + ack);
         }
-        if (worker == Limits.NO_WORKER != address.isEmpty()) {
-            throw meta.wrong("a replica has a worker and an address");
+        return new Push(shuffle, incarnation, ack, map, attempt, crc, raftIndex, replicas, entries);
+    }
+
+    private static List<ReplicaPlace> replicas(Meta meta) throws HoldfastException {
+        int count = meta.u8();
+        if (count >= Limits.COPIES_MAX) {
+            throw meta.wrong(count + " replicas; " + (Limits.COPIES_MAX - 1) + " at most are allowed");
         }
-        ReplicaPlace replica = address.isEmpty() ? null : new ReplicaPlace(worker, replicaIncarnation, address);
-        return new Push(shuffle, incarnation, ack, map, attempt, crc, raftIndex, replica, entries);
+        List<ReplicaPlace> found = new ArrayList<>(count);
+        for (int i = 0; i < count; i++) {
+            ReplicaPlace each = new ReplicaPlace(meta.u32(), meta.u32(), meta.text());
+            if (each.worker() == Limits.NO_WORKER || each.address().isEmpty()) {
+                throw meta.wrong("a replica has a worker and an address");
+            }
+            found.add(each);
+        }
+        return found;
     }
 
     @Override
     public int encodedBytes() {
-        int address = replica == null ? 0 : replica.address().getBytes(java.nio.charset.StandardCharsets.UTF_8).length;
-        return FIXED_BYTES + address + entries.size() * PushEntry.BYTES;
+        int places = 0;
+        for (ReplicaPlace each : replicas) {
+            places += 4 + 4 + 2 + each.address().getBytes(java.nio.charset.StandardCharsets.UTF_8).length;
+        }
+        return FIXED_BYTES + places + entries.size() * PushEntry.BYTES;
     }
 
     @Override
     public void encode(ByteBuffer to) throws HoldfastException {
-        putHead(to, shuffle, incarnation, ack, map, attempt, bodyCrc, raftIndex, replica, entries.size());
+        putHead(to, shuffle, incarnation, ack, map, attempt, bodyCrc, raftIndex, replicas, entries.size());
         for (PushEntry each : entries) {
             PushEntry.put(to, each.partition(), each.epoch(), each.number(), each.sizeBytes(), each.hint());
         }

@@ -24,6 +24,7 @@ import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
+import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -158,8 +159,8 @@ public final class ControlShell {
         ReduceLocations locations = done.locations();
         List<String> reported = new ArrayList<>();
         for (int i = 0; i < locations.partitions(); i++) {
-            reported.add(locations.epoch(i) + ":" + Integer.toUnsignedString(locations.primary(i)) + ":"
-                    + Integer.toUnsignedString(locations.replica(i)));
+            Location at = locations.get(i);
+            reported.add(at.epoch() + ":" + at.workers().stream().map(String::valueOf).collect(Collectors.joining(":")));
         }
         return done.key().generation() + " " + done.copies() + " " + done.raftIndex() + " " + String.join(",", reported) + " "
                 + workers(done.workers());
@@ -186,8 +187,8 @@ public final class ControlShell {
         for (int row = 0; row < manifest.epochs().size(); row++) {
             var one = manifest.epochs().get(row);
             reported.append(reported.isEmpty() ? "" : ",").append(one.partition()).append(':').append(one.epoch()).append(':')
-                    .append(Integer.toUnsignedString(one.primary().worker())).append(':').append(Status.name(one.primary().status()))
-                    .append(':').append(one.primary().sizeBytes());
+                    .append(Integer.toUnsignedString(one.copies().get(0).worker())).append(':').append(Status.name(one.copies().get(0).status()))
+                    .append(':').append(one.copies().get(0).sizeBytes());
         }
         return Arrays.stream(manifest.winners().attempts()).mapToObj(Long::toUnsignedString).collect(Collectors.joining(","))
                 + " " + reported + " " + workers(manifest.workers());

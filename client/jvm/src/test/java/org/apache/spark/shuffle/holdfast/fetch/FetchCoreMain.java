@@ -21,7 +21,6 @@ public final class FetchCoreMain {
     private static final HoldfastException LOST = new HoldfastException(Status.UNAVAILABLE, "connection refused");
     private static final long GRACE = 1_000;
     private static final long REACH = 4_000;
-    private static final CopyResult NONE = new CopyResult(Limits.NO_WORKER, Status.UNKNOWN_FILE, 0);
 
     private FetchCoreMain() {}
 
@@ -439,7 +438,7 @@ public final class FetchCoreMain {
     }
 
     private static EpochResult epoch(int number, CopyResult... copies) {
-        return new EpochResult(0, number, copies[0], copies.length > 1 ? copies[1] : NONE);
+        return new EpochResult(0, number, List.of(copies));
     }
 
     private static ChunkFetch read(ReduceWinners winners, boolean partly, EpochResult... epochs)
@@ -495,7 +494,8 @@ public final class FetchCoreMain {
         CopyResult lost = new CopyResult(2, Status.DATA_LOST, 0);
         BatchHeader header = new BatchHeader();
         for (int came = 0; came < 2; came++) {
-            ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)), epoch(1, lost), epoch(2, NONE));
+            ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)), epoch(1, lost),
+                    epoch(2, new CopyResult(3, Status.UNKNOWN_FILE, 0)));
             EpochFile file = opened(core.started(), 0).files().get(0);
             for (Batches.Made each : Batches.of(0, 3, 9).subList(0, came == 0 ? 3 : 1)) {
                 core.admit(0, each.into(header));
@@ -507,7 +507,7 @@ public final class FetchCoreMain {
                 HoldfastException error = failure(effects);
                 Check.equal(error.status(), Status.DATA_LOST);
                 Check.contains(error.getMessage(), "shuffle s: partition 0 epoch 1 was recorded as lost",
-                        "no second copy", "map 0 attempt 9");
+                        "(worker 2 DATA_LOST)", "map 0 attempt 9");
             }
         }
         CopyResult failed = new CopyResult(2, Status.FAILED_COPY, 0);

@@ -12,7 +12,6 @@ import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
 import org.apache.spark.shuffle.holdfast.wire.CopyResult;
 import org.apache.spark.shuffle.holdfast.wire.EpochResult;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -62,9 +61,8 @@ final class FetchWorld {
                 List<?> cut = copies.get(new Copy(epoch, workers.get(random.nextInt(count))));
                 cut.remove(cut.size() - 1);
             }
-            CopyResult none = new CopyResult(Limits.NO_WORKER, Status.UNKNOWN_FILE, 0);
-            CopyResult second = count > 1 ? new CopyResult(workers.get(1), Status.OK, 100) : none;
-            results[epoch] = new EpochResult(0, epoch, new CopyResult(workers.get(0), Status.OK, 100), second);
+            results[epoch] = new EpochResult(0, epoch, workers.subList(0, count).stream()
+                    .map(worker -> new CopyResult(worker, Status.OK, 100)).toList());
         }
         byte[][] bits = {{1}, {1}, {1}, {1}, {1}};
         ReduceWinners winners = new ReduceWinners(2, new long[] {9, 9, 9, 9, 9}, bits);

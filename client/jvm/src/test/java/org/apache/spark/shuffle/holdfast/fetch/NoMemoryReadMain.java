@@ -18,7 +18,6 @@ import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.ReduceManifest;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -92,9 +91,8 @@ public final class NoMemoryReadMain {
 
     private static Manifest manifest(String address) throws HoldfastException {
         EpochResult[] results = new EpochResult[PARTITIONS];
-        CopyResult none = new CopyResult(Limits.NO_WORKER, Status.UNKNOWN_FILE, 0);
         for (int partition = 0; partition < PARTITIONS; partition++) {
-            results[partition] = new EpochResult(partition, 0, new CopyResult(WORKER, Status.OK, 100), none);
+            results[partition] = new EpochResult(partition, 0, List.of(new CopyResult(WORKER, Status.OK, 100)));
         }
         ShuffleKey key = new ShuffleKey(Instance.random(), 0, 0);
         ReduceWinners winners = new ReduceWinners(PARTITIONS, new long[] {9}, new byte[][] {new byte[(PARTITIONS + 7) / 8]});

@@ -2,13 +2,13 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.MIB;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.at;
+import static org.apache.spark.shuffle.holdfast.push.PushWorld.copied;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.error;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.numbers;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.put;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.same;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.sorted;
 import static org.apache.spark.shuffle.holdfast.push.PushWorld.that;
-import static org.apache.spark.shuffle.holdfast.push.PushWorld.two;
 
 import java.util.ArrayList;
 import java.util.Arrays;
@@ -72,8 +72,8 @@ public final class PushCoreMain {
         }
     }
 
-    private static void framesHaveOneReplica() {
-        PushWorld world = new PushWorld(two(1, 2), two(1, 3), two(1, 2));
+    private static void framesHaveEqualReplicas() {
+        PushWorld world = new PushWorld(copied(1, 2), copied(1, 3), copied(1, 2));
         same(sorted(world.pushed(0, 10, 1, 10, 2, 10)), List.of(List.of("0/0/0", "2/0/0"), List.of("1/0/0")));
     }
 
@@ -275,7 +275,8 @@ public final class PushCoreMain {
     }
 
     private static void aFailedReplicaIsNamed() {
-        PushWorld world = new PushWorld(two(1, 2));
+        PushWorld world = new PushWorld(copied(1, 3, 2));
+        world.failed = 2;
         world.answer(world.pushed(0, 10).get(0), 0, Status.REPLICA_FAILED);
         world.sent();
         same(world.only(Revive.class).unusable(), new TreeSet<>(List.of(2)));
@@ -448,7 +449,7 @@ public final class PushCoreMain {
     public static void main(String[] args) {
         List<Runnable> all = List.of(
                 PushCoreMain::anAttemptWithoutBatchesIsDone, PushCoreMain::batchesOfAWorkerShareAFrame,
-                PushCoreMain::tokens, PushCoreMain::framesHaveOneReplica, PushCoreMain::theWindowIsKept,
+                PushCoreMain::tokens, PushCoreMain::framesHaveEqualReplicas, PushCoreMain::theWindowIsKept,
                 PushCoreMain::allWorkersTogetherHaveABound, PushCoreMain::aFrameLargerThanTheWindowGoesAlone,
                 PushCoreMain::refusedBatchesKeepTheirNumbers, PushCoreMain::laterBatchesOfAMovedPartitionWaitToo,
                 PushCoreMain::oneReviveAtATime, PushCoreMain::whatAnotherAttemptLearntIsUsed,

@@ -18,7 +18,6 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.AskCredit;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Connect;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.ReduceLocations;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -136,6 +135,9 @@ final class PushWorld {
         return sent();
     }
 
+    /** What is answered as failed replicas. */
+    int failed;
+
     void answer(PushFrame frame, int... indicesAndStatuses) {
         int count = indicesAndStatuses.length / 2;
         int[] indices = new int[count];
@@ -144,7 +146,7 @@ final class PushWorld {
             indices[each] = indicesAndStatuses[2 * each];
             statuses[each] = indicesAndStatuses[2 * each + 1];
         }
-        core.answered(frame, 64 * MIB, indices, statuses);
+        core.answered(frame, 64 * MIB, failed, indices, statuses);
         core.check();
     }
 
@@ -173,8 +175,7 @@ final class PushWorld {
     static List<WorkerAddress> starts(int incarnation, Location... at) {
         Set<Integer> workers = new TreeSet<>();
         for (Location each : at) {
-            workers.add(each.primary());
-            workers.add(each.replica());
+            workers.addAll(each.workers());
         }
         return workers.stream().map(each -> new WorkerAddress(each, incarnation, "h", "h:1", true, "", false)).toList();
     }
@@ -189,15 +190,15 @@ final class PushWorld {
     }
 
     static Location at(int worker) {
-        return new Location(0, worker, Limits.NO_WORKER, 0);
+        return new Location(0, List.of(worker), 0);
     }
 
     static Location at(int worker, int epoch) {
-        return new Location(epoch, worker, Limits.NO_WORKER, 0);
+        return new Location(epoch, List.of(worker), 0);
     }
 
-    static Location two(int worker, int replica) {
-        return new Location(0, worker, replica, 0);
+    static Location copied(Integer... workers) {
+        return new Location(0, List.of(workers), 0);
     }
 
     static HoldfastException error(int status) {

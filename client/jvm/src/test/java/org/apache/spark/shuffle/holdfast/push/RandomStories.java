@@ -21,7 +21,6 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -32,8 +31,8 @@ final class RandomStories {
     static void whateverHappensEveryBatchIsKeptUnderItsNumber(int seed) {
         Random random = new Random(seed);
         Location[] at = new Location[6];
-        Arrays.setAll(at, any -> new Location(
-                0, random.nextInt(4), random.nextInt(3) == 0 ? 5 + random.nextInt(2) : Limits.NO_WORKER, 0));
+        Arrays.setAll(at, any -> new Location(0, random.nextInt(3) == 0
+                ? List.of(random.nextInt(4), 5 + random.nextInt(2), 7) : List.of(random.nextInt(4)), 0));
         PushWorld world = new PushWorld(PushSession.UNANSWERED_BYTES_MAX, 1_000, at);
         boolean scarce = seed % 3 == 0;
         world.heap.full = () -> scarce && random.nextInt(4) == 0;
@@ -144,7 +143,7 @@ final class RandomStories {
         if (outcome < 16) { // kept, and the answer is lost
             gone(world, pending, worker, error(random.nextBoolean() ? Status.UNAVAILABLE : Status.OUTCOME_UNKNOWN));
         } else {
-            world.core.answered(frame, random.nextInt(3) == 0 ? 0 : 8 * MIB, Arrays.copyOf(indices, count),
+            world.core.answered(frame, random.nextInt(3) == 0 ? 0 : 8 * MIB, random.nextInt(4), Arrays.copyOf(indices, count),
                     Arrays.copyOf(statuses, count));
         }
     }

@@ -187,8 +187,8 @@ public final class WireChecks {
         Map<Message, Decoder> all = Map.of(
                 new Hello(1, Hello.CLIENT, 99, "blue", new byte[] {1, 2}), Hello::decode,
                 new HelloOk(2, 4, 9, Instance.ofHex("101112131415161718191a1b1c1d1e1f")), HelloOk::decode,
-                new Push(SHUFFLE, 9, Ack.WRITTEN, 3, 77, 5, 100, replica, List.of(new PushEntry(5, 1, 0, 33, 0))), Push::decode,
-                new PushAnswer(1 << 22, new int[] {0, 7}, new int[] {1, 10}), PushAnswer::decode,
+                new Push(SHUFFLE, 9, Ack.WRITTEN, 3, 77, 5, 100, List.of(replica, replica), List.of(new PushEntry(5, 1, 0, 33, 0))), Push::decode,
+                new PushAnswer(1 << 22, 1, new int[] {0, 7}, new int[] {1, 10}), PushAnswer::decode,
                 new PushCredit(1 << 22), PushCredit::decode,
                 new ChunksOpen(SHUFFLE, 0, Limits.ALL_MAPS, 1 << 20, List.of(new ChunkFile(5, 0, 3))), ChunksOpen::decode,
                 new ChunksOpened(1, 2, new int[] {3, 4}), ChunksOpened::decode,
@@ -222,14 +222,14 @@ public final class WireChecks {
         ByteBuffer to = ByteBuffer.allocate(1000).order(ByteOrder.LITTLE_ENDIAN);
         for (int count : new int[] {0, -1, Limits.PUSH_BATCHES_MAX + 1}) {
             refused(Status.BAD_FRAME, "a push of " + count,
-                    () -> Push.putHead(to.clear(), SHUFFLE, 1, 1, 1, 1, 1, 1, null, count));
+                    () -> Push.putHead(to.clear(), SHUFFLE, 1, 1, 1, 1, 1, 1, List.of(), count));
         }
         ReplicaPlace far = new ReplicaPlace(1, 1, "x".repeat(256));
-        refused(Status.BAD_FRAME, "a long address", () -> Push.headBytes(far));
-        same(Push.headBytes(null) + PushEntry.BYTES,
-                new Push(SHUFFLE, 1, 1, 1, 1, 1, 1, null, List.of(new PushEntry(1, 1, 1, 1, 1))).encode().limit(), "length of a push");
+        refused(Status.BAD_FRAME, "a long address", () -> Push.headBytes(List.of(far)));
+        same(Push.headBytes(List.of()) + PushEntry.BYTES,
+                new Push(SHUFFLE, 1, 1, 1, 1, 1, 1, List.of(), List.of(new PushEntry(1, 1, 1, 1, 1))).encode().limit(), "length of a push");
         for (int count : new int[] {Limits.PUSH_BATCHES_MAX + 1, -1, 3}) {
-            byte[] answer = new PushAnswer(1, new int[] {1, 2}, new int[] {1, 1}).encode().putInt(4, count).array();
+            byte[] answer = new PushAnswer(1, 0, new int[] {1, 2}, new int[] {1, 1}).encode().putInt(5, count).array();
             refused(Status.BAD_FRAME, "an answer of " + count, () -> PushAnswer.decode(heap(answer)));
         }
         refused(Status.BAD_FRAME, "an epoch twice", () -> ChunksOpen.decode(new ChunksOpen(
@@ -238,9 +238,9 @@ public final class WireChecks {
 
     private static void arrays() throws Exception {
         byte[] manifest = ReduceManifest.of(3,
-                new EpochResult(1, 0, new CopyResult(1, Status.OK, 5), new CopyResult(Limits.NO_WORKER, Status.UNKNOWN_FILE, 0)),
-                new EpochResult(1, 1, new CopyResult(1, Status.DATA_LOST, 0), new CopyResult(2, Status.UNAVAILABLE, 0)),
-                new EpochResult(2, 0, new CopyResult(1, Status.FAILED_COPY, 0), new CopyResult(2, Status.UNKNOWN_FILE, 0))).encode();
+                new EpochResult(1, 0, List.of(new CopyResult(1, Status.OK, 5))),
+                new EpochResult(1, 1, List.of(new CopyResult(1, Status.DATA_LOST, 0), new CopyResult(2, Status.UNAVAILABLE, 0), new CopyResult(3, Status.FAILED_COPY, 0))),
+                new EpochResult(2, 0, List.of(new CopyResult(1, Status.FAILED_COPY, 0), new CopyResult(2, Status.UNKNOWN_FILE, 0)))).encode();
         ReduceManifest read = ReduceManifest.decode(manifest);
         same(List.of(0, 0, 2, 3), List.of(read.first(0), read.first(1), read.first(2), read.first(3)), "rows of partitions");
         same(List.of(false, true, false), List.of(read.get(0).lost(), read.get(1).lost(), read.get(2).lost()), "lost epochs");
@@ -253,11 +253,11 @@ public final class WireChecks {
         refused(Status.BAD_FRAME, "another kind", () -> ReduceWinners.decode(manifest));
         CopyResult ok = new CopyResult(1, Status.OK, 1);
         refused(Status.BAD_FRAME, "out of order",
-                () -> ReduceManifest.of(3, new EpochResult(1, 1, ok, ok), new EpochResult(1, 1, ok, ok)));
-        refused(Status.BAD_FRAME, "a partition too far", () -> ReduceManifest.of(3, new EpochResult(3, 1, ok, ok)));
+                () -> ReduceManifest.of(3, new EpochResult(1, 1, List.of(ok, ok)), new EpochResult(1, 1, List.of(ok, ok))));
+        refused(Status.BAD_FRAME, "a partition too far", () -> ReduceManifest.of(3, new EpochResult(3, 1, List.of(ok, ok))));
         // Counts and sizes that agree, of 256 MB that are not there: nothing of that is allocated.
         ByteBuffer bomb = ByteBuffer.allocate(40).order(ByteOrder.LITTLE_ENDIAN);
-        bomb.put((byte) 1).put((byte) ArrayFormat.REDUCE_WINNERS).putShort((short) 1).putInt(1_999).putInt(1_000_000);
+        bomb.put((byte) 2).put((byte) ArrayFormat.REDUCE_WINNERS).putShort((short) 1).putInt(1_999).putInt(1_000_000);
         bomb.putLong(1_999L * (8 + 125_000));
         refused(Status.BAD_FRAME, "a bomb", () -> ReduceWinners.decode(bomb.array()));
         bomb.putLong(12, 1L << 40);
