@@ -8,6 +8,7 @@ from typing import Any
 from holdfast.client.core.read.chunk_fetch import ChunkFetch
 from holdfast.client.core.read.exact import PartitionCheck, _Seen
 from holdfast.client.core.write import push as push_module
+from holdfast.common.formats.reduce_layouts import EpochResult
 from holdfast.common.statuses import MEANINGS, PushDisposition, Status
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core import seals as seals_module
@@ -149,6 +150,28 @@ def replica_acknowledged_alone() -> list[Swap]:
     """A replica that does not answer is no reason not to acknowledge."""
 
     return [(PendingPushes, "forwarded", lambda self, push, replica, refused: self.waited(push))]
+
+
+@bug
+def third_copy_is_not_waited_for() -> list[Swap]:
+    """What the second replica of a push did not keep is acknowledged all the same: two copies are a majority."""
+
+    def forwarded(self: Any, push: Any, replica: int, refused: Any) -> Any:
+        return original(self, push, replica, () if replica else refused)
+
+    original = PendingPushes.forwarded
+    return [(PendingPushes, "forwarded", forwarded)]
+
+
+@bug
+def two_copies_of_three_count_as_all() -> list[Swap]:
+    """An epoch is under-replicated where it has one sealed copy, however many were asked for."""
+
+    def under_replicated(self: Any, wanted: int) -> bool:
+        return original(self, min(wanted, 2))
+
+    original = EpochResult.under_replicated
+    return [(EpochResult, "under_replicated", under_replicated)]
 
 
 @bug
