@@ -153,9 +153,12 @@ def test_three_workers_on_each_host(world: World, tmp_path: Path, kept: Path) ->
 
     world.hosts["w1"].kill()
     job.goes_on(1)
+    wait_until(lambda: hosts(fleet)["w1"] == (3, 0), "the masters to miss the host", 90)
     world.hosts["w1"].boot()
+    wait_until(lambda: hosts(fleet)["w1"] == (3, 3), "its workers to be back", 90)
     well(fleet)
     drained = fleet.ask(world.hosts["w3"], "drain", "w1")
+    assert "workers" in drained, drained
     assert sorted(each["name"] for each in drained["workers"]) == ["w1", "w1-2", "w1-3"]
     fleet.ask(world.hosts["w3"], "undrain", "w1")
     fleet.play("upgrade", "-e", "holdfast_restart=true")

@@ -27,7 +27,7 @@ from holdfast.common.errors import (
     RetryError,
 )
 from holdfast.common.ids import BROADCAST_PARTITION
-from holdfast.common.limits import MIB
+from holdfast.common.limits import COPIES_MAX, MIB
 from holdfast.common.log_events import LogEvent
 from tests.support.logged import logged
 from tests.support.waiting import wait_until
@@ -320,7 +320,7 @@ def test_wrong_arguments_say_what_is_right(shared: LocalCluster, session: Sessio
         with pytest.raises(ConfigError, match="partitions"):
             session.register_map_shuffle(wrong)
     with pytest.raises(ConfigError, match="copies"):
-        session.register_map_shuffle(1, copies=3)
+        session.register_map_shuffle(1, copies=COPIES_MAX + 1)
     with pytest.raises(ConfigError, match="app"):
         Session(shared.endpoints)
     with pytest.raises(ConfigError, match="endpoint"):
