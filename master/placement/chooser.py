@@ -100,16 +100,16 @@ class Chooser:
                         return found
         return None
 
-    def _steps_of(self, others: tuple[str, ...], seats: int, home: str) -> list[Step]:
+    def _steps_of(self, others: tuple[str, ...], slots: int, home: str) -> list[Step]:
         """Where a member may be, the best places first."""
         own = self._policy.own
         if (self._anywhere and own is None) or self._copies < 2:
             return [ANYWHERE]
-        key = others, seats, home
+        key = others, slots, home
         if key not in self._steps:
             self._steps[key] = [
                 *(
-                    steps(*self._wishes, others, seats, home, self._local)
+                    steps(*self._wishes, others, slots, home, self._local)
                     if own is None
                     else own_steps(own, {one.place for one in self.known.values()}, others, home)
                 )

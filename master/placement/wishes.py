@@ -2,7 +2,7 @@
 
 Hosts, racks and regions lie in one another. So whoever takes a region that the group lacks, else a rack that it lacks,
 else any host, one member after another, has as many racks and as many regions as can be had at once: no search is
-needed. A member for another one prefers the rack, then the region, of that one; it is looked ahead whether the seats
+needed. A member for another one prefers the rack, then the region, of that one; it is looked ahead whether the slots
 that are left could still make good for it.
 
 Rules: pure. What is only wished refuses nothing; what is enforced is never given up.
@@ -121,18 +121,18 @@ class Wish(NamedTuple):
         """Whether a whole group in these domains is as wished."""
         return self.never not in domains and len(set(domains)) >= self.least
 
-    def well(self, others: Sequence[str], seats: int) -> Fits:
-        """Say which domains leave enough of the empty seats to make good; `others` is where the members are."""
+    def well(self, others: Sequence[str], slots: int) -> Fits:
+        """Say which domains leave enough of the empty slots to make good; `others` is where the members are."""
         has = set(others)
 
         def fits(domain: str) -> bool:
-            return domain != self.never and len(has | {domain}) + seats >= self.least
+            return domain != self.never and len(has | {domain}) + slots >= self.least
 
         return fits
 
 
-def steps(racks: Wish, regions: Wish, others: Sequence[str], seats: int, home: str, local: str) -> Iterator[Step]:
-    """Yield where a new member may be, the best places first. `others` is where those of its group are, `seats` how
+def steps(racks: Wish, regions: Wish, others: Sequence[str], slots: int, home: str, local: str) -> Iterator[Step]:
+    """Yield where a new member may be, the best places first. `others` is where those of its group are, `slots` how
     many are still missing besides; `home` is where the one was that it replaces, "" if that is not to be used.
 
     The rack of that one, another rack of its region, the local region, a region that the group lacks, a rack that it
@@ -156,7 +156,7 @@ def steps(racks: Wish, regions: Wish, others: Sequence[str], seats: int, home: s
             best.append(Step(region=lambda region: region == local))
         best.append(Step(region=new_region))
     best += [Step(rack=new_rack), ANYWHERE]
-    rack_well, region_well = racks.well(others, seats), regions.well([region_of(one) for one in others], seats)
+    rack_well, region_well = racks.well(others, slots), regions.well([region_of(one) for one in others], slots)
     rack_must, region_must = rack_well if racks.enforced else _any, region_well if regions.enforced else _any
     for rack, region in dict.fromkeys([(rack_well, region_well), (rack_must, region_well), (rack_must, region_must)]):
         yield from [_both(one, rack, region) for one in best]

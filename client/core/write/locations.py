@@ -23,9 +23,9 @@ class Destination(NamedTuple):
     #: worker and incarnation of each other copy
     replicas: tuple[tuple[WorkerId, Incarnation], ...] = ()
 
-    def failed(self, bits: int) -> tuple[WorkerId, ...]:
+    def failed(self, mask: int) -> tuple[WorkerId, ...]:
         """Return the replicas of an answer's `failed`."""
-        return tuple([worker for number, (worker, _) in enumerate(self.replicas) if bits >> number & 1])
+        return tuple([worker for number, (worker, _) in enumerate(self.replicas) if mask >> number & 1])
 
 
 class CurrentEpoch(NamedTuple):

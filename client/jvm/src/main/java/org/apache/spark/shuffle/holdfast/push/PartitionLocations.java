@@ -24,10 +24,10 @@ public final class PartitionLocations {
     /** Who takes a push; batches of one destination share frames. One object each, known by its slot. */
     record Destination(int slot, int primary, int incarnation, List<Replica> replicas) {
         /** The replicas of an answer's {@code failed}. */
-        List<Integer> failed(int bits) {
+        List<Integer> failed(int mask) {
             List<Integer> found = new ArrayList<>(replicas.size());
             for (int each = 0; each < replicas.size(); each++) {
-                if ((bits >> each & 1) != 0) {
+                if ((mask >> each & 1) != 0) {
                     found.add(replicas.get(each).worker());
                 }
             }
