@@ -177,7 +177,7 @@ def test_three_workers_on_each_host(world: World, tmp_path: Path, kept: Path) ->
     fleet.play("remove_worker", "--limit", "w1")
     units = world.hosts["w1"].inside("systemctl", "list-units", "--plain", "--no-legend", "holdfast-worker@*")
     assert units.strip() == ""
-    assert set(hosts(fleet)) == {"w2", "w3"}
+    wait_until(lambda: set(hosts(fleet)) == {"w2", "w3"}, "the masters to see that they are gone", 90)
 
 
 def hosts(fleet: Fleet) -> dict[str, tuple[int, int]]:
