@@ -18,15 +18,15 @@ _AT_ONCE = 8
 
 
 def winners(maps: int, partitions: int = 1) -> bytes:
-    """MAP_WINNERS of so many maps, all zeros: a thousandth of what it inflates to."""
-    size = maps * (36 + (partitions + 7) // 8)
-    return struct.pack("<BBHIIQ", 1, 2, 0, maps, partitions, size) + zlib.compress(bytes(size), 9)
+    """MAP_WINNERS of so many maps with one copy, all zeros: a thousandth of what it inflates to."""
+    size = maps * (32 + (partitions + 7) // 8)
+    return struct.pack("<BBHIIQ", 2, 2, 1, maps, partitions, size) + zlib.compress(bytes(size), 9)
 
 
 def reduce_winners(maps: int, partitions: int = 1) -> bytes:
     """REDUCE_WINNERS of so many maps, with bitmaps."""
     size = maps * (8 + (partitions + 7) // 8)
-    return struct.pack("<BBHIIQ", 1, 17, 1, maps, partitions, size) + zlib.compress(bytes(size), 9)
+    return struct.pack("<BBHIIQ", 2, 17, 1, maps, partitions, size) + zlib.compress(bytes(size), 9)
 
 
 async def of_another_shape(target: Target, until: Callable[[], bool]) -> Counter[str]:

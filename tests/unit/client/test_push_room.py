@@ -45,13 +45,13 @@ def test_room_that_comes_back_is_used() -> None:
     effects, _ = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)]), 90)
     assert of(Wake, effects)
     assert of(AskRevive, core.woken(None))
-    (frame,) = sent(core, core.revived([(PartitionId(0), at(1, 1))], {}))
+    (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch=1))], {}))
     assert numbers(frame) == [(0, 1, 0), (0, 1, 1)]
     effects, waited = starve(core, core.answered(frame.frame, [(0, Status.HARD_SPLIT)]), 90)
     assert waited >= 90
     assert not of(PushFailed, effects), "one batch was kept: all begins anew"
     core.woken(None)
-    (frame,) = sent(core, core.revived([(PartitionId(0), at(2, 2))], {}))
+    (frame,) = sent(core, core.revived([(PartitionId(0), at(2, epoch=2))], {}))
     assert of(AllKept, core.answered(frame.frame, []))
 
 
@@ -63,7 +63,7 @@ def test_room_that_takes_nothing_does_not_renew_the_grace() -> None:
     for epoch in (1, 2):
         effects, _ = starve(core, effects, 45)
         assert of(AskRevive, core.woken(None))
-        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch))], {}))
+        (frame,) = sent(core, core.revived([(PartitionId(0), at(1, epoch=epoch))], {}))
         effects = list(core.answered(frame.frame, [(0, Status.HARD_SPLIT)]))
     effects, waited = starve(core, effects, 45)
     assert of(PushFailed, effects)
@@ -79,7 +79,7 @@ def refuse(core: PushSession, frame: int, status: Status, epoch: int) -> tuple[l
         effects = core.woken(None)
     if not of(PushFailed, effects):
         assert of(AskRevive, effects)
-        effects = core.revived([(PartitionId(0), at(1, epoch))], {WorkerId(1): Incarnation(1)})
+        effects = core.revived([(PartitionId(0), at(1, epoch=epoch))], {WorkerId(1): Incarnation(1)})
     core.check()
     return list(effects), paused
 
@@ -118,7 +118,7 @@ def test_places_of_others_are_used_while_there_is_no_room() -> None:
     core = session(at(1), at(1), revives_max=1)
     (frame,) = pushed(core, [(0, 0, 10), (1, 0, 10)])
     core.answered(frame.frame, [(0, Status.HARD_SPLIT), (1, Status.HARD_SPLIT)])
-    effects = core.revived([(PartitionId(1), at(2, 1))], {}, FULL)
+    effects = core.revived([(PartitionId(1), at(2, epoch=1))], {}, FULL)
     assert not of(PushFailed, effects)
     assert [wake.worker for wake in of(Wake, effects)] == [None]
     (frame,) = sent(core, effects)
