@@ -2,10 +2,10 @@
 
 A round restarts all workers, one host after the other: SIGTERM, by which a worker hands on what is open there; half the
 time their drain was asked for and waited for before, as `holdfast drain HOST` does. They are started again, and the
-next host follows when the masters have them back and something was read that was written meanwhile. All the time
-drivers register shuffles of both kinds, push, commit and read them. Every worker must end by itself with exit status 0
-and because nothing was open there; no partition may be lost, no attempt fail, each map's first attempt must win, and
-what is read must be exactly what was pushed.
+next host follows when the masters have them back, something was read that was written meanwhile, and partitions are
+open again. All the time drivers register shuffles of both kinds, push, commit and read them. Every worker must end by
+itself with exit status 0 and because nothing was open there; no partition may be lost, no attempt fail, each map's
+first attempt must win, and what is read must be exactly what was pushed.
 """
 
 from __future__ import annotations
@@ -64,6 +64,9 @@ class _Load:
     _read: asyncio.Condition = field(default_factory=asyncio.Condition)
     #: moments at which shuffles began that were read to their end
     _began: list[float] = field(default_factory=list)
+    #: set when a driver has pushed the first part of a shuffle, whose partitions are open now
+    _opened: asyncio.Event = field(default_factory=asyncio.Event)
+    _loop: asyncio.AbstractEventLoop = field(default_factory=asyncio.get_running_loop)
 
     async def __aenter__(self) -> Self:
         for number in range(PUSHING + MAPPING):
@@ -81,6 +84,13 @@ class _Load:
         with self.report.until(f"nothing that was begun was read within {_READ_SECONDS_MAX:.0f} s"):
             async with asyncio.timeout(_READ_SECONDS_MAX), self._read:
                 await self._read.wait_for(lambda: any(began >= moment for began in self._began))
+
+    async def opened(self) -> None:
+        """Wait until the next shuffle has partitions that are open. Raises DrillError."""
+        self._opened.clear()
+        with self.report.until(f"nothing was pushed within {_READ_SECONDS_MAX:.0f} s"):
+            async with asyncio.timeout(_READ_SECONDS_MAX):
+                await self._opened.wait()
 
     async def _drive(self, number: int, one: Callable[[int], None]) -> None:
         shuffle = 0
@@ -108,6 +118,8 @@ class _Load:
                 for record in data[map_id][step::_STEPS]:
                     writer.write(*record)
                 writer.flush()
+            if step == 0:
+                self._loop.call_soon_threadsafe(self._opened.set)
             time.sleep(_MAP_SECONDS / _STEPS)
         statuses: list[PushStatus] = [writer.close() for writer in writers.values()]
         shuffle.commit(statuses)
@@ -146,6 +158,7 @@ async def drill(cluster: LocalCluster, report: Report, rng: random.Random, step:
                 for _ in range(report.rounds):
                     hosts = list(servers.by_host(cluster.workers).values())
                     for together in rng.sample(hosts, len(hosts)):
+                        await load.opened()
                         began = time.monotonic()
                         if rng.random() < 0.5:
                             await drain(control, together, report)
