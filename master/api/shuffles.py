@@ -159,6 +159,8 @@ class Shuffles:
             self._registry.quotas.check(key)
             await self._open(key, request, shuffle)
             shuffle = self._leader.peek(lambda state: state.shuffle(key)) or await self._shuffle(key)
+        else:
+            shuffle = await self._shuffle(key)  # nothing was proposed, and another master may have dropped it by now
         array, workers = shuffle.assignment, await self._workers(shuffle)
         fresh = not shuffle.committed_ms and not known
         if shuffle.kind == KIND_REDUCE:

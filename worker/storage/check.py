@@ -131,7 +131,7 @@ def list_data(files: Files, root: str) -> DataReport:
     """List what lies below data/ of a storage directory; raises OSError."""
     report = DataReport({}, [])
     data = f"{root}/{names.DATA}"
-    for top in sorted(files.names(data)) if files.is_folder(data) else ():
+    for top in sorted(files.names_if_any(data)):
         instance = names.parse_instance(top)
         if instance is None or not files.is_folder(f"{data}/{top}"):
             report.others.append(f"{names.DATA}/{top}")

@@ -225,7 +225,11 @@ class StorageDirectory:
             return given_up(self.unsealed.log.incarnation)
         folder, why = self.root / layout.shuffle_folder(key.shuffle), ""
         own = [layout.sealed_name(key)] if isinstance(key, MapFileKey) else None
-        for listed in own or (sorted(self._files.names(folder)) if self._files.is_folder(folder) else ()):
+        try:
+            found = own or sorted(self._files.names_if_any(folder))
+        except OSError as error:
+            raise CorruptError(f"{key}: {cause}, and {folder} cannot be read: {error}") from error
+        for listed in found:
             name = layout.parse_file(key.shuffle, listed)
             if name is None or name.kind is not layout.FileKind.SEALED:
                 continue
@@ -269,7 +273,7 @@ class StorageDirectory:
         """Remove the folder of a shuffle and what is in it; all that there is of one that only empty_folders() knows.
         In the lane. Returns the folders that are gone; raises OSError."""
         folder = self.root / layout.shuffle_folder(key)
-        for name in self._files.names(folder) if self._files.is_folder(folder) else ():
+        for name in self._files.names_if_any(folder):
             self._files.remove(folder / name)
         return remove_folders(self._files, folder)
 

@@ -294,7 +294,9 @@ class ReduceStore:
                 if running is not None:
                     jobs[key] = running.future
                 elif record is not None:
-                    known[key] = record.answer(key) if not gone else _lost(key)
+                    answer = record.answer(key) if not gone else _lost(key)
+                    if known.setdefault(key, answer).status != Status.OK:
+                        known[key] = answer
                 elif unsealed.has(key):
                     todo.append(key)
             if todo or final:
@@ -359,6 +361,7 @@ class ReduceStore:
         FAILED_COPY, DataLostError, CorruptError; all name it. Raises RetryError BUSY past the bound of
         SealedLocations."""
         key = EpochKey(shuffle, PartitionId(partition), Epoch(epoch))
+        refusals: list[HoldfastError] = []
         for directory in self._directories:
             record = self._recorded(directory, key)
             if record is None:
@@ -373,11 +376,12 @@ class ReduceStore:
                     continue  # it is in another directory by now
                 path = f"{directory.root_text}/{sealed_path(file)}"
                 return self.places.share(key, record, path, directory.fetches, owner=owner)
+            # One that was asked while the others were away may have called lost what they have.
             if record.status == Status.DATA_LOST:
-                raise DataLostError(f"{key} cannot be vouched for here")
+                refusals.append(DataLostError(f"{key} cannot be vouched for here"))
             if record.status == Status.FAILED_COPY:
-                raise failed_copy(key, "a write or sync failed")
-        raise self._missing(key)
+                refusals.append(failed_copy(key, "a write or sync failed"))
+        raise refusals[0] if refusals else self._missing(key)
 
     def _away_name(self, file: DataKey, token: bytes) -> str:
         if self._away is None:

@@ -244,11 +244,18 @@ class Files(ABC):
     # what is made of these
 
     def is_folder(self, path: Name) -> bool:
-        """Whether a folder is there, also at the end of a link; False where that cannot be told."""
+        """Whether a folder is there, also at the end of a link. Raises OSError where that cannot be told."""
         try:
             return self.stat(path).kind is Kind.FOLDER
-        except OSError:
+        except (FileNotFoundError, NotADirectoryError):
             return False
+
+    def names_if_any(self, folder: Name) -> list[str]:
+        """The names in a folder; none if it is not there. Raises OSError where that cannot be told."""
+        try:
+            return self.names(folder)
+        except (FileNotFoundError, NotADirectoryError):
+            return []
 
     def held_bytes(self, path: Name) -> int:
         """What a file takes on the disk, holes left out; 0 if it is not there, or that cannot be told."""

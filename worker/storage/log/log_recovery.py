@@ -80,10 +80,9 @@ def map_file(files: Files, path: Path) -> memoryview:
 
 
 def find_segments(files: Files, root: Path) -> list[Path]:
-    """The log segments of a directory, oldest first."""
+    """The log segments of a directory, oldest first. Raises OSError."""
     folder = root / names.LOG
-    listed = files.names(folder) if files.is_folder(folder) else []
-    found = [(number, name) for name in listed if (number := parse_segment(name))]
+    found = [(number, name) for name in files.names_if_any(folder) if (number := parse_segment(name))]
     return [folder / name for _, name in sorted(found)]
 
 

@@ -44,7 +44,7 @@ def put_aside(files: Files, root: Path, path: Path) -> Path:
 def list_sealed(files: Files, shuffle: ShuffleKey, folder: Path) -> dict[layout.FileKey, int]:
     """Every sealed file in a shuffle's folder, with its length; for when sums differ."""
     found: dict[layout.FileKey, int] = {}
-    for listed in sorted(files.names(folder)) if files.is_folder(folder) else ():
+    for listed in sorted(files.names_if_any(folder)):
         name = layout.parse_file(shuffle, listed)
         if name is not None and name.kind is layout.FileKind.SEALED:
             status = files.stat(folder / listed, follow=False)

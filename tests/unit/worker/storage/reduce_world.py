@@ -16,7 +16,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.engine.answers import failed_copy
-from holdfast.worker.storage.env.interfaces import Handle, Name
+from holdfast.worker.storage.env.interfaces import Handle, Name, Stat
 from holdfast.worker.storage.log.log_records import RECORDS_AT
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
@@ -37,6 +37,8 @@ class FaultyDisk(Disk):
         self.sync_error = 0
         self.commit_error = 0
         self.remove_error = 0
+        #: of the next look at something with this name
+        self.look_error, self.look_name = 0, ""
         #: no index can be read
         self.unreadable = False
 
@@ -61,6 +63,20 @@ class FaultyDisk(Disk):
         if self.remove_error and Path(path).suffix == ".push":
             raise OSError(self.remove_error, os.strerror(self.remove_error))
         super().remove(path)
+
+    def _look(self, path: Name) -> None:
+        error = self.look_error
+        if error and Path(path).name == self.look_name:
+            self.look_error = 0
+            raise OSError(error, os.strerror(error), str(path))
+
+    def stat(self, path: Name, *, follow: bool = True) -> Stat:
+        self._look(path)
+        return super().stat(path, follow=follow)
+
+    def names(self, folder: Name) -> list[str]:
+        self._look(folder)
+        return super().names(folder)
 
     def look_into_index(self) -> None:
         if self.unreadable:

@@ -1,5 +1,6 @@
 """The push log after kill -9 in the same boot: whatever of it is damaged or gone is never taken for "never had it"."""
 
+import errno
 import os
 import re
 import shutil
@@ -14,6 +15,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
+from holdfast.worker.storage import names
 from holdfast.worker.storage.log.log_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
@@ -148,6 +150,40 @@ def test_missing_segments_are_noticed(tmp_path: Path, gone: str) -> None:
     assert damage_told(world)
     world.start()
     assert set(statuses(world, [*EPOCHS, NEVER])) == {Status.DATA_LOST}
+
+
+def test_a_log_that_cannot_be_looked_at_is_not_taken_for_none(tmp_path: Path) -> None:
+    """Where its folder cannot be read a start does without the directory, and the next one has all that was there."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a")]) == {}
+    world.store.close()
+    world.disk.look_error, world.disk.look_name = errno.EIO, names.LOG
+    with pytest.raises(OSError, match="Input/output error"):
+        world.start()
+    world.start()
+    assert statuses(world, [(0, 0)]) == [Status.OK]
+
+
+def test_doubts_of_one_directory_do_not_hide_what_another_has(tmp_path: Path) -> None:
+    """A directory that has lost its log calls lost what it cannot know while another one is away; what that one has is
+    sealed and read when it is back."""
+    world = World(tmp_path, directories=2)
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a"), writer.batch(1, b"b")]) == {}
+    assert statuses(world, [(1, 0)]) == [Status.OK]
+    world.store.close()
+    for path in (tmp_path / "0").rglob("*.push"):
+        path.unlink()
+    (tmp_path / "1").rename(tmp_path / "away")
+    world.start()
+    assert statuses(world, [(1, 0)]) == [Status.DATA_LOST]
+    world.store.close()
+    shutil.rmtree(tmp_path / "1")
+    (tmp_path / "away").rename(tmp_path / "1")
+    world.start()
+    assert statuses(world, [(1, 0)]) == [Status.OK]
+    assert len(world.read(1)) == 1
 
 
 def test_what_was_let_go_of_is_no_damage(tmp_path: Path) -> None:

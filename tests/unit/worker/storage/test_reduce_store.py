@@ -14,6 +14,7 @@ from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle
+from holdfast.worker.storage.layout import shuffle_folder
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.offline.inspect import inspect_directory
 from holdfast.worker.storage.offline.verify import Severity, verify_directory
@@ -459,6 +460,19 @@ def test_a_forgotten_shuffle_leaves_nothing(world: World) -> None:
     assert not list((world.root / "0" / "data").iterdir())
     world.restart()
     assert world.store.shuffles() == []
+
+
+def test_a_removal_that_cannot_look_is_no_removal(world: World) -> None:
+    """Where a folder cannot be read, its shuffle is still here, and goes with the next try."""
+    fill(world, Writer(SHUFFLE))
+    world.seal([(1, 0)], final=False)
+    world.core.forget(SHUFFLE)
+    world.disk.look_error, world.disk.look_name = errno.EIO, Path(shuffle_folder(SHUFFLE)).name
+    with pytest.raises(OSError, match="Input/output error"):
+        world.store.forget([SHUFFLE]).result(30)
+    assert world.store.shuffles() == [SHUFFLE]
+    assert world.store.forget([SHUFFLE]).result(30) == 1
+    assert not list((world.root / "0" / "data").iterdir())
 
 
 def test_forgotten_leftovers_of_earlier_starts_go_too(world: World) -> None:
