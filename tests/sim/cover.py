@@ -1,6 +1,6 @@
 """Says which branches of the storage engine and its cores a run of the simulation reaches.
 
-    python -m tests.sim.cover [--seeds 0-99 1000000-1000049 2000000-2000049]
+    python -m tests.sim.cover [--seeds 0-99 1000000-1000049]
 
 For each file: its branches, those that were taken, and the lines that were not reached. What no seed ever enters has a
 reason in unreached.toml beside this file; exit status 1: a function has none. Played are seeds of all families.
@@ -22,7 +22,6 @@ import coverage
 ROOT = Path(__file__).parents[2]
 PARTS = ("worker/storage", "worker/core")
 REASONS = Path(__file__).with_name("unreached.toml")
-SEEDS = ("0-99", "1000000-1000049", "2000000-2000049")
 
 
 def functions(source: str) -> dict[str, range]:
@@ -72,18 +71,18 @@ def _never_entered(tracer: coverage.Coverage) -> Iterator[str]:
 
 def main() -> int:
     """Play seeds under a tracer, and tell."""
-    parser = argparse.ArgumentParser(prog="python -m tests.sim.cover", description=__doc__)
-    parser.add_argument("--seeds", nargs="+", default=SEEDS, help="A-B, both included; any number of them")
-    args = parser.parse_args()
-    logging.disable(logging.CRITICAL)
     parts = [str(ROOT / above / one / "*") for one in PARTS for above in ("", "holdfast")]
     tracer = coverage.Coverage(branch=True, include=parts, data_file=None)
     tracer.start()
-    from tests.sim.scenario import run_seed  # what is imported before is not seen
+    from tests.sim.families import add_seeds  # what is imported before is not seen
+    from tests.sim.scenario import run_seed
 
-    for seeds in args.seeds:
-        first, _, last = seeds.partition("-")
-        for seed in range(int(first), int(last or first) + 1):
+    parser = argparse.ArgumentParser(prog="python -m tests.sim.cover", description=__doc__)
+    add_seeds(parser, 300)
+    args = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    for span in args.seeds:
+        for seed in span:
             violation = run_seed(seed)[0]
             if violation:
                 print(f"seed {seed}: {violation}", flush=True)

@@ -5,6 +5,7 @@ A family changes the shape that a seed has drawn, with chance of its own: what s
 
 from __future__ import annotations
 
+import argparse
 import random
 from bisect import bisect_right
 from collections.abc import Callable
@@ -45,6 +46,24 @@ _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
     *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
 )
+
+
+def add_seeds(parser: argparse.ArgumentParser, shared: int) -> None:
+    """Let a command be told which seeds it is about; if it is not, it has so many, shared among all families."""
+    told = f"A-B, both included, any number of them; else {shared:,} are shared among all families"
+    parser.add_argument("--seeds", nargs="+", type=_span, default=_of_all(shared), metavar="A-B", help=told)
+
+
+def _span(text: str) -> range:
+    first, _, last = text.partition("-")
+    return range(int(first), int(last or first) + 1)
+
+
+def _of_all(count: int) -> list[range]:
+    """So many seeds of every family; the first has what cannot be shared."""
+    each, more = divmod(count, len(_FIRST))
+    return [range(first, first + each + (0 if first else more)) for first in _FIRST]
+
 
 _DISK_FAULTS = ("kill", "power", "inside", "full", "sick", "hang", "all")
 _LOG_FAULTS = ("kill", "power", "aimed", "aimed_power", "brim", "unsynced", "log_rot", "lost_log")

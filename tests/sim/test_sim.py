@@ -1,4 +1,4 @@
-"""Short form of the simulation of all kinds of partitions; the long form is `python -m tests.sim --seeds 0-9999`."""
+"""Short form of the simulation of all kinds of partitions; the long form is `python -m tests.sim`."""
 
 from __future__ import annotations
 
