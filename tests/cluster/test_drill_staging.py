@@ -70,8 +70,9 @@ def secured_staging(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Stagin
 @contextmanager
 def staged(root: Path, secure: bool) -> Iterator[Staging]:
     """A cluster whose servers are killed, stopped and started by commands that ask a supervisor."""
-    settings = {**RACK.ground.settings, "placement": {"flap_starts": 1_000}}
-    with local_cluster(3, 4, root / "cluster", settings, own=RACK.ground.own, secure=secure) as cluster:
+    ground = RACK.ground(2)
+    settings = {**ground.settings, "placement": {"flap_starts": 1_000}}
+    with local_cluster(3, ground.workers, root / "cluster", settings, own=ground.own, secure=secure) as cluster:
         done: list[str] = []
         handler = type("Own", (Supervisor,), {"servers": {each.name: each for each in cluster.servers}, "done": done})
         supervisor = ThreadingHTTPServer(("", 0), handler)

@@ -11,8 +11,10 @@ from holdfast.tools.drills.running import Ground, run_drill
 
 #: What the checks of a drill must include, where the test of its verdict would not notice that they are gone.
 CHECKED = {
-    "host": {"no partition is lost", "no map runs again", "every record read once"},
-    "rack": {"no partition is lost", "no map runs again", "every record read once"},
+    **{
+        name: {"no partition is lost", "no map runs again", "every record read once", "copies do not fail together"}
+        for name in ("host --copies 2", "host --copies 3", "rack --copies 2", "rack --copies 3", "region --copies 3")
+    },
     "driver": {"a new driver attaches", "every record read once", "no lease ends early", "leases end"},
     "disk-full": {"some worker was full", "every record read once", "the limit that was met is named"},
     "bit-flip": {"with two copies every read is right", "a read is right, or refused as damaged"},

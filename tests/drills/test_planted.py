@@ -145,20 +145,36 @@ def unverified(data: memoryview, seed: int) -> Iterator[batch.Batch]:
 
 
 @LONG
-def test_drill_finds_copies_on_one_rack(tmp_path: Path) -> None:
-    """Where both copies may be on one rack, a rack that is killed takes data with it."""
-    ground = failure_domain.RACK.ground.with_settings({"placement": {"policy": "random"}, "worker": GIVEN_UP_SOON})
-    drill = partial(failure_domain.drill, domain=failure_domain.RACK)
-    judge(run_drill("planted", drill, 2, 1, tmp_path, ground), "")
+@pytest.mark.parametrize("copies", [2, 3])
+def test_drill_finds_copies_on_one_rack(tmp_path: Path, copies: int) -> None:
+    """Where copies may be on one rack, racks that are killed take data with them."""
+    ground = failure_domain.RACK.ground(copies)
+    ground = ground.with_settings({"placement": {"policy": "random"}, "worker": GIVEN_UP_SOON})
+    judge(run_domain(failure_domain.RACK, copies, tmp_path, ground), "no partition is lost")
 
 
 @LONG
-def test_drill_finds_copies_on_one_host(tmp_path: Path) -> None:
-    """Where one machine passes for two hosts, a machine that is killed takes data with it."""
-    second = {f"w{number}-2": {"worker": {"host": f"other{number}"}} for number in (1, 2)}
-    ground = replace(failure_domain.HOST.ground, workers=2, own=second).with_settings({"worker": GIVEN_UP_SOON})
+def test_drill_finds_copies_in_one_region(tmp_path: Path) -> None:
+    """Where copies have to be on two racks, not in two regions, a region that is killed takes data with it."""
+    racks = {f"w{at}": {"worker": {"rack": f"/region{at % 2 + 1}/r{at}"}} for at in range(1, 7)}
+    ground = replace(failure_domain.RACK.ground(3), own=racks).with_settings({"worker": GIVEN_UP_SOON})
+    judge(run_domain(failure_domain.REGION, 3, tmp_path, ground), "no partition is lost")
+
+
+@LONG
+@pytest.mark.parametrize("copies", [2, 3])
+def test_drill_finds_copies_on_one_host(tmp_path: Path, copies: int) -> None:
+    """Where one machine passes for two hosts, machines that are killed take data with them."""
+    second = {f"w{number}-2": {"worker": {"host": f"other{number}"}} for number in range(1, copies + 1)}
+    ground = replace(failure_domain.HOST.ground(copies), workers=copies, own=second)
     machines = failure_domain.HOST._replace(of=by_machine)
-    judge(run_drill("planted", partial(failure_domain.drill, domain=machines), 3, 1, tmp_path, ground), "")
+    found = run_domain(machines, copies, tmp_path, ground.with_settings({"worker": GIVEN_UP_SOON}))
+    judge(found, "no partition is lost")
+
+
+def run_domain(domain: failure_domain.FailureDomain, copies: int, path: Path, ground: Ground) -> Report:
+    """Three rounds of the drill of hosts, racks or regions."""
+    return run_drill("planted", partial(failure_domain.drill, domain=domain, copies=copies), 3, 1, path, ground)
 
 
 def by_machine(cluster: LocalCluster, _: Session) -> failure_domain.Domains:

@@ -65,8 +65,16 @@ CATALOGUE = {
     "rolling --copies 1": _fixed(1, partial(rolling.drill, copies=1), Ground(workers=rolling.workers(1))),
     "rolling --copies 2": _fixed(1, partial(rolling.drill, copies=2), Ground(workers=rolling.workers(2))),
     **{
-        each.word: _fixed(1, partial(failure_domain.drill, domain=each), each.ground)
-        for each in (failure_domain.HOST, failure_domain.RACK)
+        f"{each.word} --copies {copies}": _fixed(
+            1, partial(failure_domain.drill, domain=each, copies=copies), each.ground(copies)
+        )
+        for each, copies in (
+            (failure_domain.HOST, 2),
+            (failure_domain.HOST, 3),
+            (failure_domain.RACK, 2),
+            (failure_domain.RACK, 3),
+            (failure_domain.REGION, 3),
+        )
     },
     "driver": _fixed(1, partial(driver.drill, files=False), driver.GROUND),
     "disk-full": _fixed(1, disk_full.drill, disk_full.GROUND),

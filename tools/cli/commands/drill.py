@@ -108,10 +108,10 @@ def worker(asked: Asked) -> int:
     return _run(asked, "worker", drill, staging=True)
 
 
-def _copies(default: int) -> Callable[[Callable[..., int]], Callable[..., int]]:
+def _copies(default: int, least: int = 1) -> Callable[[Callable[..., int]], Callable[..., int]]:
     help_text = "Copies of every partition."
     return click.option(
-        "--copies", default=default, show_default=True, type=click.IntRange(1, COPIES_MAX), help=help_text
+        "--copies", default=default, show_default=True, type=click.IntRange(least, COPIES_MAX), help=help_text
     )
 
 
@@ -147,21 +147,33 @@ def rolling(asked: Asked, copies: int) -> int:
 
 
 @drill.command()
+@_copies(2, least=2)
 @_options(10)
-def host(asked: Asked) -> int:
-    """Kill every worker of a host, with two copies: nothing is lost, nothing runs again."""
+def host(asked: Asked, copies: int) -> int:
+    """Kill every worker of as many hosts as there are copies but one: nothing is lost, nothing runs again."""
     from holdfast.tools.drills.failure_domain import HOST
 
-    return _run_domain(asked, HOST)
+    return _run_domain(asked, HOST, copies)
 
 
 @drill.command()
+@_copies(2, least=2)
 @_options(10)
-def rack(asked: Asked) -> int:
-    """Kill every worker of a rack, with two copies: nothing is lost, nothing runs again."""
+def rack(asked: Asked, copies: int) -> int:
+    """Kill every worker of as many racks as there are copies but one: nothing is lost, nothing runs again."""
     from holdfast.tools.drills.failure_domain import RACK
 
-    return _run_domain(asked, RACK)
+    return _run_domain(asked, RACK, copies)
+
+
+@drill.command()
+@_copies(3, least=2)
+@_options(10)
+def region(asked: Asked, copies: int) -> int:
+    """Kill every worker of a region where copies have to be in two: nothing is lost, nothing runs again."""
+    from holdfast.tools.drills.failure_domain import REGION
+
+    return _run_domain(asked, REGION, copies)
 
 
 @drill.command()
@@ -282,10 +294,11 @@ def all_drills(asked: Asked, only: tuple[str, ...]) -> int:
     return _tell(asked, run_all(asked.count, asked.seed, asked.directory, only, partial(_write, asked)))
 
 
-def _run_domain(asked: Asked, domain: FailureDomain) -> int:
+def _run_domain(asked: Asked, domain: FailureDomain, copies: int) -> int:
     from holdfast.tools.drills.failure_domain import drill
 
-    return _run(asked, domain.word, partial(drill, domain=domain), domain.ground, staging=True)
+    name, chosen = f"{domain.word} --copies {copies}", partial(drill, domain=domain, copies=copies)
+    return _run(asked, name, chosen, domain.ground(copies), staging=True)
 
 
 def _run(asked: Asked, name: str, drill: Drill, ground: Ground | None = None, *, staging: bool = False) -> int:
