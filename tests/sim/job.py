@@ -366,7 +366,13 @@ class Job:
         ]
         link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
         seal = Seal(shuffle=done.shuffle.key, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=asked)
-        await link.request(FrameType.SEAL, seal.encode())
+        while True:
+            try:
+                await link.request(FrameType.SEAL, seal.encode())
+            except RetryError:
+                await pause(0.5)  # the masters have not accepted its start yet
+            else:
+                return
 
     # Dropping.
 
