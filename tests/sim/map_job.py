@@ -15,6 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from holdfast.client.connection.addresses import known_addresses
+from holdfast.client.core.write.route import locations
 from holdfast.client.read.manifests import Manifest
 from holdfast.client.read.reader import RangeReader, _Stream
 from holdfast.client.read.stream_reader import Record
@@ -28,6 +29,7 @@ from holdfast.common.formats.layouts import MapAssignment, MapWinner
 from holdfast.common.formats.messages import Ack, StreamData
 from holdfast.common.ids import (
     AttemptId,
+    Epoch,
     Generation,
     Instance,
     MapId,
@@ -67,10 +69,10 @@ class MapShuffleHere:
     written: dict[tuple[int, int], list[bytes]] = field(default_factory=dict)
     manifest: Manifest | None = None
 
-    @property
-    def workers(self) -> set[WorkerId]:
-        """Where its files may be written."""
-        return {*MapAssignment.decode(self.reply.assignment_array).workers}
+    def places(self, number: MapId) -> list[set[WorkerId]]:
+        """Where the copies of a map may be: all of them are in one of these."""
+        assignment = MapAssignment.decode(self.reply.assignment_array)
+        return [{*locations(assignment, number, Epoch(turn))} for turn in range(len(assignment.workers))]
 
     @property
     def addresses(self) -> dict[WorkerId, str]:
@@ -311,7 +313,8 @@ class MapJob:
 
     async def _map(self, shuffle: MapShuffleHere, number: MapId) -> MapStatus | None:
         """Run attempts until one ends well; sometimes one is aborted in its middle. None if none can: of the workers of
-        the shuffle too many have lost their disks and are others now, or they have no room."""
+        the shuffle so many have lost their disks and are others now that no two neighbours are left, or they have no
+        room."""
         tries = 0
         while True:
             plan = self._plan(shuffle, number)
@@ -325,9 +328,9 @@ class MapJob:
                 try:
                     status = await task
                 except HoldfastError as error:
-                    left = shuffle.workers & {each.number for each in self._world.workers}
+                    here = {each.number for each in self._world.workers}
                     full = isinstance(error, NoRoomError) and self._world.shape.capacity
-                    if full or len(left) < self._world.shape.copies:
+                    if full or not any(each <= here for each in shuffle.places(number)):
                         return None
                     tries += self._world.calm
                     if not self._world.shape.faults or tries > 8:
