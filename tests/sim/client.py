@@ -10,6 +10,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import SimpleNamespace
 from typing import Any, cast
@@ -19,7 +20,15 @@ from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.ticket import Ticket
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
-from holdfast.client.core.read.fetch import AskMasters, CloseStream, Complete, Effect, OpenStream, ReadFailed
+from holdfast.client.core.read.fetch import (
+    AskMasters,
+    CloseStream,
+    Complete,
+    Effect,
+    OpenStream,
+    ReadFailed,
+    WorkerState,
+)
 from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.write import push_writer
@@ -289,8 +298,12 @@ class Reader:
         except HoldfastError as error:
             told = error
             self._events.put_nowait(lambda: self._do(self._core.fetch.masters_silent(told, self._now())))
-        else:
-            self._events.put_nowait(lambda: self._do(self._core.fetch.workers_known(states, self._now())))
+            return
+        if any(states.get(worker) == WorkerState.ALIVE for worker in self._core.away()):
+            with suppress(HoldfastError):
+                newer = await manifest_of(here.get().runtime.control(), self._shuffle, b"")  # type: ignore[attr-defined]
+                self._core.learn(ReduceManifest.decode(newer.manifest_array))
+        self._events.put_nowait(lambda: self._do(self._core.fetch.workers_known(states, self._now())))
 
     async def _stream(self, effect: OpenStream[EpochKey]) -> None:
         try:

@@ -70,7 +70,14 @@ class ChunkFetch:
         for result in manifest.epochs:
             if result.partition in self._checks:
                 self._add(result, sources)
-        self.fetch: Fetch[EpochKey] = Fetch(sources, where=where, gave_up=self._gave_up, order=order, grace_ns=grace_ns)
+        self.fetch: Fetch[EpochKey] = Fetch(
+            sources,
+            where=where,
+            gave_up=self._gave_up,
+            may_have_more=lambda key: key in self._away,
+            order=order,
+            grace_ns=grace_ns,
+        )
 
     def _add(self, result: EpochResult, sources: dict[EpochKey, Source]) -> None:
         key = (result.partition, result.epoch)

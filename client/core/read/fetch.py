@@ -161,17 +161,20 @@ class Fetch(Generic[K]):
         *,
         where: str,
         gave_up: Callable[[K, HoldfastError], Mapping[K, Source] | HoldfastError] | None = None,
+        may_have_more: Callable[[K], bool] = lambda _: False,
         order: CopyOrder | None = None,
         grace_ns: int = RETURN_GRACE_NS,
         streams_max: int = STREAMS_MAX,
     ) -> None:
         """`where` names shuffle and partitions in errors. gave_up: asked when no copy of a file is left; returns
-        files to read on account of that, or the error that ends the read. By default the first such file ends it."""
+        files to read on account of that, or the error that ends the read. By default the first such file ends it.
+        may_have_more: whether copies of a file may be known by now that were not."""
         self._order: CopyOrder = AsGiven() if order is None else order
         self._files: dict[K, _File] = {}
         self._want(files)
         self._where = where
         self._gave_up = gave_up
+        self._may_have_more = may_have_more
         self._grace_ns = grace_ns
         self._streams_max = streams_max
         self._streams: dict[int, _Stream[K]] = {}
@@ -438,13 +441,18 @@ class Fetch(Generic[K]):
         return self._continue()
 
     def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
-        """Count an answer that did not help; returns how the read ends if no copy is left."""
+        """Count an answer that did not help; returns how the read ends if no copy is left. Before the last try of the
+        last copy the masters are asked, if they may know of another one by now."""
         file = self._files.get(key)
         if file is None or worker not in file.copies:
             return None  # abandoned meanwhile
         self._order.failed(worker)
         file.cause, file.status = cause, status
         file.tries[worker] += 1
+        if file.copies == [worker] and file.tries[worker] == TRIES_MAX - 1 and self._may_have_more(key):
+            self._waiting.add(worker)
+            self._asked += 1
+            return [AskMasters(0), *self._continue()]
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
         elif len(file.copies) > 1:  # the other copy next
@@ -523,7 +531,6 @@ class Fetch(Generic[K]):
             assert first.worker != state.worker
             assert not first.came
         assert len(self._streams) - len(rivals) <= self._streams_max
-        assert self._waiting <= set(self._unreachable) or self.over
         assert all(file.copies for file in self._files.values()) or self.over
 
 

@@ -466,6 +466,26 @@ def test_a06_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_gone() -
     core.check()
 
 
+@pytest.mark.parametrize("late", [True, False])
+def test_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_not_there(late: bool) -> None:
+    """The known worker lives and does not have the file any more: before its last try the masters are asked for what
+    was sealed since, once. Where nothing was the epoch is lost as before."""
+    not_here = RerouteError("it is not here", status=Status.UNKNOWN_FILE)
+    core = read(epoch(0, sealed(1), away(2)))
+    core.started()
+    assert core.fetch.stream_failed(0, not_here, 1) == [OpenStream(1, WorkerId(1), (FIRST,))]
+    assert core.fetch.stream_failed(1, not_here, 1) == [AskMasters(0)]
+    core.check()
+    core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2) if late else away(2)),)))
+    states = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
+    assert core.fetch.workers_known(states, 2) == [OpenStream(2, WorkerId(1), (FIRST,))]
+    effects = core.fetch.stream_failed(2, not_here, 3)
+    if late:
+        assert effects == [OpenStream(3, WorkerId(2), (FIRST,))]
+    else:
+        assert "it is not here" in str(failure(effects))
+
+
 def test_a06_a_copy_that_is_still_missing_changes_nothing() -> None:
     """The newer manifest says what the older one said, or that the copy can never be read: the read waits for the
     worker that it knows, and loses it by name."""

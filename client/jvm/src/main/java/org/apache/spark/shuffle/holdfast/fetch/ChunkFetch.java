@@ -127,6 +127,17 @@ final class ChunkFetch implements Fetch.Judge {
         return false;
     }
 
+    @Override
+    public boolean mayHaveMore(EpochFile file) {
+        for (int row = manifest.first(file.partition); row < manifest.first(file.partition + 1); row++) {
+            EpochResult result = manifest.get(row);
+            if (result.epoch() == file.epoch && result.copies().stream().anyMatch(CopyResult::unsealed)) {
+                return true;
+            }
+        }
+        return false;
+    }
+
     private static boolean isBack(CopyResult copy, Set<Integer> alive) {
         return copy.unsealed() && alive.contains(copy.worker());
     }

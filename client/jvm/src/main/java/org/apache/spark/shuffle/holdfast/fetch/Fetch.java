@@ -40,6 +40,11 @@ final class Fetch {
     interface Judge {
         /** Returns files that are wanted (again) on account of that; throws what the read ends with. */
         Collection<EpochFile> gaveUp(EpochFile file, HoldfastException error) throws HoldfastException;
+
+        /** Whether copies of it may be known by now that were not. */
+        default boolean mayHaveMore(EpochFile file) {
+            return false;
+        }
     }
 
     private final String where;
@@ -149,7 +154,8 @@ final class Fetch {
         streams.end(stream);
         try {
             for (EpochFile file : owed) {
-                countTry(file, state.worker, Status.CORRUPT, "the stream ended before the file did");
+                List<Effect> asked = countTry(file, state.worker, Status.CORRUPT, "the stream ended before the file did");
+                effects = both(effects, asked);
             }
         } catch (HoldfastException error) {
             return both(effects, stop(error));
@@ -166,7 +172,7 @@ final class Fetch {
         List<Effect> effects = new ArrayList<>();
         effects.add(new Effect.CloseStream(stream));
         try {
-            countTry(file, state.worker, Status.CORRUPT, cause);
+            effects.addAll(countTry(file, state.worker, Status.CORRUPT, cause));
             effects.addAll(goOn());
         } catch (HoldfastException error) {
             effects.addAll(stop(error));
@@ -198,14 +204,15 @@ final class Fetch {
             failing.add(state.worker);
             return noAnswer(state.worker, error.getMessage(), nowNs);
         }
+        List<Effect> effects = new ArrayList<>();
         try {
             for (EpochFile file : owed) {
-                countTry(file, state.worker, error.status(), error.getMessage());
+                effects.addAll(countTry(file, state.worker, error.status(), error.getMessage()));
             }
         } catch (HoldfastException end) {
             return stop(end);
         }
-        return goOn();
+        return both(effects, goOn());
     }
 
     /** The masters list live workers; a worker that is not listed is lost. */
@@ -440,27 +447,36 @@ final class Fetch {
         return refusals < 2 ? 0 : Math.min(PAUSE_NS_MAX, PAUSE_NS_MIN << Math.min(refusals - 2, 10));
     }
 
-    /** Counts an answer that did not help; throws how the read ends if no copy is left. */
-    private void countTry(EpochFile file, int worker, int status, String cause) throws HoldfastException {
+    /**
+     * Counts an answer that did not help; throws how the read ends if no copy is left. Before the last try of the last copy
+     * the masters are asked, if they may know of another one by now.
+     */
+    private List<Effect> countTry(EpochFile file, int worker, int status, String cause) throws HoldfastException {
         if (!file.wanted || !file.hasCopyOn(worker)) {
-            return; // abandoned meanwhile
+            return List.of(); // abandoned meanwhile
         }
         order.failed(worker);
         file.cause = cause;
         file.status = status;
-        if (file.countTry(worker) >= TRIES_MAX) {
+        int tries = file.countTry(worker);
+        if (file.copies.length == 1 && tries == TRIES_MAX - 1 && judge.mayHaveMore(file)) {
+            waiting.add(worker);
+            return List.of(new Effect.AskMasters(0));
+        }
+        if (tries >= TRIES_MAX) {
             file.removeCopy(worker);
         } else if (file.copies.length > 1) { // the other copy next
             file.moveBack(worker);
         }
         if (file.copies.length > 0) {
-            return;
+            return List.of();
         }
         List<String> tried = new ArrayList<>();
         file.tries.forEach((copy, count) -> tried.add("worker " + copy + " " + count + " times"));
         String text = where + ": " + file + " cannot be read whole (" + String.join(", ", tried) + "): " + cause;
         int verdict = file.status == Status.CORRUPT ? Status.CORRUPT : Status.DATA_LOST;
         noCopy(file, new HoldfastException(verdict, text));
+        return List.of();
     }
 
     /** Abandons the copies of a lost worker, where another copy is left or the grace is over. */
@@ -536,8 +552,7 @@ final class Fetch {
     /** Throws if the books disagree; for tests. */
     void check() {
         streams.check(streamsMax, rivalsMax);
-        boolean emptied = files.stream().anyMatch(file -> file.copies.length == 0 || !file.wanted);
-        if (!over && (emptied || !unreachable.keySet().containsAll(waiting))) {
+        if (!over && files.stream().anyMatch(file -> file.copies.length == 0 || !file.wanted)) {
             throw new IllegalStateException("the books of a read disagree");
         }
     }

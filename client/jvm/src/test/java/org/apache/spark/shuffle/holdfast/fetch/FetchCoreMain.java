@@ -514,6 +514,8 @@ public final class FetchCoreMain {
         HoldfastException only = failure(read(winners("1", 9), false, epoch(0, failed)).started());
         Check.equal(only.status(), Status.DATA_LOST);
         Check.contains(only.getMessage(), "worker 2 FAILED_COPY");
+        askedBeforeTheLastTry(true);
+        askedBeforeTheLastTry(false);
         ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9)));
         List<Effect> effects = core.started();
         for (int stream = 0; stream < Fetch.TRIES_MAX; stream++) {
@@ -521,6 +523,25 @@ public final class FetchCoreMain {
         }
         Check.equal(failure(effects).status(), Status.CORRUPT);
         Check.contains(failure(effects).getMessage(), "partition 0 epoch 0 ", "chunk 0: checksum", "map 0 attempt 9");
+    }
+
+    /** A worker lives and has not what it had sealed; another one was away at the commit, and may have sealed it since. */
+    private static void askedBeforeTheLastTry(boolean late) throws HoldfastException {
+        CopyResult away = new CopyResult(2, Status.UNAVAILABLE, 0);
+        HoldfastException notHere = new HoldfastException(Status.UNKNOWN_FILE, "it is not here");
+        ChunkFetch core = read(winners("1", 9), false, epoch(0, sealed(1, 9), away));
+        EpochFile file = opened(core.started(), 0).files().get(0);
+        Check.equal(core.fetch.streamFailed(0, notHere, 1), List.of(open(1, 1, file)));
+        Check.equal(core.fetch.streamFailed(1, notHere, 1), List.of(new Effect.AskMasters(0)));
+        core.fetch.check();
+        core.learn(ReduceManifest.of(2, epoch(0, sealed(1, 9), late ? sealed(2, 9) : away)));
+        Check.equal(core.fetch.workersKnown(Set.of(1, 2), 2), List.of(open(2, 1, file)));
+        List<Effect> effects = core.fetch.streamFailed(2, notHere, 3);
+        if (late) {
+            Check.equal(effects, List.of(open(3, 2, file)));
+        } else {
+            Check.contains(failure(effects).getMessage(), "it is not here");
+        }
     }
 
     private static void shortCopies() throws HoldfastException {
