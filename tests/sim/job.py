@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.client.core.read.fetch import OpenStream
 from holdfast.client.write.status import PushStatus, push_winners_of
-from holdfast.common.errors import ApplicationGoneError, DataError, GiveUpError, HoldfastError, RetryError
+from holdfast.common.errors import ApplicationGoneError, DataError, GiveUpError, HoldfastError, NoRoomError, RetryError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
@@ -125,6 +125,9 @@ class Job:
             await self._given_up(control, shuffle, [])
             return None
         statuses = await self._maps(shuffle)
+        if statuses is None:
+            await self._given_up(control, shuffle, [])
+            return None
         if rng.random() < 0.08 and await self._skipped(control, key):
             return None
         winners = push_winners_of(statuses, key, shuffle.partitions).encode()
@@ -207,7 +210,7 @@ class Job:
                     raise Violation(f"{key} cannot be registered: {error}") from error
             except HoldfastError as error:
                 # There may be no worker for a moment.
-                if error.status is not Status.NO_ROOM or world.long_calm:
+                if error.status is not Status.NO_ROOM or (world.long_calm and not shape.capacity):
                     raise Violation(f"{key} cannot be registered: {error}") from error
             else:
                 whole = replace(key, state=StateId(reply.state))
@@ -215,12 +218,15 @@ class Job:
                 return self._known[whole]
             await pause(0.3)
 
-    async def _maps(self, shuffle: ShuffleHere) -> list[PushStatus]:
+    async def _maps(self, shuffle: ShuffleHere) -> list[PushStatus] | None:
+        """Every map; None if one finds no room."""
         tasks = [asyncio.create_task(self._map(shuffle, number)) for number in range(shuffle.maps)]
-        return [await task for task in tasks]
+        found = [status for status in [await task for task in tasks] if status is not None]
+        return found if len(found) == len(tasks) else None
 
-    async def _map(self, shuffle: ShuffleHere, number: int) -> PushStatus:
-        """Run attempts until one ends well; sometimes two at once, of which one becomes the winner."""
+    async def _map(self, shuffle: ShuffleHere, number: int) -> PushStatus | None:
+        """Run attempts until one ends well; sometimes two at once, of which one becomes the winner. None if workers are
+        so small that there is no room, which the job makes by giving the shuffle up."""
         tries = 0
         while True:
             pair = [self._attempt(shuffle, number) for _ in range(2 if self.rng.random() < 0.3 else 1)]
@@ -230,9 +236,12 @@ class Job:
             ended = [task for task in pair if task.done() and not task.cancelled() and task.exception() is None]
             if ended:
                 return self.rng.choice(ended).result()
-            for task in pair:
-                if task.done() and not task.cancelled() and not isinstance(task.exception(), HoldfastError):
-                    raise task.exception() or AssertionError
+            errors = [task.exception() for task in pair if task.done() and not task.cancelled()]
+            for error in errors:
+                if not isinstance(error, HoldfastError):
+                    raise error or AssertionError
+            if self.world.shape.capacity and any(isinstance(error, NoRoomError) for error in errors):
+                return None
             if not self.world.shape.faults:
                 raise Violation(f"nothing has failed but map {number} of {shuffle.key}: {pair}")
             tries += self.world.calm

@@ -349,6 +349,30 @@ def spare_used_at_once() -> list[Swap]:
 
 
 @bug
+def note_counts_before_it_is_written() -> list[Swap]:
+    """Which segments are needed counts as told although the disk was full: the first one goes, and is missed."""
+
+    def write_note(self: Any, segment: Any, end: int, *, lowest: int = 0, closed: bool = False) -> None:
+        segment.lowest = lowest or segment.lowest
+        original(self, segment, end, closed=closed)
+
+    original = PushLog._write_note
+    return [(PushLog, "_write_note", write_note)]
+
+
+@bug
+def failed_round_is_forgotten() -> list[Swap]:
+    """A copy that waits for its seal, and whose sync has failed, is acknowledged by the next round of syncs."""
+
+    def round_over(self: Any, of_map: Any, found: Any, *rest: Any) -> None:
+        found.broken.clear()
+        original(self, of_map, found, *rest)
+
+    original = UnsealedEpochs._round_over
+    return [(UnsealedEpochs, "_round_over", round_over)]
+
+
+@bug
 def segment_goes_on_after_an_error() -> list[Swap]:
     """What follows a write that failed goes behind it."""
 

@@ -55,6 +55,8 @@ class Round:
     segments: dict[Segment, None] = field(default_factory=dict)
     files: dict[Copy, None] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
+    #: what the round before could not bring to the disk: another sync of it would tell that all is well
+    broken: dict[Copy, Exception] = field(default_factory=dict)
 
     def add(self, wanted: Wanted) -> Future[Missing]:
         """Sync this, too."""

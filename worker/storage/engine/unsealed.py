@@ -316,7 +316,9 @@ class UnsealedEpochs:
             outcomes = iter(done.result())
             unsynced = self._lost_segments(segments, outcomes)
             lost = self._lost_files(files, outcomes)
-            missing = unsynced | lost
+            if of_map in self._next:
+                self._next[of_map].broken |= unsynced | lost
+            missing = found.broken | unsynced | lost
             # What waits for its seal writes anew what is in the log, and needs that no more.
             for copy, error in missing.items():
                 if self.copies.get(copy.key) is copy:

@@ -164,11 +164,12 @@ class PushLog:
         self._flushes.add(ended, ended - began)
         return position
 
-    def _write_note(self, segment: Segment, end: int) -> None:
-        synced = segment.synced
-        note = SegmentNote(end, segment.lowest, segment.closed, synced).encode(segment.seed)
+    def _write_note(self, segment: Segment, end: int, *, lowest: int = 0, closed: bool = False) -> None:
+        """`lowest` and `closed`: what is new in it, which counts once it is written."""
+        synced, lowest, closed = segment.synced, lowest or segment.lowest, closed or segment.closed
+        note = SegmentNote(end, lowest, closed, synced).encode(segment.seed)
         self._files.write(segment.handle, note, SEGMENT_HEAD_BYTES)
-        segment.told_synced = synced
+        segment.told_synced, segment.lowest, segment.closed = synced, lowest, closed
 
     def tell_synced(self) -> None:
         """Note how far segments are synced of which nobody writes; raises OSError."""
@@ -199,16 +200,15 @@ class PushLog:
             with _as_os_error():
                 self._index.put_log(self.incarnation, self._boot_id)
             self._recorded = self.incarnation
+        if mine:
+            before = self.segments[mine[-1]]
+            self._write_note(before, before.end, closed=True)
         if spare is not None:
             self._spares.remove(spare)
         segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest, taken_bytes=taken)
         self._next += 1
         self.segments[number] = self._current = segment
         self.views[number] = mapped
-        if mine:
-            before = self.segments[mine[-1]]
-            before.closed = True
-            self._write_note(before, before.end)
         return segment
 
     def restart(self, incarnation: Incarnation) -> None:
@@ -228,8 +228,7 @@ class PushLog:
         self._tell_lowest(number)
         self._remove_failed_spares()
         for old in [old for old in self.segments if old < number]:
-            segment = self.segments.pop(old)
-            del self.views[old]  # the mapping goes with the last view of it
+            segment = self.segments[old]
             if len(self._spares) < SPARES_MAX and not segment.failed:
                 self._files.write(segment.handle, SegmentHead(self.incarnation, 0, self._boot_id).encode(), 0)
                 if segment.synced:
@@ -237,6 +236,7 @@ class PushLog:
                 self._spares.append(segment)
             else:
                 self._files.remove(segment.path)
+            del self.segments[old], self.views[old]  # the mapping goes with the last view of it
 
     def _remove_failed_spares(self) -> None:
         """Let go of spares whose sync failed; raises what it said."""
@@ -256,8 +256,7 @@ class PushLog:
         for incarnation, segment in newest.items():
             stay = [one for one in self.segments.values() if one.incarnation == incarnation and one.number >= number]
             if stay and stay[0].number != segment.lowest:
-                segment.lowest = stay[0].number
-                self._write_note(segment, segment.end)
+                self._write_note(segment, segment.end, lowest=stay[0].number)
 
     def rest(self) -> None:
         """Nothing refers to any record: begin an empty segment, so that the others can go. Raises OSError."""

@@ -186,6 +186,25 @@ def test_doubts_of_one_directory_do_not_hide_what_another_has(tmp_path: Path) ->
     assert len(world.read(1)) == 1
 
 
+def test_a_full_disk_under_a_log_that_shrinks_is_no_damage(tmp_path: Path) -> None:
+    """The note that the oldest segment is not needed any more finds no room once; a kill after the next try, which found
+    some, loses nothing."""
+    world = World(tmp_path, segment_bytes=4 * KIB)
+    writer = Writer(SHUFFLE)
+    for partition in range(3):
+        assert world.push(writer, [writer.batch(partition, os.urandom(3_000))]) == {}
+    log = world.store.reduce._directories[0].unsealed.log
+    assert [*log.segments] == [1, 2, 3]
+    world.disk.write_error = errno.ENOSPC
+    with pytest.raises(OSError, match="No space left"):
+        log.remove_before(2)
+    world.disk.write_error = 0
+    log.remove_before(2)
+    assert [*log.segments] == [2, 3]
+    world.restart()
+    assert statuses(world, [(1, 0), (2, 0)]) == [Status.OK, Status.OK]
+
+
 def test_what_was_let_go_of_is_no_damage(tmp_path: Path) -> None:
     """Sealed, forgotten and rotated logs leave nothing to miss: an unknown epoch stays unknown, start after start."""
     world = World(tmp_path, segment_bytes=3 * KIB)
