@@ -187,8 +187,8 @@ def test_doubts_of_one_directory_do_not_hide_what_another_has(tmp_path: Path) ->
 
 
 def test_a_full_disk_under_a_log_that_shrinks_is_no_damage(tmp_path: Path) -> None:
-    """The note that the oldest segment is not needed any more finds no room once; a kill after the next try, which found
-    some, loses nothing."""
+    """The note that the oldest segment is not needed any more finds no room once; a kill after the next try, which
+    found some, loses nothing."""
     world = World(tmp_path, segment_bytes=4 * KIB)
     writer = Writer(SHUFFLE)
     for partition in range(3):
