@@ -49,6 +49,8 @@ EPOCHS_MAX = 4_000_000
 #: Applications whose usage a heartbeat reports, the largest, and shuffles of each.
 APPLICATIONS_REPORTED_MAX = 128
 SHUFFLES_REPORTED_MAX = 4
+#: Other workers of its host whose heartbeats one brings along.
+NEIGHBOURS_MAX = 255
 #: Any u32 id.
 U32_MAX = 0xFFFF_FFFF
 #: One Raft command, checked before it is proposed. Larger registers and commits go as numbered parts.

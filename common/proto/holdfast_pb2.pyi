@@ -478,7 +478,7 @@ class RegisterWorkerReply(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., cluster_id: _Optional[str] = ..., raft_index: _Optional[int] = ..., heartbeat_ms: _Optional[int] = ..., state: _Optional[int] = ...) -> None: ...
 
 class HeartbeatRequest(_message.Message):
-    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "leaving", "emptying", "uid", "state", "applications", "dfs")
+    __slots__ = ("worker", "incarnation", "directories", "memory_bytes", "files", "counters", "leaving", "emptying", "uid", "state", "applications", "dfs", "neighbours")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -498,6 +498,7 @@ class HeartbeatRequest(_message.Message):
     STATE_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     incarnation: int
     directories: _containers.RepeatedCompositeFieldContainer[Directory]
@@ -510,19 +511,22 @@ class HeartbeatRequest(_message.Message):
     state: int
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
     dfs: Dfs
-    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., leaving: _Optional[bool] = ..., emptying: _Optional[_Union[Emptying, _Mapping]] = ..., uid: _Optional[bytes] = ..., state: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    neighbours: _containers.RepeatedCompositeFieldContainer[HeartbeatRequest]
+    def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., leaving: _Optional[bool] = ..., emptying: _Optional[_Union[Emptying, _Mapping]] = ..., uid: _Optional[bytes] = ..., state: _Optional[int] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ..., neighbours: _Optional[_Iterable[_Union[HeartbeatRequest, _Mapping]]] = ...) -> None: ...
 
 class HeartbeatReply(_message.Message):
-    __slots__ = ("reregister", "raft_index", "draining", "clear")
+    __slots__ = ("reregister", "raft_index", "draining", "clear", "neighbours")
     REREGISTER_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     CLEAR_FIELD_NUMBER: _ClassVar[int]
+    NEIGHBOURS_FIELD_NUMBER: _ClassVar[int]
     reregister: bool
     raft_index: int
     draining: bool
     clear: bool
-    def __init__(self, reregister: _Optional[bool] = ..., raft_index: _Optional[int] = ..., draining: _Optional[bool] = ..., clear: _Optional[bool] = ...) -> None: ...
+    neighbours: _containers.RepeatedCompositeFieldContainer[HeartbeatReply]
+    def __init__(self, reregister: _Optional[bool] = ..., raft_index: _Optional[int] = ..., draining: _Optional[bool] = ..., clear: _Optional[bool] = ..., neighbours: _Optional[_Iterable[_Union[HeartbeatReply, _Mapping]]] = ...) -> None: ...
 
 class Emptying(_message.Message):
     __slots__ = ("writing", "shuffles")

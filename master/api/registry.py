@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from holdfast.common.limits import APPLICATIONS_REPORTED_MAX, SHUFFLES_REPORTED_MAX
+from holdfast.common.limits import APPLICATIONS_REPORTED_MAX, NEIGHBOURS_MAX, SHUFFLES_REPORTED_MAX
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.api.statuses import bad_request
@@ -68,27 +68,29 @@ class Registry:
         )
 
     async def heartbeat(self, request: pb.HeartbeatRequest) -> pb.HeartbeatReply:
-        """Record a heartbeat; a worker that is unknown to the masters is asked to register, and so is one whose
-        number is of another state, or belongs to another worker, and one that was lost while its host or its machine
-        went to another."""
-        if len(request.directories) > DIRECTORIES_MAX or len(request.counters) > _COUNTERS_MAX:
-            raise bad_request(f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters")
-        _check_applications(request.applications)
+        """Record the heartbeat of a worker, and those of its neighbours that it brings along. A worker that is unknown
+        to the masters is asked to register, and so is one whose number is of another state, or belongs to another
+        worker, and one that was lost while its host or its machine went to another."""
+        beats = _checked(request)
 
-        def read(state: State) -> Worker | None:
-            worker = _who(state, request)
-            if worker is None or worker.incarnation != request.incarnation:
-                return None
-            return worker if worker.alive or machine_conflict(state, worker) is None else None
+        def read(state: State) -> list[Worker | None]:
+            return [_beating(state, each) for each in beats]
 
         await self._leader.state_id()
-        worker = await self._leader.find(read)
+        workers = self._leader.peek(read)
+        if None in workers:
+            workers = await self._leader.confirmed(read)
         index = self._leader.index()
+        reply, *others = [await self._heard(*each, index) for each in zip(workers, beats, strict=True)]
+        reply.neighbours.extend(others)
+        return reply
+
+    async def _heard(self, worker: Worker | None, beat: pb.HeartbeatRequest, index: int) -> pb.HeartbeatReply:
         if worker is None:
             return pb.HeartbeatReply(reregister=True, raft_index=index)
         self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
-        self._heed(worker.name, request)
-        if request.leaving:
+        self._heed(worker.name, beat)
+        if beat.leaving:
             worker = await self.draining.decommission(worker)
         draining, clear = self.draining.heartbeat_answer(worker)
         return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
@@ -151,6 +153,26 @@ def _who(state: State, asks: pb.HeartbeatRequest | pb.CheckShufflesRequest) -> W
     worker = state.workers.get(asks.worker)
     mine = worker is not None and worker.uid == asks.uid and asks.state == state.state_id
     return worker if mine else None
+
+
+def _beating(state: State, beat: pb.HeartbeatRequest) -> Worker | None:
+    """The worker whose heartbeat it is; None if it has to register."""
+    worker = _who(state, beat)
+    if worker is None or worker.incarnation != beat.incarnation:
+        return None
+    return worker if worker.alive or machine_conflict(state, worker) is None else None
+
+
+def _checked(request: pb.HeartbeatRequest) -> list[pb.HeartbeatRequest]:
+    """All heartbeats of a request. Raises HoldfastError (BAD_REQUEST)."""
+    beats = [request, *request.neighbours]
+    if len(beats) > 1 + NEIGHBOURS_MAX or any(each.neighbours for each in request.neighbours):
+        raise bad_request(f"a heartbeat brings at most {NEIGHBOURS_MAX} others along, and these none")
+    for beat in beats:
+        if len(beat.directories) > DIRECTORIES_MAX or len(beat.counters) > _COUNTERS_MAX:
+            raise bad_request(f"a heartbeat has at most {DIRECTORIES_MAX} directories and {_COUNTERS_MAX} counters")
+        _check_applications(beat.applications)
+    return beats
 
 
 def _check_applications(reports: Sequence[pb.ApplicationHeld]) -> None:

@@ -12,7 +12,8 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from holdfast.common.errors import ConflictError, NoRoomError
 from holdfast.common.formats.messages import Ack
@@ -25,7 +26,6 @@ from holdfast.master.core.state.records import KIND_REDUCE, Worker
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.members import Member
 
 #: How long the list of workers that take data is valid.
 _TAKING_NS = 200_000_000
@@ -39,14 +39,14 @@ class Draining:
         self._fleet = fleet
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
-        #: workers that took data a moment ago: with all workers draining each of them asks for it
+        #: two workers that took data a moment ago, if there are as many: with all workers draining each of them asks
         self._taking: frozenset[int] = frozenset()
         self._taking_until_ns = 0
         self._taking_lives = -1
 
-    def _takers(self) -> Iterable[Member]:
+    def _takers(self) -> Iterator[int]:
         """The workers that take new data."""
-        return self._fleet.taking(KIND_REDUCE, Ack.WRITTEN)
+        return (one.worker for one, _ in self._fleet.taking(KIND_REDUCE, Ack.WRITTEN))
 
     async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
         """Have the named workers drain, or take data again; return their records.
@@ -67,7 +67,7 @@ class Draining:
         """A worker is shutting down: drain it, unless no other worker takes data; return its record."""
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
-            if not now.draining_ms and any(each.worker != worker.id for each in self._takers()):
+            if not now.draining_ms and any(each != worker.id for each in self._takers()):
                 await self._propose([now], True)
         return self._leader.peek(lambda state: state.workers[worker.id])
 
@@ -75,7 +75,7 @@ class Draining:
         """Whether another worker takes new data, or did a moment ago."""
         now, lives = self._leader.now_ns(), self._leader.lives_changed
         if now >= self._taking_until_ns or lives != self._taking_lives:
-            self._taking = frozenset(each.worker for each in self._takers())
+            self._taking = frozenset(islice(self._takers(), 2))
             self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
         return len(self._taking - {worker.id}) > 0
 
@@ -114,7 +114,7 @@ class Draining:
         if lost:
             raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
         begin = any(not each.draining_ms for each in meant)
-        if begin and not {each.worker for each in self._takers()}.difference(each.id for each in meant):
+        if begin and not set(self._takers()).difference(each.id for each in meant):
             raise NoRoomError(
                 "no other worker would take data: start one first, or drain fewer. A worker that is only "
                 "restarted need not drain: acknowledged data survives a restart"

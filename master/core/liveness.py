@@ -7,13 +7,15 @@ Rules
 * A lease without a renewal for its length is marked; one that is marked and stays silent for the grace beyond is ended;
   a renewal before that takes the mark back.
 * A call that names an instance but no holder of it renews every lease of that instance.
+* A tick looks at every worker, of which there may be tens of thousands: one that was heard of costs a look into a
+  table.
 
 Called by master/leader: `lead` once per leadership, `tick` in a fixed rhythm, `heard_*` with each call.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from holdfast.master.core.state.commands import LeaseRef, WorkerRef
@@ -22,6 +24,8 @@ from holdfast.master.core.state.records import Application, Lease, Worker
 _NS_PER_MS = 1_000_000
 #: A tick this many times its length after the one before is late.
 _LATE_TICKS = 3
+#: Incarnation and time of a worker that was not heard of.
+_NEVER = (0, 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,10 +56,11 @@ class Liveness:
         self._timing = timing
         self._since = 0
         self._ticked = 0
-        self._workers: dict[WorkerRef, int] = {}
+        #: by number the start that was heard of last, and when
+        self._workers: dict[int, tuple[int, int]] = {}
         self._leases: dict[LeaseRef, int] = {}
         self._instances: dict[bytes, int] = {}
-        #: since when this leadership has them, heartbeat or not
+        #: since when this leadership has leases, and workers without a heartbeat
         self._known: dict[WorkerRef | LeaseRef, int] = {}
         self._looked = False
 
@@ -70,7 +75,7 @@ class Liveness:
 
     def heard_worker(self, now: int, worker: int, incarnation: int) -> None:
         """Record a heartbeat or registration of a worker that is in the state."""
-        self._workers[WorkerRef(worker, incarnation)] = now
+        self._workers[worker] = incarnation, now
 
     def heard_lease(self, now: int, application: Application, holder: bytes) -> None:
         """Take note of a call that named this application."""
@@ -81,8 +86,14 @@ class Liveness:
 
     def worker_silence(self, now: int, worker: int, incarnation: int) -> int:
         """Nanoseconds since this worker's heartbeat, or since this leadership has this start of it."""
-        ref = WorkerRef(worker, incarnation)
-        return self._silence(now, ref, self._workers.get(ref, 0))
+        if heard := self._heard(worker, incarnation):
+            return now - max(heard, self._since)
+        return self._silence(now, WorkerRef(worker, incarnation), 0)
+
+    def _heard(self, worker: int, incarnation: int) -> int:
+        """When this start of a worker was heard of; 0: never."""
+        start, heard = self._workers.get(worker, _NEVER)
+        return heard if start == incarnation else 0
 
     def lease_silence(self, now: int, instance: bytes, holder: bytes) -> int:
         """Nanoseconds since this lease was renewed, or since this leadership has it."""
@@ -102,14 +113,14 @@ class Liveness:
         if late:
             self._since = now
             return LivenessDecisions(late=True)
-        known_workers = {WorkerRef(worker.id, worker.incarnation): worker for worker in workers}
+        workers = list(workers)
         known_leases = {
             LeaseRef(application.instance, lease.holder): lease
             for application in applications
             for lease in application.leases
         }
-        self._prune(known_workers, known_leases)
-        lost, back = self._judge_workers(now, known_workers)
+        self._prune(workers, known_leases)
+        lost, back = self._judge_workers(now, workers)
         mark, revoke, end = self._judge_leases(now, known_leases)
         self._looked = True
         return LivenessDecisions(lost, back, mark, revoke, end)
@@ -118,16 +129,19 @@ class Liveness:
         return max(self._leases.get(ref, 0), self._instances.get(ref.instance, 0))
 
     def _judge_workers(
-        self, now: int, workers: dict[WorkerRef, Worker]
+        self, now: int, workers: Sequence[Worker]
     ) -> tuple[tuple[WorkerRef, ...], tuple[WorkerRef, ...]]:
         lost, back = [], []
-        for ref, worker in workers.items():
-            heard = self._workers.get(ref)
-            silent = self._silence(now, ref, heard or 0) > self._timing.worker_ns
-            if worker.alive and silent:
-                lost.append(ref)
-            elif not worker.alive and heard is not None and now - heard <= self._timing.worker_ns:
+        for worker in workers:
+            heard = self._heard(worker.id, worker.incarnation)
+            recent = heard > 0 and now - heard <= self._timing.worker_ns
+            if recent is worker.alive:
+                continue
+            ref = WorkerRef(worker.id, worker.incarnation)
+            if recent:
                 back.append(ref)
+            elif self.worker_silence(now, worker.id, worker.incarnation) > self._timing.worker_ns:
+                lost.append(ref)
         return tuple(lost), tuple(back)
 
     def _judge_leases(
@@ -147,10 +161,18 @@ class Liveness:
                 revoke.append(ref)
         return tuple(mark), tuple(revoke), tuple(end)
 
-    def _prune(self, workers: dict[WorkerRef, Worker], leases: dict[LeaseRef, Lease]) -> None:
+    def _prune(self, workers: Sequence[Worker], leases: dict[LeaseRef, Lease]) -> None:
         """Forget those that are not in the state any more, so that memory is bounded by the state."""
-        self._workers = {ref: heard for ref, heard in self._workers.items() if ref in workers}
+        there = {worker.id: worker.incarnation for worker in workers}
+        if len(self._workers) > len(there):
+            self._workers = {worker: heard for worker, heard in self._workers.items() if worker in there}
         self._leases = {ref: heard for ref, heard in self._leases.items() if ref in leases}
-        self._known = {ref: since for ref, since in self._known.items() if ref in workers or ref in leases}
+        self._known = {ref: since for ref, since in self._known.items() if ref in leases or self._unheard(ref, there)}
         instances = {ref.instance for ref in leases}
         self._instances = {each: heard for each, heard in self._instances.items() if each in instances}
+
+    def _unheard(self, ref: WorkerRef | LeaseRef, there: dict[int, int]) -> bool:
+        """Whether it is a worker that is there and was not heard of."""
+        if not isinstance(ref, WorkerRef) or there.get(ref.worker) != ref.incarnation:
+            return False
+        return not self._heard(ref.worker, ref.incarnation)

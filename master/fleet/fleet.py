@@ -267,9 +267,13 @@ class Fleet(WhileLeading):
         self._look()
         now = self._leader.now_ns()
         spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
-        places, taking = self.places_now(), self.taking(kind, ack)
-        first = [one for one in taking if one.worker not in spared]
-        second = [one for one in taking if one.worker in spared]
+        places = self.places_now()
+        first: list[Member] = []
+        second: list[Member] = []
+        disks: dict[int, Sequence[DirectoryLoad]] = {}
+        for one, there in self.taking(kind, ack):
+            disks[one.worker] = there
+            (second if one.worker in spared else first).append(one)
         lost = self._stabiliser.reserve
         if lost:
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
@@ -278,32 +282,33 @@ class Fleet(WhileLeading):
                 for each in workers
                 if not each.alive and not refused_by(self.section.refused, each, places[each.id])
             ]
-        disks = {one.worker: found for one, found in taking.items()}
         found = Candidates(first, second, disks, frozenset(places.values()))
         return found.without(shuffle.avoid) if self.policy.avoid_holds else found.sparing(shuffle.avoid)
 
-    def taking(self, kind: int, ack: int) -> dict[Member, Sequence[DirectoryLoad]]:
-        """Return the living workers that take data of such a shuffle and do not drain, with the disks that do."""
-        places = self.places_now()
-        found: dict[Member, Sequence[DirectoryLoad]] = {}
+    def taking(self, kind: int, ack: int) -> Iterator[tuple[Member, Sequence[DirectoryLoad]]]:
+        """Yield the living workers that take data of such a shuffle and do not drain, with the disks that do."""
+        places, refused = self.places_now(), self.section.refused
         for worker, beat in self._beats():
-            if worker.draining_ms or refused_by(self.section.refused, worker, places[worker.id]):
+            place = places[worker.id]
+            if worker.draining_ms or refused_by(refused, worker, place):
                 continue
             here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
             # A new leader has not got all heartbeats yet; a worker refuses what it cannot take.
             if here is None or here:
-                member = Member(worker.id, worker.host, places[worker.id])
-                found[member] = [DirectoryLoad(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
-        return found
+                disks = [DirectoryLoad(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
+                yield Member(worker.id, worker.host, place), disks
 
-    def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Iterator[tuple[Worker, str]]:
+    def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates) -> Iterator[tuple[Worker, str]]:
         """Yield the workers that are no candidates, or spared, with the reason."""
+        chosen = {one.worker for one in candidates.members}
         now = self._leader.now_ns()
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
         refused, places = self.section.refused, self.places_now() if self.section.refused else {}
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
             yield worker, "lost"
         for worker, beat in self._beats():
+            if worker.id in chosen:
+                continue
             if worker.draining_ms:
                 yield worker, "drains"
             elif refused and refused_by(refused, worker, places[worker.id]):
@@ -323,7 +328,7 @@ class Fleet(WhileLeading):
         """Count and remember a choice, and how far the partitions are as wished."""
         self._leader.counts.placement_not_adhering += adhering.not_strict
         self._leader.counts.placement_soft += adhering.soft
-        left_out = list(self._left_out(shuffle))
+        left_out = list(self._left_out(shuffle, candidates))
         decision = pb.PlacementDecision(
             time_ms=self._leader.now_ms(),
             what=what,
@@ -388,7 +393,7 @@ class Fleet(WhileLeading):
         heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or end a drain with `holdfast undrain`"
-        if living and self.section.refused and not self.taking(KIND_MAP, Ack.WRITTEN):
+        if living and self.section.refused and next(self.taking(KIND_MAP, Ack.WRITTEN), None) is None:
             places = self.places_now()
             if all(refused_by(self.section.refused, worker, places[worker.id]) for worker, _ in living):
                 return "no worker takes data: [placement] refused names all that are alive"
@@ -420,7 +425,8 @@ def places_of(workers: Iterable[Worker], default: str) -> dict[int, str]:
     are where the first of them is: a host has one place."""
     hosts: dict[str, str] = {}
     for worker in workers:
-        hosts.setdefault(worker.host, place_of(worker, default))
+        if worker.host not in hosts:
+            hosts[worker.host] = place_of(worker, default)
     return {worker.id: hosts[worker.host] for worker in workers}
 
 

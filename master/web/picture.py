@@ -57,6 +57,12 @@ class TierUsage:
     free: int = 0
     spots: int = 0
 
+    def add(self, used: int, free: int = 0, spots: int = 1) -> None:
+        """Add what one directory has, or several."""
+        self.used += used
+        self.free += free
+        self.spots += spots
+
     @property
     def total(self) -> int:
         """What there is, taken or not."""

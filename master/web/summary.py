@@ -27,7 +27,7 @@ from holdfast.master.web.picture import (
 from holdfast.master.web.view import Cut, View
 
 #: Workers between two rests.
-_SLICE = 500
+_SLICE = 1_000
 #: Of one sort of problem so many are named.
 _NAMED = 5
 #: Tiers as people go down them; others come behind, by name.
@@ -46,17 +46,17 @@ def fleet_of(
     """Sum up the workers, and make rows of those that are asked for. `reports`: the last heartbeats of their latest
     starts, as far as they reported; `drains`: what drains wait for."""
     racks: dict[str, GroupRow] = {}
-    tiers: dict[str, TierUsage] = defaultdict(TierUsage)
     problems = _Problems()
     shown = []
     for number, worker in enumerate(workers):
         if number % _SLICE == _SLICE - 1:
             rest()
-        rack = racks.get(places[worker.id])
+        place = places[worker.id]
+        rack = racks.get(place)
         if rack is None:
-            rack = racks[places[worker.id]] = GroupRow(places[worker.id])
-        _count(worker, reports.get(worker.id), rack, tiers, problems)
-        if not view.rack or view.rack == rack.name:
+            rack = racks[place] = GroupRow(place)
+        _count(worker, reports.get(worker.id), rack, problems)
+        if not view.rack or view.rack == place:
             shown.append(worker)
     rest()
     shown.sort(key=lambda worker: (places[worker.id], worker.host, worker.name))
@@ -66,6 +66,7 @@ def fleet_of(
         for worker in shown[cut.first : cut.end]
     ]
     ordered = tuple(racks[name] for name in sorted(racks))
+    tiers = _all_of(ordered)
     return FleetPicture(
         racks=ordered,
         hosts=_hosts(workers, reports, {worker.host for worker in shown[cut.first : cut.end]}),
@@ -86,7 +87,7 @@ def _hosts(workers: Sequence[Worker], reports: Mapping[int, WorkerReport], names
     for worker in workers:
         if worker.host in names:
             row = hosts.setdefault(worker.host, GroupRow(worker.host))
-            _count(worker, reports.get(worker.id), row, defaultdict(TierUsage), _Problems())
+            _count(worker, reports.get(worker.id), row, _Problems())
     return {name: row for name, row in hosts.items() if row.workers > 1}
 
 
@@ -142,27 +143,21 @@ def _row(worker: Worker, report: WorkerReport | None, rack: str, drain: str, now
     )
 
 
-def _count(
-    worker: Worker, report: WorkerReport | None, rack: GroupRow, tiers: dict[str, TierUsage], problems: _Problems
-) -> None:
-    """Add one worker to all sums."""
+def _count(worker: Worker, report: WorkerReport | None, row: GroupRow, problems: _Problems) -> None:
+    """Add one worker to the sums of its rack or host."""
     state = worker.state
-    rack.workers += 1
-    rack.alive += worker.alive
-    rack.draining += state == "draining"
-    rack.lost += state == "lost"
+    row.workers += 1
+    row.alive += worker.alive
+    row.draining += state == "draining"
+    row.lost += state == "lost"
     if state == "lost":
         problems.lost.append(worker.name)
     if report is None or not worker.alive:
         return
-    rack.rates = rates_of((rack.rates, report.rates))
+    row.rates = Rates(row.rates.push + report.rates.push, row.rates.fetch + report.rates.fetch)
     ill = False
     for disk in report.heartbeat.directories:
-        used, free = disk.used_bytes, disk.free_bytes
-        for usage in (rack.tiers[disk.tier], tiers[disk.tier]):
-            usage.used += used
-            usage.free += free
-            usage.spots += 1
+        row.tiers[disk.tier].add(disk.used_bytes, disk.free_bytes)
         if disk.problem:
             ill = True
             problems.ill.append(f"{worker.name} cannot use {disk.path}: {disk.problem}")
@@ -170,13 +165,20 @@ def _count(
             problems.full.append(f"{worker.name} {disk.path}: {disk.full}")
     if report.heartbeat.HasField("dfs"):
         dfs = report.heartbeat.dfs
-        for usage in (rack.tiers["DFS"], tiers["DFS"]):
-            usage.used += dfs.bytes
-            usage.spots += 1
+        row.tiers["DFS"].add(dfs.bytes)
         if dfs.problem:
             ill = True
             problems.ill.append(f"{worker.name} cannot use {dfs.url} since {in_time(dfs.problem_ms)}: {dfs.problem}")
-    rack.ill += ill
+    row.ill += ill
+
+
+def _all_of(rows: Sequence[GroupRow]) -> dict[str, TierUsage]:
+    """Add up the tiers of all racks."""
+    tiers: dict[str, TierUsage] = defaultdict(TierUsage)
+    for row in rows:
+        for tier, usage in row.tiers.items():
+            tiers[tier].add(usage.used, usage.free, usage.spots)
+    return tiers
 
 
 def _disks(worker: Worker, beat: pb.HeartbeatRequest | None) -> Iterator[DiskRow]:

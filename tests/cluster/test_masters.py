@@ -265,6 +265,28 @@ def test_worker_without_heartbeats_is_lost_and_comes_back(short: LocalCluster):
     run(story())
 
 
+def test_a_heartbeat_brings_others_along(short: LocalCluster):
+    """Each worker whose heartbeat comes along is heard and has an answer of its own; who brings others and comes along
+    is refused, with all."""
+
+    async def story():
+        async with ControlClient(short.endpoints) as client:
+            known = {name: await client.call("Registry/RegisterWorker", worker(name)) for name in "abc"}
+            first, second, third = (heartbeat(name, registered) for name, registered in known.items())
+            second.files, third.incarnation = 7, 2
+            first.neighbours.extend((second, third))
+            reply = await client.call("Registry/Heartbeat", first)
+            assert [each.reregister for each in (reply, *reply.neighbours)] == [False, False, True]
+            listed = await client.call("Admin/ListWorkers", pb.ListWorkersRequest())
+            assert {each.name: each.files for each in listed.workers if each.name in "abc"} == {"a": 0, "b": 7, "c": 0}
+            outer = heartbeat("c", known["c"])
+            outer.neighbours.append(first)
+            with pytest.raises(HoldfastError, match="brings at most"):
+                await client.call("Registry/Heartbeat", outer)
+
+    run(story())
+
+
 def test_lease_ends_only_without_calls(short: LocalCluster):
     """Calls keep an application beyond its lease; silence ends it; an attached driver keeps it for both."""
 

@@ -1,4 +1,4 @@
-"""One worker: map files written and read back, in bytes per second and per second of the worker's core.
+"""Workers: map files written and read back, in bytes per second and per second of a worker's core.
 
 Clients run in other processes, with batches made and checksummed beforehand, so that the clock shows the worker. The
 worker verifies every batch's CRC as it writes; reads come from the page cache.
@@ -10,31 +10,35 @@ import asyncio
 import multiprocessing
 import secrets
 import time
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.formats.batch import BatchWriter
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.messages import FileTotals, PushFlag, StreamData, StreamOpen
 from holdfast.common.ids import AttemptId, Epoch, MapFileKey, MapId, PartitionId, ShuffleKey
-from holdfast.common.limits import KIB, MIB
+from holdfast.common.limits import GIB, KIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.frames.buffers import BufferPool
 from holdfast.common.net.frames.client import FrameClient
+from holdfast.common.sizes import counted
 from holdfast.tools import bare
 from holdfast.tools.benches.figures import Figure
 from holdfast.tools.benches.process_stats import cpu_seconds
 
+#: Of one worker; where several are measured together each has one.
 _CLIENTS = 2
+_WORKERS = (1, 2, 4)
 _PARTITIONS = 64
 _BATCH_BYTES = 256 * KIB
 _BATCHES_PER_PARTITION = 4  # a region of 64 MiB
 _FRAME_BYTES = 4 * MIB
 _FILES_PER_CLIENT = 8  # in all 1 GiB
 _READ_ROUNDS = 2
+_HOW_READ = f"{_READ_ROUNDS} times, page cache"
 _CREDIT_BYTES = 32 * MIB
 _SECONDS_MAX = 300.0  # a client that takes longer hangs
 _RANGE = 8  # partitions read at a time: what a reduce task of a coalesced stage asks for
@@ -51,30 +55,60 @@ class _Load:
     begin: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Moved:
+    """What was written or read, and what it took: seconds by the clock, and of the workers' processes."""
+
+    name: str
+    note: str
+    size_bytes: int
+    wall: float
+    cpu: float
+
+
 def data(cluster: LocalCluster) -> list[Figure]:
     """Write files of 64 MiB, seal them, read them back by ranges of partitions; WRITTEN, one region a file."""
-    worker = cluster.workers[0]
-    cluster_id, shuffle = asyncio.run(register(cluster.endpoints, _PARTITIONS))
-    context = multiprocessing.get_context("spawn")
     figures = []
-    with ProcessPoolExecutor(_CLIENTS, mp_context=context) as pool:
-        plans = [("write", _write, 0.7, 1), ("read", _read, 1.5, _READ_ROUNDS)]
-        for name, action, limit, times in plans:
-            begin = time.time() + 3.0  # when every process has made its batches
-            loads = [_Load(worker.address, cluster_id, shuffle, number, begin) for number in range(_CLIENTS)]
-            futures = [pool.submit(_in_process, action, load) for load in loads]
-            time.sleep(max(0.0, begin - time.time()))  # the measurement starts when the clients do
-            cpu, wall = cpu_seconds(worker.pid), time.perf_counter()
-            total = sum(future.result(_SECONDS_MAX) for future in futures)
-            cpu, wall = cpu_seconds(worker.pid) - cpu, time.perf_counter() - wall
-            how = f"{times} times, page cache" if times > 1 else "CRC checked, sealed"
-            note = f"{total / 1e9:.1f} GB, {_CLIENTS} clients, {how}"
-            of_core = f"{name}, per second of the worker's core"
+    for moved, limit in zip(_transfer(cluster, cluster.workers[:1], _CLIENTS), (0.7, 1.5), strict=True):
+        name, size = f"{moved.name}, per second of the worker's core", moved.size_bytes / 1e9
+        figures += [
+            Figure("data", name, size / moved.cpu, "GB/core-s", limit, False, moved.note),
+            Figure("data", f"{moved.name}, by the clock", size / moved.wall, "GB/s", note="clients share the cores"),
+        ]
+    return figures
+
+
+def workers(cluster: LocalCluster) -> list[Figure]:
+    """The same with one, two and four workers at once, each with a client of its own: what each more brings here."""
+    figures = []
+    for count in _WORKERS:
+        for moved in _transfer(cluster, cluster.workers[:count], 1):
+            name = f"{moved.name}, {counted(count, 'worker')}"
             figures += [
-                Figure("data", of_core, total / cpu / 1e9, "GB/core-s", limit, False, note),
-                Figure("data", f"{name}, by the clock", total / wall / 1e9, "GB/s", note="clients share the cores"),
+                Figure("workers", name, moved.size_bytes / moved.wall / 1e9, "GB/s", note=moved.note),
+                Figure("workers", f"{name}: their CPU", moved.cpu / moved.size_bytes * GIB, "s/GiB"),
             ]
     return figures
+
+
+def _transfer(cluster: LocalCluster, workers: Sequence[Server], clients: int) -> list[_Moved]:
+    """Write to all of these workers at once, by so many clients each, and read that back."""
+    cluster_id, shuffle = asyncio.run(register(cluster.endpoints, _PARTITIONS))
+    context = multiprocessing.get_context("spawn")
+    targets = [worker for worker in workers for _ in range(clients)]
+    found = []
+    with ProcessPoolExecutor(len(targets), mp_context=context) as pool:
+        for name, action, how in (("write", _write, "CRC checked, sealed"), ("read", _read, _HOW_READ)):
+            begin = time.time() + 2.0 + len(targets)  # when every process has made its batches
+            loads = [_Load(each.address, cluster_id, shuffle, at, begin) for at, each in enumerate(targets)]
+            futures = [pool.submit(_in_process, action, load) for load in loads]
+            time.sleep(max(0.0, begin - time.time()))  # the measurement starts when the clients do
+            cpu, wall = sum(cpu_seconds(each.pid) for each in workers), time.perf_counter()
+            total = sum(future.result(_SECONDS_MAX) for future in futures)
+            cpu, wall = sum(cpu_seconds(each.pid) for each in workers) - cpu, time.perf_counter() - wall
+            note = f"{total / 1e9:.1f} GB, {counted(len(targets), 'client')}, {how}"
+            found.append(_Moved(name, note, total, wall, cpu))
+    return found
 
 
 async def register(endpoints: str, partitions: int) -> tuple[str, ShuffleKey]:

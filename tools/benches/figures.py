@@ -17,6 +17,7 @@ _SHOWN: dict[str, Callable[[float], str]] = {
     "s": in_seconds,
     "GB/s": lambda value: f"{value:.2f} GB/s",
     "GB/core-s": lambda value: f"{value:.2f} GB per core second",
+    "s/GiB": lambda value: f"{value:.2f} s for each GiB",
     "1/s": lambda value: f"{value:,.0f} a second",
     "% core": lambda value: f"{value:.2f} % of a core",
     "B": in_bytes,

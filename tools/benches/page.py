@@ -21,7 +21,7 @@ from holdfast.tools.bare import register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import AT_ONCE, RACKS, WORKERS, register
+from holdfast.tools.benches.fleet import AT_ONCE, HOSTS, RACKS, moved_on, register
 from holdfast.tools.benches.process_stats import cpu_seconds
 from holdfast.tools.cli.output import percentile
 
@@ -45,21 +45,21 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
         leader = await asyncio.to_thread(cluster.leader)
         filling = await asyncio.to_thread(longest_turn, cluster)
         before = cpu_seconds(leader.pid)
-        alone, _ = await _load(pages, leader.address, "/", time.perf_counter() + _SECONDS / 2)
+        alone, _ = await load(pages, leader.address, "/", time.perf_counter() + _SECONDS / 2)
         core = (cpu_seconds(leader.pid) - before) / len(alone)
         quiet = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS / 2)
         beating = awaited(_beat(client, beats))
-        loading = awaited(_load(pages, leader.address, "/", time.perf_counter() + _SECONDS))
+        loading = awaited(load(pages, leader.address, "/", time.perf_counter() + _SECONDS))
         beside = await measure_control(cluster.endpoints, clients=1, seconds=_SECONDS - 1)
         times, size = await loading
-        scrapes, _ = await _load(pages, leader.address, "/metrics", time.perf_counter() + 2.0)
+        scrapes, _ = await load(pages, leader.address, "/metrics", time.perf_counter() + 2.0)
         beating.cancel()
         await asyncio.gather(beating, return_exceptions=True)
     await pages.close()
     turn = await asyncio.to_thread(longest_turn, cluster)
     without = f"without: {quiet.p99_ms:.1f} ms"
     before_pages = f"before the first page, while all was registered: {filling * 1000:.0f} ms"
-    note = f"{WORKERS:,} workers in {RACKS} racks, {APPLICATIONS * SHUFFLES:,} shuffles, {len(times)} pages"
+    note = f"{HOSTS:,} workers in {RACKS} racks, {APPLICATIONS * SHUFFLES:,} shuffles, {len(times)} pages"
     return [
         Figure("page", "from the request to the last byte, median", percentile(times, 0.5), "s", 0.1, note=note),
         Figure("page", "the same, p99", percentile(times, 0.99), "s", 0.1),
@@ -72,7 +72,7 @@ async def _measure(cluster: LocalCluster) -> list[Figure]:
     ]
 
 
-async def _load(pages: HttpClient, address: str, path: str, end: float) -> tuple[list[float], int]:
+async def load(pages: HttpClient, address: str, path: str, end: float) -> tuple[list[float], int]:
     """Load a page again and again; return the seconds of each, and its size."""
     times, size = [], 0
     while (began := time.perf_counter()) < end:
@@ -84,10 +84,7 @@ async def _load(pages: HttpClient, address: str, path: str, end: float) -> tuple
 
 async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     """Register everything; return a heartbeat of each worker."""
-    beats = [
-        pb.HeartbeatRequest(worker=reply.worker, incarnation=1, directories=each.directories)
-        for each, reply in await register(client)
-    ]
+    beats = await register(client)
     for number in range(APPLICATIONS):
         instance = secrets.token_bytes(16)
         await register_application(client, instance, f"application-{number}")
@@ -112,8 +109,6 @@ async def _beat(client: ControlClient, beats: list[pb.HeartbeatRequest]) -> None
     """Send heartbeats of all workers in turn, as fast as a quarter of a core may, until cancelled."""
     while True:
         for beat in beats:
-            beat.counters["push_bytes"] += 1 << 20
-            beat.counters["stream_bytes"] += 1 << 20
             began = time.perf_counter()
-            await client.call("Registry/Heartbeat", beat)
+            await client.call("Registry/Heartbeat", moved_on(beat))
             await asyncio.sleep(3 * (time.perf_counter() - began))

@@ -21,7 +21,7 @@ from holdfast.tools.bare import register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import RACKS, WORKERS, register
+from holdfast.tools.benches.fleet import HOSTS, RACKS, register
 from holdfast.tools.benches.process_stats import pss_bytes
 
 PARTITIONS = 100_000
@@ -42,7 +42,7 @@ def placement(cluster: LocalCluster) -> list[Figure]:
     found = asyncio.run(measure_control(cluster.endpoints, clients=4, seconds=_SECONDS))
     memory = max(pss_bytes(master.pid) for master in cluster.masters)
     beside = f"of {found.commands}, p99 {found.p99_ms:.1f} ms"
-    note = f"{WORKERS} workers in {RACKS} racks, 2 copies, {len(times)} shuffles"
+    note = f"{HOSTS} workers in {RACKS} racks, 2 copies, {len(times)} shuffles"
     return [
         Figure("placement", f"a shuffle of {PARTITIONS:,}, median", times[len(times) // 2], "s", 0.5, note=note),
         Figure("placement", "the longest", times[-1], "s"),

@@ -5,7 +5,7 @@ from __future__ import annotations
 from holdfast.common.limits import COMMAND_PART_BYTES, COMMAND_PARTS_MAX, GIB, MIB
 
 #: Worker numbers that were ever given. A record is about 1 KiB.
-WORKERS_MAX = 10_000
+WORKERS_MAX = 50_000
 DIRECTORIES_MAX = 64
 APPLICATIONS_MAX = 10_000
 LEASES_PER_APPLICATION_MAX = 1_000

@@ -410,7 +410,7 @@ def test_rates_are_between_two_heartbeats() -> None:
 
 
 def test_summing_up_a_large_cluster_rests_in_between() -> None:
-    """The thread that sums up gives way every few hundred workers."""
+    """The thread that sums up gives way after every thousand workers."""
     rests: list[float] = []
     known = workers(1_000)
     fleet_of(known, {}, {each.id: each.place for each in known}, {}, View(), 0, lambda: rests.append(time.monotonic()))

@@ -24,16 +24,19 @@ SECTIONS = {
     "placement": "placement",
     "small": "small",
     "data": "data",
+    "workers": "data",
+    "copies": "copies",
     "restart": "servers",
     "idle": "servers",
     "failover": "commands",
     "page": "page",
+    "hosts": "hosts",
 }
 
 _COLUMNS_MAX = 120
 
 #: Workers of a section's cluster, where it is not one.
-WORKERS = {"small": 2, "placement": 0, "page": 0}
+WORKERS = {"small": 2, "workers": 4, "copies": 3, "placement": 0, "page": 0, "hosts": 0}
 
 
 @click.command()

@@ -28,6 +28,7 @@ from holdfast.worker.core.forgetting import batches, judge
 from holdfast.worker.core.usage import by_application
 from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.membership.departure import DECOMMISSION_BEAT_SECONDS, Departure
+from holdfast.worker.server.membership.neighbours import Neighbours
 from holdfast.worker.server.membership.worker_identity import IdentityKeeper, WorkerIdentity
 from holdfast.worker.server.services.data_server import DataServer
 
@@ -66,6 +67,9 @@ class Registration:
         self._server = server
         self._heartbeat_seconds = 2.0
         self._memory = memory
+        self._neighbours = Neighbours(
+            self._standing.cluster_id, self._standing.addresses.host, self._departure.hurry.set
+        )
 
     async def run(self, masters: str) -> None:
         """Stay registered until cancelled. `masters`: the HTTP endpoints."""
@@ -203,25 +207,39 @@ class Registration:
     async def _be_registered(self, client: ControlClient) -> float:
         """Register, then beat until the masters want us to register again."""
         await self._register(client)
-        while True:
-            await self._until_next_beat()
-            if not await self._beat(client):
-                return 0.0
+        try:
+            while True:
+                if self._departure.decommissioning:
+                    self._neighbours.close()
+                else:
+                    await self._neighbours.meet()
+                if not await self._beat(client, await self._until_next_beat()):
+                    return 0.0
+        finally:
+            self._neighbours.close()
 
-    async def _until_next_beat(self) -> None:
-        """Wait for as long as the masters want, less where this worker leaves, not at all if something has changed."""
-        often = self._departure.decommissioning
-        seconds = min(self._heartbeat_seconds, DECOMMISSION_BEAT_SECONDS) if often else self._heartbeat_seconds
+    async def _until_next_beat(self) -> bool:
+        """Wait for as long as the masters want, less where this worker leaves, not at all if something has changed;
+        return whether the heartbeats of this host go together now."""
+        seconds = self._neighbours.pause(self._heartbeat_seconds)
+        if self._departure.decommissioning:
+            seconds = min(seconds, DECOMMISSION_BEAT_SECONDS)
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(seconds):
                 await self._departure.hurry.wait()
+        urgent = self._departure.hurry.is_set() and not self._neighbours.called
         self._departure.hurry.clear()
+        return not urgent
 
-    async def _beat(self, client: ControlClient) -> bool:
+    async def _beat(self, client: ControlClient, together: bool) -> bool:
         """Send one heartbeat; False if the masters do not know this incarnation."""
         request = self._heartbeat()
+        send = partial(client.call, "Registry/Heartbeat", deadline_s=REGISTER_SECONDS)
         try:
-            reply = await client.call("Registry/Heartbeat", request, deadline_s=REGISTER_SECONDS)
+            if together:
+                reply = await self._neighbours.beat(request, send, self._heartbeat_seconds)
+            else:
+                reply = await send(request)
         except HoldfastError as error:
             if ends(error, Loop.HEARTBEATS):
                 return False
