@@ -27,6 +27,7 @@ from holdfast.common.config.settings import (
     Port,
     Ratio,
     Size,
+    Tag,
     duration,
     required,
     setting,
@@ -34,6 +35,7 @@ from holdfast.common.config.settings import (
 )
 from holdfast.common.dfs.urls import StoreKind, harmless, parse_url
 from holdfast.common.errors import ConfigError
+from holdfast.common.tags import tags_problem
 
 ENVIRONMENT_PREFIX = "HOLDFAST"
 _MIB = 1 << 20
@@ -182,6 +184,7 @@ class WorkerSection:
         "hashed. Give it where one machine is to pass for several hosts, or several machines are one.",
     )
     rack: Name = setting(Name(""), "The rack, for placement: two copies avoid sharing it. Empty: not known.")
+    tags: tuple[Tag, ...] = setting((), "The pools it is in: what is confined to a tag goes to workers that have it.")
     bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
     address: Host = setting(
         Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
@@ -205,6 +208,8 @@ class WorkerSection:
     disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
 
     def __post_init__(self) -> None:
+        if problem := tags_problem(self.tags):
+            raise ConfigError(problem)
         if self.copy_grace.ns > _COPY_GRACE_NS_MAX:
             raise ConfigError("copy_grace must be at most 5m: commits, and the jobs that need them, wait for it")
 

@@ -242,6 +242,7 @@ class Admin:
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
             machine_id=worker.machine_id,
+            tags=worker.tags,
             drain=self._draining.progress(worker),
         )
         if report is not None:

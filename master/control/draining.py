@@ -2,8 +2,9 @@
 
 Rules
 * Draining is in the log, so every leader has it. It belongs to one start of a worker: a new start takes data again.
-* A worker is only drained while another one takes data, since nothing could be handed on otherwise. One that is left
-  alone later learns it from `heartbeat_answer` and takes pushes again; what is placed there stays until another comes.
+* A worker is only drained while another one takes its data, since nothing could be handed on otherwise: one that has
+  those of its tags that somebody wants. One that is left alone later learns it from `heartbeat_answer` and takes pushes
+  again; what is placed there stays until another comes.
 * What is placed where is found by the mover (moving.py), what is being written is what the worker last said.
 
 Runs in the event loop. Called by admin.py for people, by registry.py for workers that leave.
@@ -12,20 +13,20 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from holdfast.common.errors import ConflictError, NoRoomError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.tags import named as all_of
 from holdfast.master.api.statuses import bad_request
-from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
+from holdfast.master.core.drains import DrainVerdict, Kept, Takers, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
-from holdfast.master.placement.members import Member
 
 #: How long the list of workers that take data is valid.
 _TAKING_NS = 200_000_000
@@ -40,13 +41,15 @@ class Draining:
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
         #: workers that took data a moment ago: with all workers draining each of them asks for it
-        self._taking: frozenset[int] = frozenset()
+        self._taking = Takers()
         self._taking_until_ns = 0
         self._taking_lives = -1
 
-    def _takers(self) -> Iterable[Member]:
+    def _takers(self) -> Takers:
         """The workers that take new data."""
-        return self._fleet.taking(KIND_REDUCE, Ack.WRITTEN)
+        numbers = [each.worker for each in self._fleet.taking(KIND_REDUCE, Ack.WRITTEN)]
+        workers = self._leader.peek(lambda state: [state.workers[each] for each in numbers])
+        return Takers(workers, self._fleet.wanted_tags())
 
     async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
         """Have the named workers drain, or take data again; return their records.
@@ -67,17 +70,17 @@ class Draining:
         """A worker is shutting down: drain it, unless no other worker takes data; return its record."""
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
-            if not now.draining_ms and any(each.worker != worker.id for each in self._takers()):
+            if not now.draining_ms and self._takers().beside(now):
                 await self._propose([now], True)
         return self._leader.peek(lambda state: state.workers[worker.id])
 
     def others(self, worker: Worker) -> bool:
-        """Whether another worker takes new data, or did a moment ago."""
+        """Whether another worker takes the data of this one, or did a moment ago."""
         now, lives = self._leader.now_ns(), self._leader.lives_changed
         if now >= self._taking_until_ns or lives != self._taking_lives:
-            self._taking = frozenset(each.worker for each in self._takers())
+            self._taking = self._takers()
             self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
-        return len(self._taking - {worker.id}) > 0
+        return self._taking.beside(worker)
 
     def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
@@ -113,11 +116,13 @@ class Draining:
         lost = [each.name for each in meant if not each.alive]
         if lost:
             raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
-        begin = any(not each.draining_ms for each in meant)
-        if begin and not {each.worker for each in self._takers()}.difference(each.id for each in meant):
+        takers, numbers = self._takers(), [each.id for each in meant]
+        alone = [each for each in meant if not each.draining_ms and not takers.beside(each, numbers)]
+        if alone:
+            tags = alone[0].tags
             raise NoRoomError(
-                "no other worker would take data: start one first, or drain fewer. A worker that is only "
-                "restarted need not drain: acknowledged data survives a restart"
+                f"no other worker would take data of {alone[0].name}{f' ({all_of(tags)})' if tags else ''}: start one "
+                "first, or drain fewer. A worker that is only restarted need not drain: acknowledged data survives that"
             )
 
     async def _propose(self, workers: Sequence[Worker], draining: bool) -> None:

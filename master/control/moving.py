@@ -110,8 +110,10 @@ class EpochMover(WhileLeading):
 
     async def _move_all(self, workers: Mapping[int, Worker], suspects: Sequence[Shuffle]) -> bool:
         grace = self._fleet.in_grace()
-        alike = {(each.ack, each.avoid): each for each in suspects}
-        candidates = {found: self._fleet.candidates(each) for found, each in alike.items()}
+        tags = self._fleet.tags_by_instance(suspects)
+        kinds = {each.key: (each.ack, each.avoid, tags[each.key.instance]) for each in suspects}
+        alike = {kinds[each.key]: each for each in suspects}
+        candidates = {kind: self._fleet.candidates(each) for kind, each in alike.items()}
         done = not grace  # when it is over they move, or are back
         waiting: list[cmd.Revive] = []
         stuck: set[ShuffleKey] = set()
@@ -120,7 +122,7 @@ class EpochMover(WhileLeading):
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
-            there = candidates[shuffle.ack, shuffle.avoid]
+            there = candidates[kinds[shuffle.key]]
             if not len(there):
                 continue  # nowhere to go; the next worker that registers is looked at, and clients ask
             replacing = self._fleet.replacing(there, shuffle.copies_wanted)

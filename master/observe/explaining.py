@@ -51,7 +51,9 @@ class Explainer:
         places = self._fleet.places_now()
         policy = self._fleet.policy
         limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
-        adhering = await off_loop(len(rows), lambda: _adhering(rows, places, policy, shuffle.copies_wanted))
+        tags = self._fleet.tags_of(shuffle.key)
+        there = There.of(policy, self._fleet.places_with(tags))
+        adhering = await off_loop(len(rows), lambda: _adhering(rows, places, policy, shuffle.copies_wanted, there))
         shown = range(request.first, min(request.first + limit, len(rows)))
         key = shuffle.key
         return pb.ExplainPlacementReply(
@@ -71,6 +73,7 @@ class Explainer:
             not_adhering=len(rows) - adhering.count(Adherence.STRICT),
             soft=adhering.count(Adherence.SOFT),
             decisions=self._fleet.decisions.of(key),
+            tags=sorted(tags),
         )
 
     async def _rows(self, shuffle: Shuffle) -> list[tuple[int, Workers]]:
@@ -94,7 +97,6 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
 
 
 def _adhering(
-    rows: Sequence[tuple[int, Workers]], places: Mapping[int, str], policy: Policy, copies: int
+    rows: Sequence[tuple[int, Workers]], places: Mapping[int, str], policy: Policy, copies: int, there: There
 ) -> list[Adherence]:
-    there = There.of(policy, places.values())
     return [adherence(policy, [places.get(one) for one in workers], copies, there) for _, workers in rows]

@@ -29,6 +29,8 @@ class RegisterWorker:
     version: str
     #: of the machine it runs on; empty: not known
     machine_id: str = ""
+    #: the pools it is in
+    tags: tuple[str, ...] = ()
     #: /region/rack, as the leader resolved it
     place: str = ""
 
@@ -90,6 +92,7 @@ class RegisterApplication:
     lease_ms: int
     holder: bytes
     spark_id: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ from dataclasses import replace
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import NAME_BYTES_MAX, U32_MAX
 from holdfast.common.statuses import Status
+from holdfast.common.tags import tags_problem
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Worker
@@ -119,6 +120,7 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         place=place,
         draining_ms=draining_ms,
         machine_id=body.machine_id,
+        tags=body.tags,
     )
 
 
@@ -194,4 +196,6 @@ def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
         problem = f"names and addresses have at most {NAME_BYTES_MAX} bytes"
     elif any(len(each.path.encode("utf-8", "replace")) > 4096 or len(each.tier) > 16 for each in body.directories):
         problem = "a directory's path has at most 4096 bytes and its tier 16"
+    else:
+        problem = tags_problem(body.tags)
     return Answer(Status.BAD_REQUEST, problem) if problem else None

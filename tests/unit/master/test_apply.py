@@ -104,6 +104,7 @@ def test_a_lost_worker_whose_machine_became_another_host_is_not_back():
         {"directories": ()},
         {"directories": worker(directories=("a",)).directories * 2},
         {"data_address": ""},
+        {"tags": ("a,b",)},
     ],
     ids=str,
 )

@@ -1,12 +1,13 @@
 """What keeps a draining worker from being restarted or removed, and whom a person means."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
-from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
+from holdfast.master.core.drains import Drains, Kept, Placed, Takers, held, judge, named
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Worker
@@ -50,6 +51,22 @@ def test_copies_on_draining_workers_are_counted() -> None:
     ]
     assert held(newest, frozenset({1, 2})) == {1: 2, 2: 2}
     assert held(newest, frozenset({4})) == {}
+
+
+def test_somebody_else_takes_the_data_of_a_worker_that_drains() -> None:
+    """Another one that has all of its tags that somebody wants, and does not leave as well; tags that nobody wants
+    hold up nothing."""
+    log = Log()
+    for number, tags in ((1, ("ssd", "a")), (2, ("ssd", "etl")), (3, ("ssd",)), (4, ())):
+        log.do(replace(worker(number), tags=tags))
+    one, two, three, four = log.state.workers.values()
+    takers = Takers([one, two, three, four], {"ssd", "etl"})
+    assert [takers.beside(each) for each in (one, two, three, four)] == [True, False, True, True]
+    assert not takers.beside(one, [2, 3])
+    assert takers.beside(four, [2, 3])
+    assert not takers.beside(four, [1, 2, 3])
+    assert Takers([one, two], {"etl"}).beside(one)
+    assert not Takers().beside(one)
 
 
 def registered() -> tuple[Log, dict[str, Worker]]:

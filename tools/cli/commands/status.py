@@ -215,6 +215,7 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
+        "tags": list(worker.tags),
         "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
         "drain": drain_of(worker),
         "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
@@ -235,10 +236,16 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
         screen.print(hosts_table(hosts))
         order = {each["host"]: number for number, each in enumerate(hosts)}
         found = sorted(found, key=lambda one: (order.get(one["host"], len(order)), one["name"]))
-    columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
+    tags = ("tags",) if any(one["tags"] for one in found) else ()
+    columns = (
+        *("#id", "name", "host", "place", *tags, "address", "state"),
+        *("#starts", "#seen", "#files", "#used", "#free"),
+    )
     rows = [
         (
-            *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
+            *(one[key] for key in ("worker", "name", "host", "place")),
+            *(", ".join(one[key]) for key in tags),
+            *(one[key] for key in ("data_address", "state", "incarnation")),
             f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
             one["files"],
             *(in_bytes(sum(disk[key] for disk in one["directories"])) for key in ("used_bytes", "free_bytes")),
