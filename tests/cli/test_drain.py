@@ -135,15 +135,19 @@ def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
 
 
 def test_a_host_can_be_looked_at_alone(tmp_path: Path) -> None:
-    """`workers HOST` shows its workers and no others, `workers WORKER` that one alone; who is not
-    there is named."""
+    """`workers HOST` and `top HOST` show its workers and no others, a worker's name that one alone; who is not there
+    is named. `top` has workers of a host together."""
     with local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster:
         for words, names in (("h1", ["w1", "w1-2"]), ("w2-2", ["w2-2"])):
-            listed = document(run("workers", words, "--json", masters=cluster.endpoints))
-            assert sorted(each["name"] for each in listed["workers"]) == names
-            assert [each["names"] for each in listed["hosts"]] == [names]
-        refused = run("workers", "h9", masters=cluster.endpoints)
-        assert (refused.returncode, 'there is no worker or host "h9"' in refused.stderr) == (1, True)
+            for command in ("workers", "top"):
+                listed = document(run(command, words, "--json", masters=cluster.endpoints))
+                assert sorted(each["name"] for each in listed["workers"]) == names
+                assert [each["names"] for each in listed["hosts"]] == [names]
+        for command in ("workers", "top"):
+            refused = run(command, "h9", masters=cluster.endpoints)
+            assert (refused.returncode, 'there is no worker or host "h9"' in refused.stderr) == (1, True)
+        shown = run("top", masters=cluster.endpoints).stdout
+        assert re.search(r"h1\s+w1 [^\n]*\n\s*h1\s+w1-2 ", shown), shown
 
 
 @pytest.mark.parametrize(
