@@ -585,7 +585,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited")
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited", "adhering_strict", "adhering_soft", "adhering_failed")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -623,6 +623,9 @@ class StatusReply(_message.Message):
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
+    ADHERING_STRICT_FIELD_NUMBER: _ClassVar[int]
+    ADHERING_SOFT_FIELD_NUMBER: _ClassVar[int]
+    ADHERING_FAILED_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     name: str
     role: str
@@ -646,7 +649,10 @@ class StatusReply(_message.Message):
     versions: _containers.ScalarMap[str, str]
     under_replicated: int
     awaited: int
-    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
+    adhering_strict: int
+    adhering_soft: int
+    adhering_failed: int
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., adhering_strict: _Optional[int] = ..., adhering_soft: _Optional[int] = ..., adhering_failed: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()

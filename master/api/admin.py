@@ -30,6 +30,7 @@ from holdfast.master.core.state.state import Below, State, StateTables
 from holdfast.master.fleet.fleet import Fleet, place_of
 from holdfast.master.leader.handing_over import hand_over
 from holdfast.master.leader.leader import Leader
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
@@ -54,6 +55,7 @@ class Admin:
         registry: Registry,
         fleet: Fleet,
         explainer: Explainer,
+        adherence: AdherenceCount,
         sealing: Sealing,
         load: Callable[[], Config],
     ) -> None:
@@ -64,6 +66,7 @@ class Admin:
         self._fleet = fleet
         self._draining = registry.draining
         self._explainer = explainer
+        self._adherence = adherence
         self._sealing = sealing
         self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
@@ -102,6 +105,7 @@ class Admin:
             versions=self._versions,
             under_replicated=sum(shuffle.under_replicated for shuffle in every),
             awaited=sum(shuffle.awaited for shuffle in every if shuffle.under_replicated),
+            **{f"adhering_{how}": count for how, count in self._adherence.found._asdict().items()},
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:

@@ -28,6 +28,7 @@ from holdfast.master.core.state.state import Below, State
 from holdfast.master.fleet.fleet import Fleet, places_of
 from holdfast.master.leader.leader import Leader, WorkerReport
 from holdfast.master.leader.turns import turn
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.pace import PaceKeeper
@@ -73,6 +74,7 @@ class Pages:
         registry: Registry,
         fleet: Fleet,
         sealing: Sealing,
+        adherence: AdherenceCount,
         retention: Callable[[Application], Retention],
     ) -> None:
         """`retention` says what keeps an application."""
@@ -81,6 +83,7 @@ class Pages:
         self._registry = registry
         self._fleet = fleet
         self._sealing = sealing
+        self._adherence = adherence
         self._retention = retention
         self._pace = PaceKeeper(leader)
         self._turn = asyncio.Lock()
@@ -200,6 +203,7 @@ class Pages:
                 shuffles=tuple(look.rows),
                 shuffle_cut=look.cut,
                 counts=self._count([each.instance for each in look.applications], own.shuffles),
+                adhering=self._adherence.found,
                 silent=sum(each.silent for each in look.applications),
                 application=look.application,
                 pace=look.pace,

@@ -9,7 +9,7 @@ import click
 from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted, fewer_copies, in_bytes
+from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
@@ -38,6 +38,8 @@ def status(masters: str, as_json: bool) -> int:
 
 #: What the leader counts.
 _SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicated", "awaited")
+#: How open partitions stand to what placement wishes.
+_ADHERING = ("strict", "soft", "failed")
 
 
 async def _status(client: ControlClient) -> dict[str, Any]:
@@ -55,8 +57,12 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
         document |= {name: getattr(first, name) for name in _SUMS}
+        adhering = {how: getattr(first, f"adhering_{how}") for how in _ADHERING}
+        document["adhering"] = adhering
         if first.under_replicated:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
+        if adhering["failed"]:
+            document["warnings"].append(f"{not_adhering(**adhering)}; see `holdfast placement --explain`")
         try:
             request = pb.ListWorkersRequest()
             reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
@@ -168,6 +174,9 @@ def _draw_status(document: Document, screen: Console) -> None:
             f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive{on}, "
             f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
+        adhering = ", ".join(f"{count} {how}" for how, count in document["adhering"].items())
+        if any(document["adhering"].values()):
+            screen.print(f"open partitions as placement wishes: {adhering}")
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
     rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
     screen.print(table(keys, rows))
