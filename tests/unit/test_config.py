@@ -266,7 +266,7 @@ def test_roles_need_what_has_no_default():
     with pytest.raises(ConfigError, match=r'line 2: \[master\] directory must be absolute, .* not "m1"'):
         parse('\n[master]\ndirectory = "m1"')
     two = f"[{peers[1:-1]}, {peers[1:-1].replace('m1', 'm2')}]"
-    with pytest.raises(ConfigError, match=r"line 1: \[master\] has 2 peers, and must have one or three"):
+    with pytest.raises(ConfigError, match=r"line 1: \[master\] has 2 peers, and must have one, three or five"):
         parse(f"[master]\npeers = {two}")
     with pytest.raises(ConfigError, match=r"\[master\] needs directory"):
         config.require_master(Config())
