@@ -41,8 +41,9 @@ ENVIRONMENT_PREFIX = "HOLDFAST"
 _MIB = 1 << 20
 #: A push log and the index leave room for little else in less.
 CAPACITY_BYTES_LEAST = 16 * _MIB
-#: How many masters a cluster may have.
+#: How many masters a cluster may have; even numbers while masters are added or taken out one by one.
 PEERS = (1, 3, 5)
+PEERS_MAX = max(PEERS)
 #: Errors of a directory that a worker counts at most.
 ERRORS_MAX = 1_000
 #: Shorter lives of tokens would end between two renewals.
@@ -87,16 +88,17 @@ class MasterSection:
     http_port: Port = setting(Port(7070), "HTTP, the port of the endpoints. 0: the system chooses.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients get it over HTTP. 0: the system chooses.")
     directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
-    peers: tuple[MasterPeer, ...] = setting((), "All masters of the cluster, this one included. One, three or five; needed.")
+    peers: tuple[MasterPeer, ...] = setting(
+        (), "All masters of the cluster, this one included. One, three or five; two or four while one is added."
+    )
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
         if len(set(names)) < len(names):
             raise ConfigError(f"names a peer twice: {', '.join(sorted(names))}")
-        if len(names) not in (0, *PEERS):
+        if len(names) > PEERS_MAX:
             raise ConfigError(
-                f"has {len(names)} peers, and must have one, three or five: of an even number no more may fail than of "
-                "one less"
+                f"has {len(names)} peers, and there may be {PEERS_MAX}: each command waits for most of them"
             )
         if self.directory and not self.directory.startswith("/"):
             raise ConfigError(
