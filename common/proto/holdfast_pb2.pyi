@@ -718,7 +718,7 @@ class ListWorkersReply(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
 
 class Drain(_message.Message):
-    __slots__ = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
+    __slots__ = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits", "left_ms", "reach")
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_SHUFFLES_FIELD_NUMBER: _ClassVar[int]
@@ -727,6 +727,8 @@ class Drain(_message.Message):
     RESTART_FIELD_NUMBER: _ClassVar[int]
     REMOVAL_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     since_ms: int
     epochs: int
     epoch_shuffles: int
@@ -735,15 +737,19 @@ class Drain(_message.Message):
     restart: bool
     removal: bool
     waits: str
-    def __init__(self, since_ms: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch_shuffles: _Optional[int] = ..., writing: _Optional[int] = ..., shuffles: _Optional[int] = ..., restart: _Optional[bool] = ..., removal: _Optional[bool] = ..., waits: _Optional[str] = ...) -> None: ...
+    left_ms: int
+    reach: str
+    def __init__(self, since_ms: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch_shuffles: _Optional[int] = ..., writing: _Optional[int] = ..., shuffles: _Optional[int] = ..., restart: _Optional[bool] = ..., removal: _Optional[bool] = ..., waits: _Optional[str] = ..., left_ms: _Optional[int] = ..., reach: _Optional[str] = ...) -> None: ...
 
 class DrainWorkersRequest(_message.Message):
-    __slots__ = ("workers", "cancel")
+    __slots__ = ("workers", "cancel", "within_ms")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_MS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedScalarFieldContainer[str]
     cancel: bool
-    def __init__(self, workers: _Optional[_Iterable[str]] = ..., cancel: _Optional[bool] = ...) -> None: ...
+    within_ms: int
+    def __init__(self, workers: _Optional[_Iterable[str]] = ..., cancel: _Optional[bool] = ..., within_ms: _Optional[int] = ...) -> None: ...
 
 class DrainWorkersReply(_message.Message):
     __slots__ = ("workers",)

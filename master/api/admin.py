@@ -189,7 +189,7 @@ class Admin:
 
     async def drain_workers(self, request: pb.DrainWorkersRequest) -> pb.DrainWorkersReply:
         """Have workers take nothing new and hand on what is open there, or take that back."""
-        workers = await self._draining.set(request.workers, request.cancel)
+        workers = await self._draining.set(request.workers, request.cancel, request.within_ms)
         return pb.DrainWorkersReply(workers=map(self._worker, workers))
 
     async def hand_over(self, request: pb.HandOverRequest) -> pb.HandOverReply:

@@ -30,6 +30,8 @@ from holdfast.master.leader.turns import turn
 
 #: How long the list of workers that take data is valid.
 _TAKING_NS = 200_000_000
+#: A time that a host goes away is no farther off.
+WITHIN_MS_MAX = 366 * 24 * 3600 * 1000
 
 
 class Draining:
@@ -51,18 +53,21 @@ class Draining:
         workers = self._leader.peek(lambda state: [state.workers[each] for each in numbers])
         return Takers(workers, self._fleet.wanted_tags())
 
-    async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
-        """Have the named workers drain, or take data again; return their records.
+    async def set(self, texts: Sequence[str], cancel: bool, within_ms: int = 0) -> list[Worker]:
+        """Have the named workers drain, or take data again; return their records. `within_ms`: after that their hosts
+        go away; 0: nothing is said of it.
 
         Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, NoRoomError where no worker would be left.
         """
         if not 1 <= len(texts) <= WORKERS_MAX:
             raise bad_request(f"name 1 to {WORKERS_MAX} workers")
+        if within_ms > WITHIN_MS_MAX or (cancel and within_ms):
+            raise bad_request("a host goes away within a year, and a drain that is cancelled has no such time")
         async with turn(self._turn, "a drain"):
             meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
             if not cancel:
                 self._check(meant)
-            await self._propose(meant, not cancel)
+            await self._propose(meant, not cancel, self._leader.now_ms() + within_ms if within_ms else 0)
         numbers = [each.id for each in meant]
         return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
 
@@ -86,7 +91,9 @@ class Draining:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
         if not worker.draining_ms or not self.others(worker):
             return False, False
-        placed = self._leader.drains.placed(worker)
+        placed, kept = self._leader.drains.placed(worker), self._kept(worker)
+        if kept is not None:
+            self._leader.drains.heard(worker, kept, self._leader.now_ms())
         return True, placed is not None and not placed.epochs
 
     def progress(self, worker: Worker) -> pb.Drain | None:
@@ -95,8 +102,9 @@ class Draining:
             return None
         placed, kept = self._leader.drains.placed(worker), self._kept(worker)
         verdict: DrainVerdict = judge(placed, kept, self.others(worker))
+        now = self._leader.now_ms()
         return pb.Drain(
-            since_ms=max(self._leader.now_ms() - worker.draining_ms, 0),
+            since_ms=max(now - worker.draining_ms, 0),
             epochs=placed.epochs if placed is not None else None,
             epoch_shuffles=placed.shuffles if placed is not None else None,
             writing=kept.writing if kept is not None else None,
@@ -104,6 +112,8 @@ class Draining:
             restart=verdict.restart,
             removal=verdict.removal,
             waits=verdict.waits,
+            left_ms=worker.leaves_ms - now if worker.leaves_ms else None,
+            reach=self._leader.drains.reach(worker, kept, verdict.removal, now) if worker.leaves_ms else "",
         )
 
     def _kept(self, worker: Worker) -> Kept | None:
@@ -125,7 +135,7 @@ class Draining:
                 "first, or drain fewer. A worker that is only restarted need not drain: acknowledged data survives that"
             )
 
-    async def _propose(self, workers: Sequence[Worker], draining: bool) -> None:
+    async def _propose(self, workers: Sequence[Worker], draining: bool, leaves_ms: int = 0) -> None:
         self._taking_until_ns = 0
         refs = tuple(ref_of(each) for each in workers)
         for each in workers:
@@ -133,6 +143,6 @@ class Draining:
             report = self._leader.reports.get(each.id)
             if report is not None:
                 report.heartbeat.ClearField("emptying")
-        answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs)))
+        answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs, leaves_ms)))
         self._leader.expect(answer)
         self._leader.workers_changed.set()

@@ -3,7 +3,8 @@
 Rules
 * Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
   is read from the state, so it does not matter which caller noticed it first, nor how far the leader before had come.
-* All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
+* All epochs of all shuffles go together, in as few commands as their bound allows, those of the applications that
+  have been there longest first: these are taken to need their places for the longest. What is being committed stays.
 * While a worker drains and open partitions are placed on it, it is looked at again and again; what is left there is
   kept for status requests (draining.py). It seals its epochs by itself as soon as it learns of the drain.
 * What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files

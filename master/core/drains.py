@@ -65,14 +65,36 @@ class Takers:
 
 
 class Drains:
-    """What is placed on the draining workers, as the leader last looked."""
+    """What is placed on the draining workers, as the leader last looked, and what they kept when that was most."""
 
     def __init__(self) -> None:
         self._placed: dict[WorkerRef, Placed] = {}
+        #: when, and how many shuffles
+        self._most: dict[WorkerRef, tuple[int, int]] = {}
 
     def looked(self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int]) -> None:
         """Take what was found of all workers that drain, by number."""
         self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
+        self._most = {ref: most for ref, most in self._most.items() if ref in self._placed}
+
+    def heard(self, worker: Worker, kept: Kept, now_ms: int) -> None:
+        """A draining worker said what it keeps."""
+        if kept.shuffles >= self._most.get(ref_of(worker), (0, 0))[1]:
+            self._most[ref_of(worker)] = now_ms, kept.shuffles
+
+    def reach(self, worker: Worker, kept: Kept | None, removal: bool, now_ms: int) -> str:
+        """Say whether a worker may be removed when its host goes away, by how shuffles have gone so far: reached, in
+        time, late, or unknown while none has."""
+        left = worker.leaves_ms - now_ms
+        if removal:
+            return "reached"
+        if left <= 0:
+            return "late"
+        since, most = self._most.get(ref_of(worker), (now_ms, 0))
+        gone = most - kept.shuffles if kept is not None else 0
+        if kept is None or gone <= 0:
+            return "unknown"
+        return "in time" if (now_ms - since) * kept.shuffles <= left * gone else "late"
 
     def placed(self, worker: Worker) -> Placed | None:
         """Return what is placed on this start of a worker; None before the first check of its drain."""
@@ -81,6 +103,7 @@ class Drains:
     def forget(self, worker: Worker) -> None:
         """What was seen of it counts no more."""
         self._placed.pop(ref_of(worker), None)
+        self._most.pop(ref_of(worker), None)
 
 
 def ref_of(worker: Worker) -> WorkerRef:

@@ -80,6 +80,8 @@ class SetWorkersDraining:
 
     draining: bool
     workers: tuple[WorkerRef, ...]
+    #: when their hosts go away; 0: nothing is said of that
+    leaves_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ class Worker:
     every directory but those of tier MEMORY, which are new after each boot; `boot_index` of the first of those that
     kept these, too, and were in this boot of the machine. `place` is where the
     leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does; `machine_id` what
-    the machine is called that it runs on, empty if it has not said; `tags` are the pools it is in.
+    the machine is called that it runs on, empty if it has not said; `tags` are the pools it is
+    in; `leaves_ms` when its host goes away, 0 if nobody gave a time.
     """
 
     id: int
@@ -82,6 +83,7 @@ class Worker:
     draining_ms: int = 0
     machine_id: str = ""
     tags: tuple[str, ...] = ()
+    leaves_ms: int = 0
 
     @property
     def state(self) -> str:

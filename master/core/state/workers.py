@@ -78,8 +78,13 @@ def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
     changed = 0
     for ref in body.workers:
         worker = state.workers.get(ref.worker)
-        if worker is not None and worker.incarnation == ref.incarnation and bool(worker.draining_ms) != body.draining:
-            state.put_worker(replace(worker, draining_ms=max(state.time_ms, 1) if body.draining else 0))
+        if worker is None or worker.incarnation != ref.incarnation:
+            continue
+        since, leaves = (0, 0)
+        if body.draining:
+            since, leaves = worker.draining_ms or max(state.time_ms, 1), body.leaves_ms or worker.leaves_ms
+        if (since, leaves) != (worker.draining_ms, worker.leaves_ms):
+            state.put_worker(replace(worker, draining_ms=since, leaves_ms=leaves))
             changed += 1
     return Answer(value=changed)
 
@@ -87,11 +92,11 @@ def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
 def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
     known = state.workers.get(number)
     started = boot = kept = state.index
-    draining_ms, place = 0, body.place
+    draining_ms, leaves_ms, place = 0, 0, body.place
     if known is not None:
         if body.incarnation == known.incarnation:
             started = known.started_index
-            draining_ms = known.draining_ms  # a new start drains no more
+            draining_ms, leaves_ms = known.draining_ms, known.leaves_ms  # a new start drains no more
         if not place and body.host == known.host:
             place = known.place  # a leader that could not resolve it in time says nothing of where it is
         here = {each.id for each in body.directories}
@@ -119,6 +124,7 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         kept_index=kept,
         place=place,
         draining_ms=draining_ms,
+        leaves_ms=leaves_ms,
         machine_id=body.machine_id,
         tags=body.tags,
     )

@@ -69,6 +69,27 @@ def test_somebody_else_takes_the_data_of_a_worker_that_drains() -> None:
     assert not Takers().beside(one)
 
 
+def test_whether_a_host_is_ready_when_it_goes_away() -> None:
+    """By how shuffles went so far: of four kept a minute ago one is left, which needs twenty seconds more; nobody knows
+    while none has gone, nor of a worker that says nothing; it is late when the time is over."""
+    log = Log()
+    log.do(worker(1))
+    log.do(cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),), 2_000_000))
+    leaves, drains = log.state.workers[1], Drains()
+    for at, shuffles in ((1_000_000, 3), (1_100_000, 4), (1_130_000, 2), (1_160_000, 1)):
+        drains.heard(leaves, Kept(0, shuffles), at)
+    assert drains.reach(leaves, Kept(0, 1), False, 1_160_000) == "in time"
+    soon = replace(leaves, leaves_ms=1_180_000)
+    assert drains.reach(soon, Kept(0, 1), False, 1_160_000) == "in time"
+    assert drains.reach(replace(soon, leaves_ms=1_179_999), Kept(0, 1), False, 1_160_000) == "late"
+    assert drains.reach(soon, Kept(0, 4), False, 1_160_000) == "unknown"
+    assert drains.reach(soon, None, False, 1_160_000) == "unknown"
+    assert drains.reach(soon, Kept(0, 1), False, 1_180_000) == "late"
+    assert drains.reach(soon, Kept(0, 0), True, 1_180_000) == "reached"
+    drains.forget(leaves)
+    assert drains.reach(leaves, Kept(0, 1), False, 1_160_000) == "unknown"
+
+
 def registered() -> tuple[Log, dict[str, Worker]]:
     """Three workers; the second one is called 3, the third 12."""
     log = Log()

@@ -13,7 +13,7 @@ from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
-from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, lost_hosts, several
+from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, leaving_of, leaving_text, lost_hosts, several
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -51,7 +51,8 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         for address, reply in answers.items()
         if isinstance(reply, HoldfastError)
     ]
-    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": [], "hosts": []}
+    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters}
+    document |= {"warnings": [], "hosts": [], "leaving": []}
     if leading:
         # A deposed leader that does not know it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
@@ -70,6 +71,12 @@ async def _status(client: ControlClient) -> dict[str, Any]:
             problems.append(f"the masters do not list the workers: {error}")
         else:
             document["hosts"] = hosts_of(reply.workers)
+            document["leaving"] = leaving_of(reply.workers)
+            document["warnings"] += [
+                f"{each['host']}: worker {each['worker']}: {each['waits']}{leaving_text(each)}"
+                for each in document["leaving"]
+                if each["reach"] == "late"
+            ]
             problems += _worker_problems(list(reply.workers), document["hosts"], masters)
     elif not any(map(_refused, answers.values())):
         problems.append("there is no leader")
@@ -177,6 +184,9 @@ def _draw_status(document: Document, screen: Console) -> None:
         adhering = ", ".join(f"{count} {how}" for how, count in document["adhering"].items())
         if any(document["adhering"].values()):
             screen.print(f"open partitions as placement wishes: {adhering}")
+    for each in (each for each in document["leaving"] if each["reach"] != "late"):  # of the others there are warnings
+        waits = escape(each["waits"] or "it may be removed")
+        screen.print(f"{escape(each['host'])}: {waits}{leaving_text(each)}", soft_wrap=True)
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
     rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
     screen.print(table(keys, rows))
@@ -215,7 +225,7 @@ _DISK_KEYS = (
     *("device", "state", "errors", "flush_us", "fetch_us"),
 )
 _DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
-_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles")
+_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles", "left_ms")
 _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
 
 
@@ -236,7 +246,7 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
     """How far the drain of a worker is; None if it does not drain, or for a number that is not known yet."""
     if not worker.HasField("drain"):
         return None
-    found = {key: getattr(worker.drain, key) for key in _DRAIN_KEYS}
+    found = {key: getattr(worker.drain, key) for key in (*_DRAIN_KEYS, "left_ms", "reach")}
     return found | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
 
 
@@ -267,9 +277,8 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
     screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
     for one in found:
         if one["drain"]:
-            screen.print(
-                f"draining: {one['name']}: {escape(one['drain']['waits'] or 'it may be removed')}", soft_wrap=True
-            )
+            waits = escape(one["drain"]["waits"] or "it may be removed")
+            screen.print(f"draining: {one['name']}: {waits}{leaving_text(one['drain'])}", soft_wrap=True)
         dfs = one["dfs"]
         if dfs and dfs["problem"]:
             _draw_problem(_dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)
