@@ -14,6 +14,7 @@ from holdfast.client.compress import Buffer
 from holdfast.common.errors import ConfigError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.ids import PartitionId
+from holdfast.common.tags import tags_problem
 
 _COMPRESSIONS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
@@ -43,6 +44,16 @@ def seconds(name: str, value: Any, least: float, most: float) -> float:
 def grace(value: Any) -> float:
     """The `return_grace` of a reader."""
     return seconds("return_grace", value, 0, 1e9)
+
+
+def checked_tags(value: Any) -> tuple[str, ...]:
+    """Tags of workers; one text is a mistake for a list with it."""
+    if isinstance(value, str) or not isinstance(value, Iterable):
+        raise ConfigError(f"`tags` are a list of texts, not {value!r}")
+    tags = tuple([text("tags", each, "a tag of workers") for each in value])
+    if problem := tags_problem(tags):
+        raise ConfigError(problem)
+    return tags
 
 
 def text(name: str, value: Any, what: str) -> str:

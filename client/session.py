@@ -14,11 +14,12 @@ import itertools
 import os
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client.checks import seconds, text, whole
+from holdfast.client.checks import checked_tags, seconds, text, whole
 from holdfast.client.connection.addresses import known_addresses
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.connection.ticket import Ticket, explain
@@ -79,6 +80,7 @@ class Session:
         lease_seconds: float | None = None,
         no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
         user: str | None = None,
+        tags: Sequence[str] = (),
         fetch: FetchOptions | None = None,
         credentials: Credentials | None = None,
     ) -> None:
@@ -90,6 +92,8 @@ class Session:
         no_room_grace: seconds that registering and pushing wait while no worker has room; then they raise
             NoRoomError, which names the limits that were met.
         user: owner of the application, for quotas and displays; by default the user of this process.
+        tags: its shuffles go to workers that have all of these (`worker.tags`), and those that the masters want of its
+            user. For a new application only.
         fetch: how readers of this session's shuffles choose between copies, in its tasks as well.
         credentials: for a secured cluster: its CA and the token of a user; by default the files that
             HOLDFAST_CA and HOLDFAST_TOKEN_FILE name, or nothing.
@@ -111,6 +115,9 @@ class Session:
         if user is not None and (attach or len(text("user", user, "a name").encode()) > NAME_BYTES_MAX):
             raise ConfigError(f"`user` is for a new application only, and has at most {NAME_BYTES_MAX} bytes")
         self._user = _user() if user is None else user
+        self._tags = checked_tags(tags)
+        if attach and self._tags:
+            raise ConfigError("`tags` are for a new application only: one that exists has its own")
         if not isinstance(fetch, FetchOptions | None):
             raise ConfigError(f"`fetch` is FetchOptions(...), not {fetch!r}")
         self._fetch = fetch or FetchOptions()
@@ -311,7 +318,12 @@ class Session:
     async def _register(self) -> Ticket:
         instance = Instance(secrets.token_bytes(INSTANCE_BYTES))
         request = pb.RegisterApplicationRequest(
-            instance=instance, name=self.app, user=self._user, lease_ms=self._lease_ms, holder=self._holder
+            instance=instance,
+            name=self.app,
+            user=self._user,
+            lease_ms=self._lease_ms,
+            holder=self._holder,
+            tags=self._tags,
         )
         cluster_id, reply = await self._as_user("Shuffles/RegisterApplication", request, self._user_credentials)
         return self._begun(cluster_id, instance, reply)

@@ -44,6 +44,8 @@ MAPS_MAX = 1_000_000
 ANNOUNCED_MAX = 64
 #: Copies of a partition or map file.
 COPIES_MAX = 5
+#: Tags of a worker, and those that a shuffle is confined to.
+TAGS_MAX = 16
 #: Epochs of one generation, all partitions together: moves are stopped before they reach it.
 EPOCHS_MAX = 4_000_000
 #: Applications whose usage a heartbeat reports, the largest, and shuffles of each.

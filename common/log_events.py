@@ -259,6 +259,7 @@ class LogEvent(Enum):
         "A connection to the Raft port was refused: it comes from none of the peers.",
         "Find its owner: only masters have to reach the Raft port.",
     )
+    RAFT_MEMBERS_AGREED = _info("All masters are connected and have the same list of masters: it may be changed again.")
     RAFT_DISK_FAILED = _critical(
         "The disk of the Raft journal cannot be written; the process ends with status 74.",
         "Make room there or mend the disk, and start the master: what was acknowledged is still on it.",

@@ -35,6 +35,12 @@ def fewer_copies(epochs: int, awaited: int) -> str:
     return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(parts)}"
 
 
+def not_adhering(strict: int, soft: int, failed: int) -> str:
+    """Open partitions whose copies do not stand as placement wishes, of all."""
+    softly = f", and {soft} only softly" if soft else ""
+    return f"{failed} of {counted(strict + soft + failed, 'open partition')} not as placement wishes{softly}"
+
+
 class UsageTotals(NamedTuple):
     """Bytes and files that a shuffle (all generations) or an application holds."""
 

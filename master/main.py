@@ -58,6 +58,7 @@ from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.waiters import WAITERS_MAX
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.events import log_all
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
@@ -179,17 +180,22 @@ class MasterServer:
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
         self._missing = DfsMissing(self._leader) if store is None else None
         self._budgets = Budgets()
-        self._metrics = Metrics(StateMetrics(self._leader, self._gauges))
+        explainer = Explainer(self._leader, fleet, locations)
+        self._adherence = AdherenceCount(self._leader, fleet, explainer)
+        self._metrics = Metrics(StateMetrics(self._leader, self._gauges, self._adherence))
         admin = Admin(
             self._leader,
             self._masters,
             registry,
             fleet,
-            Explainer(self._leader, fleet, locations),
+            explainer,
+            self._adherence,
             self._sealing,
             load,
         )
-        self._pages = Pages(self._leader, self._masters, registry, fleet, self._sealing, admin.retention)
+        self._pages = Pages(
+            self._leader, self._masters, registry, fleet, self._sealing, self._adherence, admin.retention
+        )
         self._handlers = Handlers(
             {
                 "Shuffles": Shuffles(

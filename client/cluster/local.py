@@ -200,8 +200,8 @@ def _check_number(what: str, number: object) -> None:
 
 def _check_masters(masters: object) -> None:
     _check_number("masters", masters)
-    if masters not in (1, 3):
-        raise ConfigError(f"a cluster has 1 or 3 masters, not {masters}")
+    if masters not in config.PEERS:
+        raise ConfigError(f"a cluster has 1, 3 or 5 masters, not {masters}")
 
 
 @dataclass(frozen=True, slots=True)

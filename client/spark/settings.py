@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Literal
 
+from holdfast.client.checks import checked_tags
 from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
@@ -38,6 +40,7 @@ def conf(
     replication: int = 1,
     ack: Literal["memory", "written", "synced"] = "written",
     fallback: Literal["auto", "never"] = "auto",
+    tags: Sequence[str] = (),
     jar: str | Path | None = None,
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
@@ -46,7 +49,8 @@ def conf(
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
 
     `replication` is the number of copies, 1 to 5; `ack` what a copy is before it counts; `fallback` whether Spark's own
-    shuffle serves where Holdfast cannot be reached at registration. `jar` defaults to the one for the installed Spark,
+    shuffle serves where Holdfast cannot be reached at registration. `tags`: shuffles go to workers that have all of
+    these. `jar` defaults to the one for the installed Spark,
     which is compiled when it is first asked for. For a secured cluster `ca` and `token_file` are the paths, on the
     driver's host, of the CA's certificate in PEM and of a user's token, by default what HOLDFAST_CA and
     HOLDFAST_TOKEN_FILE name. `here`: a session of this process will use them; False if they are for
@@ -71,6 +75,7 @@ def conf(
         "spark.holdfast.replication": str(replication),
         "spark.holdfast.ack": ack,
         "spark.holdfast.fallback": fallback,
+        **({"spark.holdfast.tags": ",".join(checked_tags(tags))} if tags else {}),
         **_security(ca, token_file),
         **_where(jar),
         **_BESIDE,

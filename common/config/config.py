@@ -27,6 +27,7 @@ from holdfast.common.config.settings import (
     Port,
     Ratio,
     Size,
+    Tag,
     duration,
     required,
     setting,
@@ -34,13 +35,15 @@ from holdfast.common.config.settings import (
 )
 from holdfast.common.dfs.urls import StoreKind, harmless, parse_url
 from holdfast.common.errors import ConfigError
+from holdfast.common.tags import tags_problem
 
 ENVIRONMENT_PREFIX = "HOLDFAST"
 _MIB = 1 << 20
 #: A push log and the index leave room for little else in less.
 CAPACITY_BYTES_LEAST = 16 * _MIB
-#: How many masters a cluster may have.
-PEERS = (1, 3)
+#: How many masters a cluster may have; even numbers while masters are added or taken out one by one.
+PEERS = (1, 3, 5)
+PEERS_MAX = max(PEERS)
 #: Errors of a directory that a worker counts at most.
 ERRORS_MAX = 1_000
 #: Shorter lives of tokens would end between two renewals.
@@ -85,15 +88,17 @@ class MasterSection:
     http_port: Port = setting(Port(7070), "HTTP, the port of the endpoints. 0: the system chooses.")
     grpc_port: Port = setting(Port(7071), "gRPC; clients get it over HTTP. 0: the system chooses.")
     directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
-    peers: tuple[MasterPeer, ...] = setting((), "All masters of the cluster, this one included. One or three; needed.")
+    peers: tuple[MasterPeer, ...] = setting(
+        (), "All masters of the cluster, this one included. One, three or five; two or four while one is added."
+    )
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
         if len(set(names)) < len(names):
             raise ConfigError(f"names a peer twice: {', '.join(sorted(names))}")
-        if len(names) not in (0, *PEERS):
+        if len(names) > PEERS_MAX:
             raise ConfigError(
-                f"has {len(names)} peers, and must have one or three: two tolerate no failure, and five are untested"
+                f"has {len(names)} peers, and there may be {PEERS_MAX}: each command waits for most of them"
             )
         if self.directory and not self.directory.startswith("/"):
             raise ConfigError(
@@ -182,6 +187,7 @@ class WorkerSection:
         "hashed. Give it where one machine is to pass for several hosts, or several machines are one.",
     )
     rack: Name = setting(Name(""), "The rack, for placement: two copies avoid sharing it. Empty: not known.")
+    tags: tuple[Tag, ...] = setting((), "The pools it is in: what is confined to a tag goes to workers that have it.")
     bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
     address: Host = setting(
         Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
@@ -205,6 +211,8 @@ class WorkerSection:
     disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
 
     def __post_init__(self) -> None:
+        if problem := tags_problem(self.tags):
+            raise ConfigError(problem)
         if self.copy_grace.ns > _COPY_GRACE_NS_MAX:
             raise ConfigError("copy_grace must be at most 5m: commits, and the jobs that need them, wait for it")
 

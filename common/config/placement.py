@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from holdfast.common.config import settings
-from holdfast.common.config.settings import Duration, Ratio, duration, setting
+from holdfast.common.config.settings import Duration, Ratio, Tag, duration, required, setting
 from holdfast.common.errors import ConfigError
+from holdfast.common.tags import tags_problem
 
 #: Those that need not be installed.
 POLICIES = ("random", "rackaware", "regionaware")
@@ -15,6 +16,18 @@ POLICIES = ("random", "rackaware", "regionaware")
 MIN_RACKS_MAX = 16
 #: Of a place: region, what is between, rack.
 PLACE_PARTS_MAX = 8
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UserTags:
+    """What the shuffles of one user are confined to, instead of `user_tags`."""
+
+    user: str = required("The user's name, as the application gave it.")
+    tags: tuple[Tag, ...] = setting((), "Workers need all of these; none: any worker will do.")
+
+    def __post_init__(self) -> None:
+        if problem := tags_problem(self.tags):
+            raise ConfigError(problem)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -42,6 +55,10 @@ class PlacementSection:
     refused: tuple[str, ...] = setting(
         (), "Workers, hosts and places (/region/rack, /region) that take nothing new, even where there is nobody else."
     )
+    user_tags: tuple[Tag, ...] = setting(
+        (), "Shuffles go to workers that have all of these tags, and those that their application asks for."
+    )
+    users: tuple[UserTags, ...] = setting((), "Users with other tags.")
     refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
     durable_regions: int = setting(
         0,
@@ -101,6 +118,7 @@ class PlacementSection:
         if self.policy not in ("rackaware", "regionaware") and self.enforce_racks:
             raise ConfigError(f'enforce_racks needs policy = "rackaware" or "regionaware": {self.policy} ignores it')
         self._check_regions()
+        self._check_tags()
         if self.durable_regions == 1 or not 0 <= self.durable_regions <= MIN_RACKS_MAX:
             raise ConfigError(f"durable_regions must be 0, or from 2 to {MIN_RACKS_MAX}: one region is no durability")
         self._check_depth()
@@ -133,6 +151,17 @@ class PlacementSection:
             self.local_region in self.refused_regions or (self.write_regions and self.local_region not in left)
         ):
             raise ConfigError(f"local_region {self.local_region} takes nothing, by write_regions and refused_regions")
+
+    def _check_tags(self) -> None:
+        if problem := tags_problem(self.user_tags):
+            raise ConfigError(problem)
+        names = [each.user for each in self.users]
+        if len(set(names)) < len(names):
+            raise ConfigError(f"names a user twice: {', '.join(sorted(names))}")
+
+    def tags_of(self, user: str) -> tuple[Tag, ...]:
+        """What the shuffles of a user are confined to."""
+        return next((each.tags for each in self.users if each.user == user), self.user_tags)
 
     def _check_numbers(self) -> None:
         for name, most in (("max_multiple", 1e6), ("gradient", 10.0), ("flush_weight", 1e6), ("fetch_weight", 1e6)):

@@ -30,6 +30,7 @@ from typing import Any, Literal, NewType, TypeVar, cast
 from holdfast.common.addresses import is_address, is_host
 from holdfast.common.errors import ConfigError
 from holdfast.common.limits import NAME_BYTES_MAX
+from holdfast.common.tags import tags_problem
 from holdfast.common.visible import visible
 
 #: Bytes, never negative; "0" means "no bound" if the key allows it.
@@ -44,6 +45,7 @@ Address = NewType("Address", str)
 Host = NewType("Host", str)
 #: What people call something, short and without control characters; may be empty.
 Name = NewType("Name", str)
+Tag = NewType("Tag", str)
 
 T = TypeVar("T")
 Path = tuple[str | int, ...]
@@ -272,6 +274,13 @@ def _read_name(value: object) -> Name:
     return Name(text)
 
 
+def _read_tag(value: object) -> Tag:
+    text = _read_text(value)
+    if problem := tags_problem([text]):
+        raise ConfigError(problem)
+    return Tag(text)
+
+
 def is_endpoint(text: str) -> bool:
     """Whether the text is http:// or https:// and an address."""
     return "://" in text and is_address(re.sub(r"^https?://", "", text, count=1))
@@ -314,9 +323,10 @@ _READERS: dict[object, Callable[[object], object]] = {
     Address: _read_address,
     Host: _read_host,
     Name: _read_name,
+    Tag: _read_tag,
 }
 #: Kinds that a variable gives as plain text; all others it gives as TOML.
-_TEXT_KINDS = (str, Size, Duration, SignedDuration, Address, Host, Name)
+_TEXT_KINDS = (str, Size, Duration, SignedDuration, Address, Host, Name, Tag)
 
 
 def _read(hint: Any, value: object, path: Path, problems: list[tuple[Path, str]]) -> Any:

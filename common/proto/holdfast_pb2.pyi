@@ -86,7 +86,7 @@ class DiscoverReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_http: _Optional[str] = ..., leader_grpc: _Optional[str] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., raft_index: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
 class RegisterApplicationRequest(_message.Message):
-    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder", "spark_id")
+    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder", "spark_id", "tags")
     CALL_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -94,6 +94,7 @@ class RegisterApplicationRequest(_message.Message):
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SPARK_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     instance: bytes
     name: str
@@ -101,7 +102,8 @@ class RegisterApplicationRequest(_message.Message):
     lease_ms: int
     holder: bytes
     spark_id: str
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class RegisterApplicationReply(_message.Message):
     __slots__ = ("cluster_id", "raft_index", "lease_ms", "token")
@@ -428,7 +430,7 @@ class ApplicationHeld(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., bytes: _Optional[int] = ..., files: _Optional[int] = ..., largest: _Optional[_Iterable[_Union[ShuffleHeld, _Mapping]]] = ...) -> None: ...
 
 class RegisterWorkerRequest(_message.Message):
-    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index", "machine_id", "applications", "dfs")
+    __slots__ = ("call", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "raft_index", "machine_id", "tags", "applications", "dfs")
     CALL_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -442,6 +444,7 @@ class RegisterWorkerRequest(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     RAFT_INDEX_FIELD_NUMBER: _ClassVar[int]
     MACHINE_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     APPLICATIONS_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
     call: CallId
@@ -457,9 +460,10 @@ class RegisterWorkerRequest(_message.Message):
     version: str
     raft_index: int
     machine_id: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
     applications: _containers.RepeatedCompositeFieldContainer[ApplicationHeld]
     dfs: Dfs
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ..., machine_id: _Optional[str] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., raft_index: _Optional[int] = ..., machine_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., applications: _Optional[_Iterable[_Union[ApplicationHeld, _Mapping]]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class RegisterWorkerReply(_message.Message):
     __slots__ = ("worker", "incarnation", "cluster_id", "raft_index", "heartbeat_ms", "state")
@@ -585,7 +589,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited")
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited", "adhering_strict", "adhering_soft", "adhering_failed")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -623,6 +627,9 @@ class StatusReply(_message.Message):
     VERSIONS_FIELD_NUMBER: _ClassVar[int]
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
+    ADHERING_STRICT_FIELD_NUMBER: _ClassVar[int]
+    ADHERING_SOFT_FIELD_NUMBER: _ClassVar[int]
+    ADHERING_FAILED_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     name: str
     role: str
@@ -646,14 +653,17 @@ class StatusReply(_message.Message):
     versions: _containers.ScalarMap[str, str]
     under_replicated: int
     awaited: int
-    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
+    adhering_strict: int
+    adhering_soft: int
+    adhering_failed: int
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., adhering_strict: _Optional[int] = ..., adhering_soft: _Optional[int] = ..., adhering_failed: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...
 
 class WorkerInfo(_message.Message):
-    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "place", "drain", "push_rate", "fetch_rate", "machine_id", "dfs")
+    __slots__ = ("worker", "name", "incarnation", "host", "rack", "data_address", "http_address", "state", "last_seen_ms", "directories", "memory_bytes", "files", "counters", "version", "place", "drain", "push_rate", "fetch_rate", "machine_id", "tags", "dfs")
     class CountersEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -680,6 +690,7 @@ class WorkerInfo(_message.Message):
     PUSH_RATE_FIELD_NUMBER: _ClassVar[int]
     FETCH_RATE_FIELD_NUMBER: _ClassVar[int]
     MACHINE_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     DFS_FIELD_NUMBER: _ClassVar[int]
     worker: int
     name: str
@@ -700,8 +711,9 @@ class WorkerInfo(_message.Message):
     push_rate: int
     fetch_rate: int
     machine_id: str
+    tags: _containers.RepeatedScalarFieldContainer[str]
     dfs: Dfs
-    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., push_rate: _Optional[int] = ..., fetch_rate: _Optional[int] = ..., machine_id: _Optional[str] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., state: _Optional[str] = ..., last_seen_ms: _Optional[int] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., memory_bytes: _Optional[int] = ..., files: _Optional[int] = ..., counters: _Optional[_Mapping[str, int]] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., drain: _Optional[_Union[Drain, _Mapping]] = ..., push_rate: _Optional[int] = ..., fetch_rate: _Optional[int] = ..., machine_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., dfs: _Optional[_Union[Dfs, _Mapping]] = ...) -> None: ...
 
 class ListWorkersReply(_message.Message):
     __slots__ = ("workers",)
@@ -710,7 +722,7 @@ class ListWorkersReply(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
 
 class Drain(_message.Message):
-    __slots__ = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
+    __slots__ = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits", "left_ms", "reach")
     SINCE_MS_FIELD_NUMBER: _ClassVar[int]
     EPOCHS_FIELD_NUMBER: _ClassVar[int]
     EPOCH_SHUFFLES_FIELD_NUMBER: _ClassVar[int]
@@ -719,6 +731,8 @@ class Drain(_message.Message):
     RESTART_FIELD_NUMBER: _ClassVar[int]
     REMOVAL_FIELD_NUMBER: _ClassVar[int]
     WAITS_FIELD_NUMBER: _ClassVar[int]
+    LEFT_MS_FIELD_NUMBER: _ClassVar[int]
+    REACH_FIELD_NUMBER: _ClassVar[int]
     since_ms: int
     epochs: int
     epoch_shuffles: int
@@ -727,15 +741,19 @@ class Drain(_message.Message):
     restart: bool
     removal: bool
     waits: str
-    def __init__(self, since_ms: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch_shuffles: _Optional[int] = ..., writing: _Optional[int] = ..., shuffles: _Optional[int] = ..., restart: _Optional[bool] = ..., removal: _Optional[bool] = ..., waits: _Optional[str] = ...) -> None: ...
+    left_ms: int
+    reach: str
+    def __init__(self, since_ms: _Optional[int] = ..., epochs: _Optional[int] = ..., epoch_shuffles: _Optional[int] = ..., writing: _Optional[int] = ..., shuffles: _Optional[int] = ..., restart: _Optional[bool] = ..., removal: _Optional[bool] = ..., waits: _Optional[str] = ..., left_ms: _Optional[int] = ..., reach: _Optional[str] = ...) -> None: ...
 
 class DrainWorkersRequest(_message.Message):
-    __slots__ = ("workers", "cancel")
+    __slots__ = ("workers", "cancel", "within_ms")
     WORKERS_FIELD_NUMBER: _ClassVar[int]
     CANCEL_FIELD_NUMBER: _ClassVar[int]
+    WITHIN_MS_FIELD_NUMBER: _ClassVar[int]
     workers: _containers.RepeatedScalarFieldContainer[str]
     cancel: bool
-    def __init__(self, workers: _Optional[_Iterable[str]] = ..., cancel: _Optional[bool] = ...) -> None: ...
+    within_ms: int
+    def __init__(self, workers: _Optional[_Iterable[str]] = ..., cancel: _Optional[bool] = ..., within_ms: _Optional[int] = ...) -> None: ...
 
 class DrainWorkersReply(_message.Message):
     __slots__ = ("workers",)
@@ -920,7 +938,7 @@ class PlacementDecision(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., what: _Optional[str] = ..., partitions: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., candidates: _Optional[int] = ..., spared: _Optional[int] = ..., not_adhering: _Optional[int] = ..., left_out: _Optional[_Iterable[_Union[LeftOut, _Mapping]]] = ..., left_out_total: _Optional[int] = ..., soft: _Optional[int] = ...) -> None: ...
 
 class ExplainPlacementReply(_message.Message):
-    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions", "total", "not_adhering", "adherence", "soft")
+    __slots__ = ("key", "kind", "copies_wanted", "copies", "policy", "order", "locations", "adheres", "workers", "decisions", "total", "not_adhering", "adherence", "soft", "tags")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     COPIES_WANTED_FIELD_NUMBER: _ClassVar[int]
@@ -935,6 +953,7 @@ class ExplainPlacementReply(_message.Message):
     NOT_ADHERING_FIELD_NUMBER: _ClassVar[int]
     ADHERENCE_FIELD_NUMBER: _ClassVar[int]
     SOFT_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: PartitionKind
     copies_wanted: int
@@ -949,7 +968,8 @@ class ExplainPlacementReply(_message.Message):
     not_adhering: int
     adherence: _containers.RepeatedScalarFieldContainer[Adherence]
     soft: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ..., total: _Optional[int] = ..., not_adhering: _Optional[int] = ..., adherence: _Optional[_Iterable[_Union[Adherence, str]]] = ..., soft: _Optional[int] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., policy: _Optional[str] = ..., order: _Optional[str] = ..., locations: _Optional[_Iterable[_Union[NewLocation, _Mapping]]] = ..., adheres: _Optional[_Iterable[bool]] = ..., workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ..., decisions: _Optional[_Iterable[_Union[PlacementDecision, _Mapping]]] = ..., total: _Optional[int] = ..., not_adhering: _Optional[int] = ..., adherence: _Optional[_Iterable[_Union[Adherence, str]]] = ..., soft: _Optional[int] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class HandOverRequest(_message.Message):
     __slots__ = ("to", "away_from")

@@ -30,6 +30,7 @@ from holdfast.master.core.state.state import Below, State, StateTables
 from holdfast.master.fleet.fleet import Fleet, place_of
 from holdfast.master.leader.handing_over import hand_over
 from holdfast.master.leader.leader import Leader
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
@@ -54,6 +55,7 @@ class Admin:
         registry: Registry,
         fleet: Fleet,
         explainer: Explainer,
+        adherence: AdherenceCount,
         sealing: Sealing,
         load: Callable[[], Config],
     ) -> None:
@@ -64,6 +66,7 @@ class Admin:
         self._fleet = fleet
         self._draining = registry.draining
         self._explainer = explainer
+        self._adherence = adherence
         self._sealing = sealing
         self._load = load
         self._hashed: tuple[int, bytes] = (-1, b"")
@@ -102,6 +105,7 @@ class Admin:
             versions=self._versions,
             under_replicated=sum(shuffle.under_replicated for shuffle in every),
             awaited=sum(shuffle.awaited for shuffle in every if shuffle.under_replicated),
+            **{f"adhering_{how}": count for how, count in self._adherence.found._asdict().items()},
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:
@@ -185,7 +189,7 @@ class Admin:
 
     async def drain_workers(self, request: pb.DrainWorkersRequest) -> pb.DrainWorkersReply:
         """Have workers take nothing new and hand on what is open there, or take that back."""
-        workers = await self._draining.set(request.workers, request.cancel)
+        workers = await self._draining.set(request.workers, request.cancel, request.within_ms)
         return pb.DrainWorkersReply(workers=map(self._worker, workers))
 
     async def hand_over(self, request: pb.HandOverRequest) -> pb.HandOverReply:
@@ -242,6 +246,7 @@ class Admin:
             last_seen_ms=max(silent, 0) // _NS_PER_MS,
             version=worker.version,
             machine_id=worker.machine_id,
+            tags=worker.tags,
             drain=self._draining.progress(worker),
         )
         if report is not None:

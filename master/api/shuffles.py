@@ -42,6 +42,7 @@ from holdfast.master.leader.uploads import submit, upload_name
 from holdfast.master.observe.masters import Masters
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.placement.policy import Candidates
+from holdfast.master.state_machine.codec import from_message
 
 #: Workers that an answer names.
 _NAMED_MAX = 10
@@ -93,7 +94,7 @@ class Shuffles:
             user = caller.subject.decode("utf-8", "replace")
         self._check_owner(self._leader.peek(lambda state: state.applications.get(request.instance)))
         self._registry.quotas.check_user(request.instance, user)
-        body = cmd.RegisterApplication(request.instance, request.name, user, lease_ms, request.holder, request.spark_id)
+        body = from_message(cmd.RegisterApplication, request, user=user, lease_ms=lease_ms)
         await self._leader.command("Shuffles/RegisterApplication", request, body)
         # Two users may have drawn one instance at the same time; the second gets the error now.
         application = await self._leader.renew(request.instance, request.holder)

@@ -2,8 +2,9 @@
 
 Rules
 * Draining is in the log, so every leader has it. It belongs to one start of a worker: a new start takes data again.
-* A worker is only drained while another one takes data, since nothing could be handed on otherwise. One that is left
-  alone later learns it from `heartbeat_answer` and takes pushes again; what is placed there stays until another comes.
+* A worker is only drained while another one takes its data, since nothing could be handed on otherwise: one that has
+  those of its tags that somebody wants. One that is left alone later learns it from `heartbeat_answer` and takes pushes
+  again; what is placed there stays until another comes.
 * What is placed where is found by the mover (moving.py), what is being written is what the worker last said.
 
 Runs in the event loop. Called by admin.py for people, by registry.py for workers that leave.
@@ -12,14 +13,14 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Sequence
-from itertools import islice
+from collections.abc import Sequence
 
 from holdfast.common.errors import ConflictError, NoRoomError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.tags import named as all_of
 from holdfast.master.api.statuses import bad_request
-from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
+from holdfast.master.core.drains import DrainVerdict, Kept, Takers, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
@@ -29,6 +30,8 @@ from holdfast.master.leader.turns import turn
 
 #: How long the list of workers that take data is valid.
 _TAKING_NS = 200_000_000
+#: A time that a host goes away is no farther off.
+WITHIN_MS_MAX = 366 * 24 * 3600 * 1000
 
 
 class Draining:
@@ -39,27 +42,32 @@ class Draining:
         self._fleet = fleet
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
-        #: two workers that took data a moment ago, if there are as many: with all workers draining each of them asks
-        self._taking: frozenset[int] = frozenset()
+        #: workers that took data a moment ago: with all workers draining each of them asks for it
+        self._taking = Takers()
         self._taking_until_ns = 0
         self._taking_lives = -1
 
-    def _takers(self) -> Iterator[int]:
+    def _takers(self) -> Takers:
         """The workers that take new data."""
-        return (one.worker for one, _ in self._fleet.taking(KIND_REDUCE, Ack.WRITTEN))
+        numbers = [one.worker for one, _ in self._fleet.taking(KIND_REDUCE, Ack.WRITTEN)]
+        workers = self._leader.peek(lambda state: [state.workers[each] for each in numbers])
+        return Takers(workers, self._fleet.wanted_tags())
 
-    async def set(self, texts: Sequence[str], cancel: bool) -> list[Worker]:
-        """Have the named workers drain, or take data again; return their records.
+    async def set(self, texts: Sequence[str], cancel: bool, within_ms: int = 0) -> list[Worker]:
+        """Have the named workers drain, or take data again; return their records. `within_ms`: after that their hosts
+        go away; 0: nothing is said of it.
 
         Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, NoRoomError where no worker would be left.
         """
         if not 1 <= len(texts) <= WORKERS_MAX:
             raise bad_request(f"name 1 to {WORKERS_MAX} workers")
+        if within_ms > WITHIN_MS_MAX or (cancel and within_ms):
+            raise bad_request("a host goes away within a year, and a drain that is cancelled has no such time")
         async with turn(self._turn, "a drain"):
             meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
             if not cancel:
                 self._check(meant)
-            await self._propose(meant, not cancel)
+            await self._propose(meant, not cancel, self._leader.now_ms() + within_ms if within_ms else 0)
         numbers = [each.id for each in meant]
         return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
 
@@ -67,23 +75,25 @@ class Draining:
         """A worker is shutting down: drain it, unless no other worker takes data; return its record."""
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
-            if not now.draining_ms and any(each != worker.id for each in self._takers()):
+            if not now.draining_ms and self._takers().beside(now):
                 await self._propose([now], True)
         return self._leader.peek(lambda state: state.workers[worker.id])
 
     def others(self, worker: Worker) -> bool:
-        """Whether another worker takes new data, or did a moment ago."""
+        """Whether another worker takes the data of this one, or did a moment ago."""
         now, lives = self._leader.now_ns(), self._leader.lives_changed
         if now >= self._taking_until_ns or lives != self._taking_lives:
-            self._taking = frozenset(islice(self._takers(), 2))
+            self._taking = self._takers()
             self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
-        return len(self._taking - {worker.id}) > 0
+        return self._taking.beside(worker)
 
     def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
         if not worker.draining_ms or not self.others(worker):
             return False, False
-        placed = self._leader.drains.placed(worker)
+        placed, kept = self._leader.drains.placed(worker), self._kept(worker)
+        if kept is not None:
+            self._leader.drains.heard(worker, kept, self._leader.now_ms())
         return True, placed is not None and not placed.epochs
 
     def progress(self, worker: Worker) -> pb.Drain | None:
@@ -92,8 +102,9 @@ class Draining:
             return None
         placed, kept = self._leader.drains.placed(worker), self._kept(worker)
         verdict: DrainVerdict = judge(placed, kept, self.others(worker))
+        now = self._leader.now_ms()
         return pb.Drain(
-            since_ms=max(self._leader.now_ms() - worker.draining_ms, 0),
+            since_ms=max(now - worker.draining_ms, 0),
             epochs=placed.epochs if placed is not None else None,
             epoch_shuffles=placed.shuffles if placed is not None else None,
             writing=kept.writing if kept is not None else None,
@@ -101,6 +112,8 @@ class Draining:
             restart=verdict.restart,
             removal=verdict.removal,
             waits=verdict.waits,
+            left_ms=worker.leaves_ms - now if worker.leaves_ms else None,
+            reach=self._leader.drains.reach(worker, kept, verdict.removal, now) if worker.leaves_ms else "",
         )
 
     def _kept(self, worker: Worker) -> Kept | None:
@@ -113,14 +126,16 @@ class Draining:
         lost = [each.name for each in meant if not each.alive]
         if lost:
             raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
-        begin = any(not each.draining_ms for each in meant)
-        if begin and not set(self._takers()).difference(each.id for each in meant):
+        takers, numbers = self._takers(), [each.id for each in meant]
+        alone = [each for each in meant if not each.draining_ms and not takers.beside(each, numbers)]
+        if alone:
+            tags = alone[0].tags
             raise NoRoomError(
-                "no other worker would take data: start one first, or drain fewer. A worker that is only "
-                "restarted need not drain: acknowledged data survives a restart"
+                f"no other worker would take data of {alone[0].name}{f' ({all_of(tags)})' if tags else ''}: start one "
+                "first, or drain fewer. A worker that is only restarted need not drain: acknowledged data survives that"
             )
 
-    async def _propose(self, workers: Sequence[Worker], draining: bool) -> None:
+    async def _propose(self, workers: Sequence[Worker], draining: bool, leaves_ms: int = 0) -> None:
         self._taking_until_ns = 0
         refs = tuple(ref_of(each) for each in workers)
         for each in workers:
@@ -128,6 +143,6 @@ class Draining:
             report = self._leader.reports.get(each.id)
             if report is not None:
                 report.heartbeat.ClearField("emptying")
-        answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs)))
+        answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs, leaves_ms)))
         self._leader.expect(answer)
         self._leader.workers_changed.set()

@@ -3,7 +3,8 @@
 Rules
 * Looked for when this master begins to lead, when workers were lost or are back, and when one registered: what is wrong
   is read from the state, so it does not matter which caller noticed it first, nor how far the leader before had come.
-* All epochs of all shuffles go together, in as few commands as their bound allows. What is being committed stays.
+* All epochs of all shuffles go together, in as few commands as their bound allows, those of the applications that
+  have been there longest first: these are taken to need their places for the longest. What is being committed stays.
 * While a worker drains and open partitions are placed on it, it is looked at again and again; what is left there is
   kept for status requests (draining.py). It seals its epochs by itself as soon as it learns of the drain.
 * What a worker had open before its latest start is then sealed there, in the background and in slices: unsealed files
@@ -110,8 +111,10 @@ class EpochMover(WhileLeading):
 
     async def _move_all(self, workers: Mapping[int, Worker], suspects: Sequence[Shuffle]) -> bool:
         grace = self._fleet.in_grace()
-        alike = {(each.ack, each.avoid): each for each in suspects}
-        candidates = {found: self._fleet.candidates(each) for found, each in alike.items()}
+        tags = self._fleet.tags_by_instance(suspects)
+        kinds = {each.key: (each.ack, each.avoid, tags[each.key.instance]) for each in suspects}
+        alike = {kinds[each.key]: each for each in suspects}
+        candidates = {kind: self._fleet.candidates(each) for kind, each in alike.items()}
         done = not grace  # when it is over they move, or are back
         waiting: list[cmd.Revive] = []
         stuck: set[ShuffleKey] = set()
@@ -120,7 +123,7 @@ class EpochMover(WhileLeading):
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
-            there = candidates[shuffle.ack, shuffle.avoid]
+            there = candidates[kinds[shuffle.key]]
             if not len(there):
                 continue  # nowhere to go; the next worker that registers is looked at, and clients ask
             replacing = self._fleet.replacing(there, shuffle.copies_wanted)

@@ -127,7 +127,7 @@ class Reviver:
         ]
         try:
             places = await self._places(key, rows)
-            limits_met = "" if places else self._no_room()
+            limits_met = "" if places else self._no_room(key)
         except NotEnoughError as error:  # what is enforced cannot be had now: like room, it may come back
             places, limits_met = [], str(error)
             self._leader.counts.revives_without_room += 1
@@ -177,9 +177,9 @@ class Reviver:
                 if (worker := workers.get(one)) is not None and worker.alive and not restarted(worker, at.placed_index)
             )
 
-    def _no_room(self) -> str:
+    def _no_room(self, key: ShuffleKey) -> str:
         self._leader.counts.revives_without_room += 1
-        limits_met = self._fleet.no_room()
+        limits_met = self._fleet.no_room(self._fleet.tags_of(key))
         if not limits_met:
             raise RetryError("no worker is alive; waiting for one")
         return limits_met

@@ -9,7 +9,7 @@ master/control/draining.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.common.errors import error_for
@@ -46,15 +46,55 @@ class DrainVerdict(NamedTuple):
     waits: str
 
 
+class Takers:
+    """Who takes new data, by those of its tags that somebody wants."""
+
+    def __init__(self, workers: Iterable[Worker] = (), wanted: Collection[str] = ()) -> None:
+        self._wanted = wanted
+        self._found: dict[frozenset[str], set[int]] = {}
+        for each in workers:
+            self._found.setdefault(self._tags(each), set()).add(each.id)
+
+    def _tags(self, worker: Worker) -> frozenset[str]:
+        return frozenset(each for each in worker.tags if each in self._wanted)
+
+    def beside(self, worker: Worker, leaving: Collection[int] = ()) -> bool:
+        """Whether there is another one, that does not leave either, for all that this worker may be given."""
+        without, tags = {worker.id, *leaving}, self._tags(worker)
+        return any(tags <= each and not found <= without for each, found in self._found.items())
+
+
 class Drains:
-    """What is placed on the draining workers, as the leader last looked."""
+    """What is placed on the draining workers, as the leader last looked, and what they kept when that was most."""
 
     def __init__(self) -> None:
         self._placed: dict[WorkerRef, Placed] = {}
+        #: when, and how many shuffles
+        self._most: dict[WorkerRef, tuple[int, int]] = {}
 
     def looked(self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int]) -> None:
         """Take what was found of all workers that drain, by number."""
         self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
+        self._most = {ref: most for ref, most in self._most.items() if ref in self._placed}
+
+    def heard(self, worker: Worker, kept: Kept, now_ms: int) -> None:
+        """A draining worker said what it keeps."""
+        if kept.shuffles >= self._most.get(ref_of(worker), (0, 0))[1]:
+            self._most[ref_of(worker)] = now_ms, kept.shuffles
+
+    def reach(self, worker: Worker, kept: Kept | None, removal: bool, now_ms: int) -> str:
+        """Say whether a worker may be removed when its host goes away, by how shuffles have gone so far: reached, in
+        time, late, or unknown while none has."""
+        left = worker.leaves_ms - now_ms
+        if removal:
+            return "reached"
+        if left <= 0:
+            return "late"
+        since, most = self._most.get(ref_of(worker), (now_ms, 0))
+        gone = most - kept.shuffles if kept is not None else 0
+        if kept is None or gone <= 0:
+            return "unknown"
+        return "in time" if (now_ms - since) * kept.shuffles <= left * gone else "late"
 
     def placed(self, worker: Worker) -> Placed | None:
         """Return what is placed on this start of a worker; None before the first check of its drain."""
@@ -63,6 +103,7 @@ class Drains:
     def forget(self, worker: Worker) -> None:
         """What was seen of it counts no more."""
         self._placed.pop(ref_of(worker), None)
+        self._most.pop(ref_of(worker), None)
 
 
 def ref_of(worker: Worker) -> WorkerRef:
@@ -81,10 +122,10 @@ def held(newest: Iterable[PlacedEpoch], workers: frozenset[int]) -> Counter[int]
 
 
 def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdict:
-    """Say how far a drain is; `others` says whether another worker takes data."""
+    """Say how far a drain is; `others` says whether another worker takes its data."""
     waits = ""
     if not others:
-        waits = "no other worker takes data, so nothing can be handed on: start one, or cancel the drain"
+        waits = "no other worker takes its data, so nothing can be handed on: start one, or cancel the drain"
     elif placed is None:
         waits = "the leader has not checked yet"
     elif placed.epochs:

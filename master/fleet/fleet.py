@@ -1,8 +1,9 @@
 """The workers as placement sees them: which ones may get data, their places, and which ones to spare.
 
 Rules
-* Candidates are alive, do not drain, and have a directory that takes such data. Those that flap, that are in
-  quarantine, that were lost a moment ago, or that the generation avoids are spared: used where the rest is not enough.
+* Candidates are alive, do not drain, have the tags that the shuffle is confined to, and a directory that takes such
+  data. Those that flap, that are in quarantine, that were lost a moment ago, or that the generation avoids are spared:
+  used where the rest is not enough.
 * Places are resolved in a thread, cached per host, and recorded for all masters; workers of one host are at one place.
 * What the policy could not keep to is counted. Everything else here is for this leadership only.
 
@@ -23,14 +24,15 @@ from typing import TypeVar
 from holdfast.common.config.config import Config
 from holdfast.common.config.placement import POLICIES, PlacementSection
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
-from holdfast.common.formats.messages import Ack
+from holdfast.common.ids import Instance, ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 from holdfast.common.system.waiting import said
+from holdfast.common.tags import named
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.records import KIND_MAP, Shuffle, Worker
+from holdfast.master.core.state.records import Application, Shuffle, Worker
 from holdfast.master.fleet.capacity import excluded_because, no_room, takes
 from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.installed import WatchedPolicy
@@ -53,6 +55,8 @@ _RACK_LOST_WORKERS = 2
 _RESOLVE_SECONDS = 2.0
 #: A reload waits so long for the resolver.
 _RELOAD_SECONDS = 30.0
+#: No tags are wanted: every worker has them.
+ANY: frozenset[str] = frozenset()
 T = TypeVar("T")
 
 
@@ -228,6 +232,32 @@ class Fleet(WhileLeading):
 
     # Candidates.
 
+    def tags_of(self, key: ShuffleKey) -> frozenset[str]:
+        """What workers need to be given anything of a shuffle: the tags of its application, and of its user by now."""
+        application = self._leader.peek(lambda state: state.applications.get(key.instance))
+        return self._tags(application) if application is not None else ANY
+
+    def tags_by_instance(self, shuffles: Iterable[Shuffle]) -> dict[Instance, frozenset[str]]:
+        """The same by the instances of many shuffles."""
+        keys = {each.key.instance: each.key for each in shuffles}
+        return {instance: self.tags_of(key) for instance, key in keys.items()}
+
+    def _tags(self, application: Application) -> frozenset[str]:
+        return frozenset((*application.tags, *self.section.tags_of(application.user)))
+
+    def wanted_tags(self) -> frozenset[str]:
+        """All tags that shuffles of now are confined to."""
+        applications = self._leader.peek(lambda state: list(state.applications.values()))
+        return ANY.union(*map(self._tags, applications))
+
+    def places_with(self, tags: frozenset[str]) -> frozenset[str]:
+        """Where the workers with these tags are, those that are lost included."""
+        places = self.places_now()
+        if not tags:
+            return frozenset(places.values())
+        workers = self._leader.peek(lambda state: [each.id for each in state.workers.values() if tags <= {*each.tags}])
+        return frozenset(places[each] for each in workers)
+
     def started(self, worker: int, incarnation: int) -> None:
         """A worker registered a start, or the same one again."""
         if self._starts.get(worker) != incarnation:
@@ -267,11 +297,12 @@ class Fleet(WhileLeading):
         self._look()
         now = self._leader.now_ns()
         spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
+        tags = self.tags_of(shuffle.key)
         places = self.places_now()
         first: list[Member] = []
         second: list[Member] = []
         disks: dict[int, Sequence[DirectoryLoad]] = {}
-        for one, there in self.taking(kind, ack):
+        for one, there in self.taking(kind, ack, tags):
             disks[one.worker] = there
             (second if one.worker in spared else first).append(one)
         lost = self._stabiliser.reserve
@@ -280,15 +311,20 @@ class Fleet(WhileLeading):
             second += [
                 Member(each.id, each.host, places[each.id])
                 for each in workers
-                if not each.alive and not refused_by(self.section.refused, each, places[each.id])
+                if not each.alive
+                and tags.issubset(each.tags)
+                and not refused_by(self.section.refused, each, places[each.id])
             ]
-        found = Candidates(first, second, disks, frozenset(places.values()))
+        found = Candidates(first, second, disks, self.places_with(tags), tags)
         return found.without(shuffle.avoid) if self.policy.avoid_holds else found.sparing(shuffle.avoid)
 
-    def taking(self, kind: int, ack: int) -> Iterator[tuple[Member, Sequence[DirectoryLoad]]]:
-        """Yield the living workers that take data of such a shuffle and do not drain, with the disks that do."""
+    def taking(
+        self, kind: int, ack: int, tags: frozenset[str] = ANY
+    ) -> Iterator[tuple[Member, Sequence[DirectoryLoad]]]:
+        """Yield the living workers with these tags that take data of such a shuffle and do not drain, with the disks
+        that do."""
         places, refused = self.places_now(), self.section.refused
-        for worker, beat in self._beats():
+        for worker, beat in self._beats(tags):
             place = places[worker.id]
             if worker.draining_ms or refused_by(refused, worker, place):
                 continue
@@ -301,7 +337,7 @@ class Fleet(WhileLeading):
     def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates) -> Iterator[tuple[Worker, str]]:
         """Yield the workers that are no candidates, or spared, with the reason."""
         chosen = {one.worker for one in candidates.members}
-        now = self._leader.now_ns()
+        now, tags = self._leader.now_ns(), self.tags_of(shuffle.key)
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
         refused, places = self.section.refused, self.places_now() if self.section.refused else {}
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
@@ -309,7 +345,9 @@ class Fleet(WhileLeading):
         for worker, beat in self._beats():
             if worker.id in chosen:
                 continue
-            if worker.draining_ms:
+            if not tags.issubset(worker.tags):
+                yield worker, f"without {named(tags.difference(worker.tags))}"
+            elif worker.draining_ms:
                 yield worker, "drains"
             elif refused and refused_by(refused, worker, places[worker.id]):
                 yield worker, "refused: [placement] refused names it"
@@ -352,14 +390,14 @@ class Fleet(WhileLeading):
         """Return the ring of a shuffle of MAP partitions. Raises NoRoomError."""
         ring = map_ring(self.policy, candidates, copies, fresh_draw())
         if not ring.workers:
-            raise self.nowhere()
+            raise self._nowhere(candidates.tags)
         return ring
 
     def placing(self, candidates: Candidates, count: int, copies: int) -> Callable[[], PlacedGroups]:
         """Return what places a new shuffle of REDUCE partitions, in any thread; it raises NotEnoughError. Raises
         NoRoomError."""
         if not len(candidates):
-            raise self.nowhere()
+            raise self._nowhere(candidates.tags)
         return partial(place, self.policy, candidates, count, copies, fresh_draw())
 
     def replacing(self, candidates: Candidates, copies: int) -> Callable[[Sequence[Moving]], Replaced]:
@@ -381,27 +419,37 @@ class Fleet(WhileLeading):
         places = self.places_now()
         return partial(repair, self.policy, candidates, copies=copies, draw=fresh_draw(), gone=Gone(places=places))
 
-    def nowhere(self) -> NoRoomError:
-        """The error of a shuffle that no worker takes."""
-        reason = self.no_room() or "no worker is alive; start one, see `holdfast workers`"
+    def _nowhere(self, tags: frozenset[str]) -> NoRoomError:
+        """The error of a shuffle that no worker with these tags takes."""
+        reason = self.no_room(tags) or "no worker is alive; start one, see `holdfast workers`"
         self._leader.events.tell(LogEvent.PLACEMENT_NO_ROOM, what="shuffles", reason=reason)
         return NoRoomError(reason)
 
-    def no_room(self) -> str:
-        """Say which limits living workers met, where none is a candidate; "" if none is alive."""
-        living = list(self._beats())
+    def no_room(self, tags: frozenset[str]) -> str:
+        """Say which limits living workers with these tags met, where none is a candidate; "" if none is alive."""
+        living = list(self._beats(tags))
+        if tags:
+            if not living and any(self._beats()):
+                return f"no worker that is alive has {named(tags)}: start one, or see `holdfast workers` for the tags"
+            limits_met = self._limits_met(living)
+            return limits_met and f"of the workers with {named(tags)}: {limits_met}"
+        return self._limits_met(living)
+
+    def _limits_met(self, living: Sequence[tuple[Worker, pb.HeartbeatRequest | None]]) -> str:
         heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or end a drain with `holdfast undrain`"
-        if living and self.section.refused and next(self.taking(KIND_MAP, Ack.WRITTEN), None) is None:
+        if living and self.section.refused:
             places = self.places_now()
             if all(refused_by(self.section.refused, worker, places[worker.id]) for worker, _ in living):
                 return "no worker takes data: [placement] refused names all that are alive"
         return no_room(heard) if heard else ""
 
-    def _beats(self) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
-        """Yield the living workers, each with its last heartbeat."""
+    def _beats(self, tags: frozenset[str] = ANY) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
+        """Yield the living workers with these tags, each with its last heartbeat."""
         for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
+            if not tags.issubset(worker.tags):
+                continue
             report = self._leader.report(worker)
             yield worker, report.heartbeat if report is not None else None
 

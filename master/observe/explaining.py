@@ -1,11 +1,12 @@
 """Where a shuffle's partitions are and why: what `holdfast placement --explain` asks.
 
-Runs in the event loop, on the leader. Called by admin.py.
+Runs in the event loop, on the leader. Called by admin.py and adherence.py.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from holdfast.common.errors import GiveUpError
 from holdfast.common.formats.layouts import MapAssignment
@@ -32,6 +33,23 @@ _NAMES = {
 LIMIT_MAX = 10_000
 
 
+@dataclass(frozen=True)
+class Ground:
+    """By what shuffles are judged at one moment: the policy, where workers are, and their tags."""
+
+    policy: Policy
+    places: Mapping[int, str]
+    tags: Mapping[int, frozenset[str]]
+    _there: dict[frozenset[str], There] = field(default_factory=dict, compare=False)
+
+    def there(self, wanted: frozenset[str]) -> There:
+        """What there is to spread over for who is confined to these tags."""
+        if wanted not in self._there:
+            pool = [self.places[each] for each, own in self.tags.items() if each in self.places and wanted <= own]
+            self._there[wanted] = There.of(self.policy, pool)
+        return self._there[wanted]
+
+
 class Explainer:
     """Answers on the leader."""
 
@@ -47,11 +65,10 @@ class Explainer:
             name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
             text = f"there is no shuffle {name}: see `holdfast shuffles`"
             raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
-        rows = await self._rows(shuffle)
-        places = self._fleet.places_now()
-        policy = self._fleet.policy
+        ground = self.ground()
+        policy = ground.policy
+        rows, adhering = await self.judged(shuffle, ground)
         limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
-        adhering = await off_loop(len(rows), lambda: _adhering(rows, places, policy, shuffle.copies_wanted))
         shown = range(request.first, min(request.first + limit, len(rows)))
         key = shuffle.key
         return pb.ExplainPlacementReply(
@@ -71,7 +88,18 @@ class Explainer:
             not_adhering=len(rows) - adhering.count(Adherence.STRICT),
             soft=adhering.count(Adherence.SOFT),
             decisions=self._fleet.decisions.of(key),
+            tags=sorted(self._fleet.tags_of(key)),
         )
+
+    def ground(self) -> Ground:
+        """By what shuffles are judged now."""
+        tags = self._leader.peek(lambda state: {each.id: frozenset(each.tags) for each in state.workers.values()})
+        return Ground(self._fleet.policy, self._fleet.places_now(), tags)
+
+    async def judged(self, shuffle: Shuffle, ground: Ground) -> tuple[list[tuple[int, Workers]], list[Adherence]]:
+        """Return epoch and workers of each partition, and how they stand to what is wished."""
+        rows, there = await self._rows(shuffle), ground.there(self._fleet.tags_of(shuffle.key))
+        return rows, await off_loop(len(rows), lambda: _adhering(rows, ground, shuffle.copies_wanted, there))
 
     async def _rows(self, shuffle: Shuffle) -> list[tuple[int, Workers]]:
         """Return epoch and workers of each partition; of MAP partitions the ring, each with its neighbours."""
@@ -93,8 +121,7 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
     return state.shuffle(ShuffleKey(Instance(request.instance), ShuffleId(request.shuffle), Generation(number)))
 
 
-def _adhering(
-    rows: Sequence[tuple[int, Workers]], places: Mapping[int, str], policy: Policy, copies: int
-) -> list[Adherence]:
-    there = There.of(policy, places.values())
-    return [adherence(policy, [places.get(one) for one in workers], copies, there) for _, workers in rows]
+def _adhering(rows: Sequence[tuple[int, Workers]], ground: Ground, copies: int, there: There) -> list[Adherence]:
+    places = [tuple([ground.places.get(one) for one in workers]) for _, workers in rows]
+    verdicts = {each: adherence(ground.policy, each, copies, there) for each in set(places)}
+    return [verdicts[each] for each in places]

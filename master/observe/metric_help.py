@@ -101,6 +101,10 @@ LABELLED = {
     "build_info": ("version", "1, with the version"),
     "peer_connected": ("peer", "1 while that master is connected"),
     "peer_lag_entries": ("peer", "on the leader: log entries that this master has not got yet"),
+    "open_partitions": (
+        "adherence",
+        "on the leader: open partitions by how they stand to what placement wishes now: strict, soft, failed",
+    ),
     "tier_used_bytes": ("tier", "on the leader: bytes used on living workers; DFS are their files there"),
     "tier_free_bytes": ("tier", "on the leader: bytes free there"),
 }

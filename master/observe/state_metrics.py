@@ -16,6 +16,7 @@ from holdfast.common.version import VERSION
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state.state import State
 from holdfast.master.leader.leader import Leader
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.metric_help import EVENTS
 from holdfast.master.observe.metrics import gauge, labelled
 
@@ -26,8 +27,10 @@ _TIERS = ("MEMORY", "SSD", "HDD", "DFS", "other")
 class StateMetrics(Collector):
     """Reads the state of `leader`, and the numbers of `gauges` by name."""
 
-    def __init__(self, leader: Leader, gauges: Callable[[], Iterable[tuple[str, float]]]) -> None:
-        self._leader, self._gauges = leader, gauges
+    def __init__(
+        self, leader: Leader, gauges: Callable[[], Iterable[tuple[str, float]]], adherence: AdherenceCount
+    ) -> None:
+        self._leader, self._gauges, self._adherence = leader, gauges, adherence
 
     def collect(self) -> Iterator[Metric]:
         """Yield every metric."""
@@ -47,6 +50,8 @@ class StateMetrics(Collector):
         for event, count in self._leader.events.counts().items():
             events.add_metric([event.dotted], count)
         yield events
+        adhering = self._adherence.found._asdict() if self._leader.serving else {}
+        yield labelled("open_partitions", adhering.items())
         yield from self._heard()
 
     def _raft(self) -> Iterator[Metric]:

@@ -61,13 +61,16 @@ class Policy:
 
 @dataclass(frozen=True, slots=True)
 class Candidates:
-    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough."""
+    """Who may be given data, and what is known of their disks; the `spared` ones only where the rest is not enough.
+    `tags` are what all of them have to have."""
 
     members: Sequence[Member]
     spared: Sequence[Member] = ()
     disks: Mapping[int, Sequence[DirectoryLoad]] = field(default_factory=dict)
-    #: places of all workers that ever were, lost and full ones too: whether there are racks to keep apart at all
+    #: places of all workers with these tags that ever were, lost and full ones too: whether there are racks to keep
+    #: apart at all
     places: Collection[str] = ()
+    tags: frozenset[str] = frozenset()
 
     @property
     def everybody(self) -> list[Member]:

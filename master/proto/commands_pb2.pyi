@@ -99,7 +99,7 @@ class Directory(_message.Message):
     def __init__(self, id: _Optional[bytes] = ..., path: _Optional[str] = ..., tier: _Optional[str] = ..., capacity_bytes: _Optional[int] = ...) -> None: ...
 
 class RegisterWorker(_message.Message):
-    __slots__ = ("uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "place", "machine_id")
+    __slots__ = ("uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "place", "machine_id", "tags")
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     INCARNATION_FIELD_NUMBER: _ClassVar[int]
@@ -112,6 +112,7 @@ class RegisterWorker(_message.Message):
     VERSION_FIELD_NUMBER: _ClassVar[int]
     PLACE_FIELD_NUMBER: _ClassVar[int]
     MACHINE_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     uid: bytes
     name: str
     incarnation: int
@@ -124,7 +125,8 @@ class RegisterWorker(_message.Message):
     version: str
     place: str
     machine_id: str
-    def __init__(self, uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., machine_id: _Optional[str] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., place: _Optional[str] = ..., machine_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class WorkerRef(_message.Message):
     __slots__ = ("worker", "incarnation")
@@ -157,28 +159,32 @@ class PlaceWorkers(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerPlace, _Mapping]]] = ...) -> None: ...
 
 class SetWorkersDraining(_message.Message):
-    __slots__ = ("draining", "workers")
+    __slots__ = ("draining", "workers", "leaves_ms")
     DRAINING_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_MS_FIELD_NUMBER: _ClassVar[int]
     draining: bool
     workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
-    def __init__(self, draining: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
+    leaves_ms: int
+    def __init__(self, draining: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., leaves_ms: _Optional[int] = ...) -> None: ...
 
 class RegisterApplication(_message.Message):
-    __slots__ = ("instance", "name", "user", "lease_ms", "holder", "spark_id")
+    __slots__ = ("instance", "name", "user", "lease_ms", "holder", "spark_id", "tags")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
     LEASE_MS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SPARK_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
     lease_ms: int
     holder: bytes
     spark_id: str
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("instance", "name", "lease_ms", "holder")
@@ -387,7 +393,7 @@ class Header(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., index: _Optional[int] = ..., workers_made: _Optional[int] = ..., applications_made: _Optional[int] = ..., forgotten_index: _Optional[int] = ..., state_id: _Optional[int] = ..., state_index: _Optional[int] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index", "place", "draining_ms", "machine_id")
+    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index", "place", "draining_ms", "machine_id", "tags", "leaves_ms")
     ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -407,6 +413,8 @@ class Worker(_message.Message):
     PLACE_FIELD_NUMBER: _ClassVar[int]
     DRAINING_MS_FIELD_NUMBER: _ClassVar[int]
     MACHINE_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
+    LEAVES_MS_FIELD_NUMBER: _ClassVar[int]
     id: int
     uid: bytes
     name: str
@@ -426,7 +434,9 @@ class Worker(_message.Message):
     place: str
     draining_ms: int
     machine_id: str
-    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ..., place: _Optional[str] = ..., draining_ms: _Optional[int] = ..., machine_id: _Optional[str] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    leaves_ms: int
+    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ..., place: _Optional[str] = ..., draining_ms: _Optional[int] = ..., machine_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., leaves_ms: _Optional[int] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "lease_ms", "marked_ms")
@@ -439,7 +449,7 @@ class Lease(_message.Message):
     def __init__(self, holder: _Optional[bytes] = ..., lease_ms: _Optional[int] = ..., marked_ms: _Optional[int] = ...) -> None: ...
 
 class Application(_message.Message):
-    __slots__ = ("instance", "name", "user", "created_ms", "serial", "leases", "spark_id")
+    __slots__ = ("instance", "name", "user", "created_ms", "serial", "leases", "spark_id", "tags")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -447,6 +457,7 @@ class Application(_message.Message):
     SERIAL_FIELD_NUMBER: _ClassVar[int]
     LEASES_FIELD_NUMBER: _ClassVar[int]
     SPARK_ID_FIELD_NUMBER: _ClassVar[int]
+    TAGS_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
@@ -454,7 +465,8 @@ class Application(_message.Message):
     serial: int
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
     spark_id: str
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ...) -> None: ...
+    tags: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Shuffle(_message.Message):
     __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited", "avoid")

@@ -15,8 +15,8 @@ Frames of the handshake (inside the u32 length framing of `transport`); I is the
     A  2 challenge  nonce 32
     I  3 proof      32, or 64 with the other secret's behind the first
     A  6 proven     32
-    I  7 names      MAC 32, then cluster id, own id, wanted id (each u8 length, bytes)
-    A  4 welcome    MAC 32
+    I  7 names      MAC 32, then cluster id, own id, wanted id, digest of own peers (each u8 length, bytes)
+    A  4 welcome    MAC 32, digest of own peers
     A  5 refusal    text
 
 Called by `transport`.
@@ -33,7 +33,7 @@ from hmac import compare_digest
 
 from holdfast.master.raft.errors import PeerRefused, WireError
 
-PROTOCOL_VERSION = 2
+PROTOCOL_VERSION = 3
 NONCE_BYTES = 32
 PROOF_BYTES = 32
 MAC_BYTES = 16
@@ -55,12 +55,13 @@ def _short(text: str) -> bytes:
 @dataclass(frozen=True, slots=True)
 class MemberIdentity:
     """Who this node is: node id, cluster id and the secret all masters share; `other_secret` is one more that it takes
-    while the secret is changed, b"" at other times."""
+    while the secret is changed, b"" at other times; `members` the digest of its list of all masters."""
 
     node_id: str
     cluster_id: str
     secret: bytes
     other_secret: bytes = b""
+    members: str = ""
 
 
 class SecureSession:
@@ -120,6 +121,8 @@ class Initiator:
     def __init__(self, me: MemberIdentity, peer: str, nonce: bytes) -> None:
         self._me, self.peer, self._nonce = me, peer, nonce
         self.session: SecureSession | None = None
+        #: the other side's, with the session
+        self.members = ""
         self._step: Callable[[bytes], bytes | None] = self._challenge
         #: what all proofs are bound to, and the secret that the other side has proved
         self._bound, self._secret, self._names = b"", b"", b""
@@ -154,15 +157,17 @@ class Initiator:
                 break
         else:
             raise PeerRefused(wrong)
-        self._names = _short(self._me.cluster_id) + _short(self._me.node_id) + _short(self.peer)
+        self._names = b"".join(map(_short, (self._me.cluster_id, self._me.node_id, self.peer, self._me.members)))
         self._step = self._welcome
         return bytes([NAMES]) + _derive(secret, b"names", self._bound + self._names) + self._names
 
     def _welcome(self, frame: bytes) -> bytes | None:
         bound = self._bound + self._names
-        sealed = _expect(frame, WELCOME, (PROOF_BYTES,), "no welcome where one was due")
-        if not compare_digest(sealed, _derive(self._secret, b"welcome", bound)):
+        sealed = _expect(frame, WELCOME, (), "no welcome where one was due")
+        members = sealed[PROOF_BYTES:]
+        if not compare_digest(sealed[:PROOF_BYTES], _derive(self._secret, b"welcome", bound + members)):
             raise PeerRefused("the welcome was altered")
+        self.members = members.decode(errors="replace")
         self.session = SecureSession(
             _derive(self._secret, b"to acceptor", bound), _derive(self._secret, b"to initiator", bound)
         )
@@ -176,6 +181,7 @@ class Acceptor:
         self._me, self._peers, self._nonce = me, peers, nonce
         self.peer: str | None = None
         self.session: SecureSession | None = None
+        self.members = ""
         self._step: Callable[[bytes], bytes] = self._hello
         self._bound = b""
 
@@ -213,17 +219,18 @@ class Acceptor:
         names = sealed[PROOF_BYTES:]
         if not compare_digest(sealed[:PROOF_BYTES], _derive(secret, b"names", self._bound + names)):
             raise PeerRefused("the names were altered")
-        cluster_id, peer, wanted = _read_names(names)
+        cluster_id, peer, wanted, members = _read_names(names)
         if cluster_id != self._me.cluster_id:
             raise PeerRefused(f"this master belongs to cluster {self._me.cluster_id!r}, not {cluster_id!r}")
         if wanted != self._me.node_id:
             raise PeerRefused(f"this is master {self._me.node_id!r}, not {wanted!r}: check the peers' addresses")
         if peer not in self._peers or peer <= self._me.node_id:
             raise PeerRefused(f"master {self._me.node_id!r} expects no connection from {peer!r}")
-        self.peer = peer
+        self.peer, self.members = peer, members
         bound = self._bound + names
         self.session = SecureSession(_derive(secret, b"to initiator", bound), _derive(secret, b"to acceptor", bound))
-        return bytes([WELCOME]) + _derive(secret, b"welcome", bound)
+        own = self._me.members.encode()
+        return bytes([WELCOME]) + _derive(secret, b"welcome", bound + own) + own
 
 
 def _read_names(rest: bytes) -> list[str]:
@@ -231,6 +238,6 @@ def _read_names(rest: bytes) -> list[str]:
     while rest:
         names.append(rest[1 : 1 + rest[0]].decode(errors="replace"))
         rest = rest[1 + rest[0] :]
-    if len(names) != 3:
+    if len(names) != 4:
         raise PeerRefused("the wrong number of names")
     return names

@@ -294,6 +294,11 @@ class RaftMember:
         """Leader that has applied an entry of its own term."""
         return self.raft.role == LEADER and self._serving_term == self.raft.term
 
+    @property
+    def committed_in_term(self) -> bool:
+        """Whether an entry of the present term is committed, as far as this member knows."""
+        return self.journal.term_at(self.raft.commit_index) == self.raft.term
+
     def stop(self) -> None:
         """Fail what waits."""
         stopped = NodeStopped("the node was stopped")

@@ -33,6 +33,7 @@ from holdfast.master.raft.handshake import MemberIdentity
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.journal_store import LmdbStore
 from holdfast.master.raft.member import PREFIX, Applied, MemberSettings, RaftMember, RaftStateMachine, Surroundings
+from holdfast.master.raft.membership import Membership, digest
 from holdfast.master.raft.snapshot import FileSnapshots
 from holdfast.master.raft.transport import TlsContexts, Transport
 
@@ -175,7 +176,9 @@ class RaftNode(Generic[M]):
         store = LmdbStore(s.directory / "journal", s.cluster_id, s.node_id, s.faults_disk_delay)
         undo.callback(store.close)
         journal = Journal(store)
-        identity = MemberIdentity(s.node_id, s.cluster_id, s.secret, s.other_secret)
+        members = {s.node_id, *self._peers}
+        self._membership = Membership(s.directory, members)
+        identity = MemberIdentity(s.node_id, s.cluster_id, s.secret, s.other_secret, digest(members))
         self._transport = Transport(identity, s.address, self._peers, self._clock, tls=s.tls)
         undo.callback(self._transport.close)
         self._member = RaftMember(
@@ -222,6 +225,9 @@ class RaftNode(Generic[M]):
         self._drain()
         self._member.tick()
         self._transport.flush()
+        if not self._membership.settled and self._transport.all_agree and self._member.committed_in_term:
+            self._membership.agree()
+            log_event(LogEvent.RAFT_MEMBERS_AGREED, masters=len(self._peers) + 1)
         took = self._clock() - self._transport.woke
         self._longest_turn = max(self._longest_turn, took)
         self._slow_turns += took > SLOW_TURN_SECONDS

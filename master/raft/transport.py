@@ -190,6 +190,13 @@ class Transport:
         """Whether an authenticated connection to the peer is open."""
         return peer in self._links
 
+    @property
+    def all_agree(self) -> bool:
+        """Whether all peers are connected, with the same list of masters."""
+        return all(
+            peer in self._links and self._links[peer].handshake.members == self._me.members for peer in self._peers
+        )
+
     def send(self, peer: str, payload: bytes) -> None:
         """Queue a payload for a connected peer; `flush` puts it on the wire."""
         link = self._links.get(peer)

@@ -18,16 +18,18 @@ from dataclasses import dataclass, field
 from itertools import islice
 
 from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
-from holdfast.master.core.retention import Retention
+from holdfast.master.core.retention import Retention, in_time
 from holdfast.master.core.state.records import Application, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State
 from holdfast.master.fleet.fleet import Fleet, places_of
 from holdfast.master.leader.leader import Leader, WorkerReport
 from holdfast.master.leader.turns import turn
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.pace import PaceKeeper
@@ -73,6 +75,7 @@ class Pages:
         registry: Registry,
         fleet: Fleet,
         sealing: Sealing,
+        adherence: AdherenceCount,
         retention: Callable[[Application], Retention],
     ) -> None:
         """`retention` says what keeps an application."""
@@ -81,6 +84,7 @@ class Pages:
         self._registry = registry
         self._fleet = fleet
         self._sealing = sealing
+        self._adherence = adherence
         self._retention = retention
         self._pace = PaceKeeper(leader)
         self._turn = asyncio.Lock()
@@ -124,7 +128,7 @@ class Pages:
         draining = (each for each in look.workers if each.draining_ms and each.alive)
         for worker in islice(draining, _DRAINS_MAX):
             progress = self._registry.draining.progress(worker)
-            look.drains[worker.id] = (progress.waits or "it may be removed") if progress is not None else ""
+            look.drains[worker.id] = _drain_text(progress) if progress is not None else ""
         by_instance = {each.instance: each for each in look.applications}
         names = {worker.id: worker.name for worker in look.workers}
         look.rows = [self._row(each, by_instance[each.key.instance], names) for each in look.shuffles]
@@ -200,6 +204,7 @@ class Pages:
                 shuffles=tuple(look.rows),
                 shuffle_cut=look.cut,
                 counts=self._count([each.instance for each in look.applications], own.shuffles),
+                adhering=self._adherence.found,
                 silent=sum(each.silent for each in look.applications),
                 application=look.application,
                 pace=look.pace,
@@ -261,6 +266,13 @@ def _slice(below: Sequence[Below], cut: Cut) -> list[Shuffle]:
 def _counts(state: State) -> tuple[int, int, int, int]:
     alive = sum(worker.alive for worker in state.workers.values())
     return len(state.workers), alive, len(state.applications), state.shuffle_count
+
+
+def _drain_text(progress: pb.Drain) -> str:
+    waits = progress.waits or "it may be removed"
+    if not progress.HasField("left_ms"):
+        return waits
+    return f"{waits}; its host goes away in {in_time(max(progress.left_ms, 0))}: {progress.reach}"
 
 
 def _rest() -> None:

@@ -13,6 +13,7 @@ from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import Retention
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Worker
+from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web.view import Cut, View
 
@@ -255,6 +256,8 @@ class Picture:
     shuffles: tuple[ShuffleRow, ...] = ()
     shuffle_cut: Cut = Cut(1, 1, 0, 0, 0)
     counts: ShuffleCounts = ShuffleCounts()
+    #: open partitions
+    adhering: Adhering = Adhering()
     #: applications whose leases are all over
     silent: int = 0
     application: str = ""

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted
+from holdfast.common.sizes import counted, not_adhering
 from holdfast.master.core.rates import Rates, rates_of
 from holdfast.master.core.retention import in_time
 from holdfast.master.core.state.records import Worker
@@ -113,6 +113,8 @@ def problems_of(picture: Picture) -> list[Problem]:
         found.append(Problem(f"{counted(counts.lost, 'shuffle')} committed without all data"))
     if counts.under_replicated:
         found.append(Problem(_fewer(counts), grave=False))
+    if picture.adhering.failed:
+        found.append(Problem(not_adhering(*picture.adhering), grave=False))
     if picture.silent:
         silent = counted(picture.silent, "application")
         found.append(Problem(f"{silent} silent: every lease has expired; after the grace its data is deleted", False))

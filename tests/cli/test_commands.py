@@ -98,7 +98,7 @@ def test_every_command_explains_itself(command: str):
         (["nothing"], "nothing"),
         (["workers", "--mastres", "x"], "--mastres"),
         (["placement", "--masters", "127.0.0.1:1", "--explain", "xyz"], "APPLICATION/SHUFFLE"),
-        (["local", "--masters", "2"], "1 or 3 masters"),
+        (["local", "--masters", "2"], "1, 3 or 5 masters"),
         (["local", "--workers", "many"], "many"),
         (["local", "--workers", "2", "--hosts", "2"], "not both"),
         (["local", "--dir", "/dev/null"], "/dev/null"),

@@ -4,13 +4,16 @@ import json
 import re
 import subprocess
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.client import Session
+from holdfast.client import ConfigError, Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.cli.commands.draining import seconds_until
 from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
 from tests.support.reduce_client import MAPS, fill
 from tests.support.waiting import wait_until
@@ -135,15 +138,67 @@ def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
 
 
 def test_a_host_can_be_looked_at_alone(tmp_path: Path) -> None:
-    """`workers HOST` shows its workers and no others, `workers WORKER` that one alone; who is not
-    there is named."""
+    """`workers HOST` and `top HOST` show its workers and no others, a worker's name that one alone; who is not there
+    is named. `top` has workers of a host together."""
     with local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster:
         for words, names in (("h1", ["w1", "w1-2"]), ("w2-2", ["w2-2"])):
-            listed = document(run("workers", words, "--json", masters=cluster.endpoints))
-            assert sorted(each["name"] for each in listed["workers"]) == names
-            assert [each["names"] for each in listed["hosts"]] == [names]
-        refused = run("workers", "h9", masters=cluster.endpoints)
-        assert (refused.returncode, 'there is no worker or host "h9"' in refused.stderr) == (1, True)
+            for command in ("workers", "top"):
+                listed = document(run(command, words, "--json", masters=cluster.endpoints))
+                assert sorted(each["name"] for each in listed["workers"]) == names
+                assert [each["names"] for each in listed["hosts"]] == [names]
+        for command in ("workers", "top"):
+            refused = run(command, "h9", masters=cluster.endpoints)
+            assert (refused.returncode, 'there is no worker or host "h9"' in refused.stderr) == (1, True)
+        shown = run("top", masters=cluster.endpoints).stdout
+        assert re.search(r"h1\s+w1 [^\n]*\n\s*h1\s+w1-2 ", shown), shown
+
+
+def test_a_host_that_goes_away_at_a_time_is_told(cluster: LocalCluster) -> None:
+    """`drain --by` waits for a removal until then; `workers` and `status` show until when, and whether that is reached.
+    Said again without a time it stays, and `undrain` takes it back. What is late is a warning and no problem."""
+
+    def shown(what: str) -> str:
+        return run(what, masters=cluster.endpoints).stdout
+
+    def leaving() -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = document(run("status", "--json", masters=cluster.endpoints))["leaving"]
+        return found
+
+    with Session(cluster.endpoints, app="notice") as session:
+        shuffle, _ = fill(session, MAPS)
+        worker = keeping(session)[0]
+        begun = document(run("drain", worker.name, "--by", "3h", "--no-wait", "--json", masters=cluster.endpoints))
+        assert begun["for"] == "removal"
+        assert 10_700_000 < begun["workers"][0]["drain"]["left_ms"] <= 10_800_000
+        run("drain", worker.name, "--no-wait", masters=cluster.endpoints)
+        wait_until(lambda: [each["waits"] for each in leaving()] == ["it keeps data of 1 shuffle"], "its heartbeat")
+        assert [(each["host"], each["reach"]) for each in leaving()] == [(worker.host, "unknown")]
+        for what in ("status", "workers"):
+            assert re.search(r"its host goes away in 2 h \d+ min: unknown", shown(what)), what
+        late = run("drain", worker.name, "--by", "1s", masters=cluster.endpoints)
+        assert (late.returncode, "the time is over" in late.stderr) == (1, True)
+        assert leaving()[0]["reach"] == "late"
+        reported = run("status", masters=cluster.endpoints)
+        assert (reported.returncode, "was to be away by now: late" in reported.stdout) == (0, True)
+        shuffle.unregister()
+        wait_until(lambda: leaving()[0]["reach"] == "reached", "the data to go")
+        run("undrain", worker.name, masters=cluster.endpoints)
+        assert leaving() == []
+
+
+@pytest.mark.parametrize(
+    ("text", "seconds"), [("90m", 5400), ("2h", 7200), ("18:30", 1800), ("17:59:30", 86370), ("18:00", 86400)]
+)
+def test_a_time_is_the_next_one_or_a_span(text: str, seconds: float) -> None:
+    """At 18:00 half past six is in half an hour, and six tomorrow."""
+    assert seconds_until(text, datetime(2026, 11, 22, 18, 0, tzinfo=UTC)) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "soon", "0m", "-5m", "25:00", "5", "2026-11-22"])
+def test_what_is_no_time_is_refused(text: str) -> None:
+    """With what a time looks like."""
+    with pytest.raises(ConfigError, match="time of day such as 18:30"):
+        seconds_until(text, datetime(2026, 11, 22, 18, 0, tzinfo=UTC))
 
 
 @pytest.mark.parametrize(

@@ -309,7 +309,7 @@ def test_a_draining_worker_that_is_left_alone_takes_pushes_again(tmp_path: Path)
             wait_until(lambda: gauge(stays, "draining") == 1, "the worker to hear of it")
             goes.kill()
             wait_until(lambda: listed(cluster)[goes.name].state == "lost", "the loss")
-            assert "no other worker takes data" in listed(cluster)[stays.name].drain.waits
+            assert "no other worker takes its data" in listed(cluster)[stays.name].drain.waits
             with pytest.raises(ConflictError, match="w2: lost"):
                 drain(cluster, goes.name)
             wait_until(lambda: gauge(stays, "draining") == 0, "the worker to hear that it is alone")

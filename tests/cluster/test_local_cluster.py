@@ -135,7 +135,15 @@ def test_wrong_settings_are_refused_before_anything_starts(tmp_path: Path):
 
 @pytest.mark.parametrize(
     ("masters", "workers", "sentence"),
-    [(2, 1, "1 or 3"), (0, 1, "1 or 3"), (3, -1, "0 or more"), ("3", 1, "not '3'"), (3, 1.0, "1.0"), (True, 1, "True")],
+    [
+        (2, 1, "1, 3 or 5"),
+        (7, 1, "1, 3 or 5"),
+        (0, 1, "1, 3"),
+        (3, -1, "0 or more"),
+        ("3", 1, "not '3'"),
+        (3, 1.0, "1.0"),
+        (True, 1, "True"),
+    ],
 )
 def test_impossible_clusters_are_refused(masters: int, workers: int, sentence: str):
     """Numbers of servers that make no cluster, and what is no whole number, are a ConfigError."""

@@ -214,6 +214,46 @@ def test_all_masters_killed_forget_nothing(own: LocalCluster):
     run(story())
 
 
+def test_five_masters_stand_the_loss_of_two(tmp_path: Path):
+    """The leader and another one of five are killed with -9 at once under commands: none that was acknowledged is
+    missing, commands go on with three, and not with two. When all are back they agree."""
+    with local_cluster(masters=5, workers=0, dir=tmp_path / "masters", settings=CALM) as cluster:
+
+        async def story():
+            async with ControlClient(cluster.endpoints) as client:
+                await client.call("Registry/RegisterWorker", worker("w1"))
+                driver = Driver(client)
+                await driver.register()
+                acknowledged: set[int] = set()
+
+                async def register(number: int) -> None:
+                    await driver.shuffle(number)
+                    acknowledged.add(number)
+
+                first = leader_of(cluster)
+                others = [each for each in cluster.masters if each is not first]
+                calls = [asyncio.create_task(register(number)) for number in range(60)]
+                await wait_until_async(lambda: len(acknowledged) > 10, "some to be acknowledged")
+                first.kill()
+                others[0].kill()
+                await asyncio.gather(*calls)
+                assert acknowledged == set(range(60))
+                next(each for each in others[1:] if each is not leader_of(cluster)).kill()
+                with pytest.raises(RetryError):
+                    await client.call("Shuffles/Attach", pb.AttachRequest(name="app", holder=drawn()), deadline_s=1.5)
+                for each in cluster.masters:
+                    if not each.running:
+                        each.start()
+                await agree(client, 5)
+                request = pb.ListShufflesRequest(instance=driver.instance)
+                listed = await client.call("Admin/ListShuffles", request)
+                assert {each.key.shuffle for each in listed.shuffles} == acknowledged
+                status = await client.ask(leader_of(cluster).address, "Admin/Status", pb.StatusRequest())
+                assert [each.reachable for each in status.masters] == [True] * 5
+
+        run(story())
+
+
 def test_one_machine_is_one_host(short: LocalCluster):
     """A second host of one machine is refused while the first one lives, with the sentence that says what to change;
     one that was lost meanwhile is asked to register by its heartbeat, and hears the same."""

@@ -115,6 +115,46 @@ def test_a_reload_moves_workers_to_other_racks_and_one_that_fails_changes_nothin
         assert places(racks)["w2"] == "/dc/r2"
 
 
+def test_status_tells_how_open_partitions_stand(tmp_path: Path, table: Path) -> None:
+    """As `placement --explain` does of one shuffle, `status` and the metrics count over all that are open: strict where
+    all is as wished, soft where racks are not, failed where copies are missing. A reload counts anew, a commit ends
+    it."""
+    settings: Sections = {
+        "placement": {"policy": "regionaware", "resolver": "table", "resolver_path": str(table), "refresh": "200ms"}
+    }
+    with (
+        local_cluster(1, 4, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="stands") as session,
+    ):
+
+        def status() -> dict[str, Any]:
+            words = ["status", "--masters", cluster.endpoints, "--json"]
+            found: dict[str, Any] = json.loads(CliRunner().invoke(holdfast, words, standalone_mode=False).stdout)
+            return found
+
+        def reported(strict: int, soft: int, failed: int) -> None:
+            wanted = {"strict": strict, "soft": soft, "failed": failed}
+            wait_until(lambda: status()["adhering"] == wanted, f"{wanted} to be told")
+
+        wait_until(lambda: set(places(cluster).values()) == {"/dc/r1", "/dc/r2"}, "the places")
+        shuffle = session.register_reduce_shuffle(40, 1, copies=2)
+        reported(40, 0, 0)
+        assert not status()["warnings"]
+        session.register_reduce_shuffle(6, 1, copies=5)
+        reported(40, 0, 6)
+        table.write_text(TABLE.replace("h2 /dc/r1", "h2 /dc/r2").replace("h3 /dc/r2", "h3 /dc/r1"))
+        CliRunner().invoke(holdfast, ["reload", "--masters", cluster.endpoints], standalone_mode=False)
+        wait_until(lambda: explained(cluster, session)["soft"], "the new places")
+        soft = explained(cluster, session)["soft"]
+        reported(40 - soft, soft, 6)
+        assert metric(cluster, 'holdfast_master_open_partitions{adherence="soft"}') == soft
+        (warning,) = status()["warnings"]
+        assert warning.startswith(f"6 of 46 open partitions not as placement wishes, and {soft} only softly; see")
+        with shuffle.writer(0) as writer:
+            shuffle.commit([writer.close()])
+        reported(0, 0, 6)
+
+
 def test_a_lost_worker_keeps_its_epochs_for_a_while_if_so_wished(tmp_path: Path) -> None:
     """With `stabilise` what a lost worker has stays there until that is over; then it moves without being asked."""
     settings = {"lease": {"heartbeat": "200ms", "worker": "1s"}, "placement": {"stabilise": "5s"}}

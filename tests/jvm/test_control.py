@@ -109,6 +109,10 @@ def test_a_shuffle_from_registration_to_its_end(programs: Programs, shared: Loca
     assert java.call("register", 7, 0, 4, 2, 2, False, False)[3] == located
     assert java.refusal("register", 7, 0, 5, 2, 2, False, False)[:2] == ("CONFLICT", False)
 
+    confined = shell(programs, shared, 1_000)
+    confined.call("lease", "app", 0, "gpu", "etl")
+    assert "has the tags etl and gpu" in confined.refusal("register", 7, 0, 4, 2, 2, False, False)[2]
+
     failed = f"1:0:{Status.HARD_SPLIT.value},3:0:{Status.UNAVAILABLE.value}"
     revived = java.call("revive", 7, 0, failed)
     assert [place[:2] for place in places(revived[0])] == [(1, 1), (3, 1)]

@@ -29,6 +29,7 @@ from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
+from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.errors import NotLeader, OutcomeUnknown
@@ -163,7 +164,8 @@ class SimMaster:
         self.mover = EpochMover(self.leader, fleet, locations, self.sealing, early)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver, asker)
         explainer = Explainer(self.leader, fleet, locations)
-        admin = Admin(self.leader, masters, registry, fleet, explainer, self.sealing, lambda: self._config)
+        adherence = AdherenceCount(self.leader, fleet, explainer)
+        admin = Admin(self.leader, masters, registry, fleet, explainer, adherence, self.sealing, lambda: self._config)
         self._services = {"Shuffles": shuffles, "Registry": registry, "Admin": admin}
         if (bucket := self.cluster.bucket) is not None:
             door: Any = MasterDfsDoor(bucket)  # who stores nothing needs no local files

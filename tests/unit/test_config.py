@@ -72,6 +72,10 @@ def test_values_and_units():
         (r'cluster.secret_file = "a\u0000b"', "must be text in UTF-8 without a zero byte"),
         (f'worker.masters = ["{"x" * 70}.b:80"]', 'must be "host:port"'),
         ('worker.masters = ["bücher:80"]', 'must be "host:port"'),
+        ('worker.tags = ["ssd", "a,b"]', "worker.tags[1] 'a,b' is no tag: 1 to 63 letters"),
+        (f"worker.tags = {['a'] * 17}", "[worker] 17 tags are too many: there may be 16"),
+        ('[[placement.users]]\nuser = "etl"\ntags = [""]', "placement.users[0].tags[0] '' is no tag"),
+        ("[placement]\nusers = [{user = 'a'}, {user = 'a'}]", "[placement] names a user twice: a, a"),
         ('worker.memory = "٣GiB"', "must be a size"),
         ('worker.masters = ["a:٣"]', 'must be "host:port"'),
         ("[wroker]", 'h.toml line 1: the configuration has no section "wroker"; did you mean "worker"?'),
@@ -261,9 +265,9 @@ def test_roles_need_what_has_no_default():
         config.require_master(parse(f'[master]\nname = "m2"\ndirectory = "/m"\npeers = {peers}'))
     with pytest.raises(ConfigError, match=r'line 2: \[master\] directory must be absolute, .* not "m1"'):
         parse('\n[master]\ndirectory = "m1"')
-    two = f"[{peers[1:-1]}, {peers[1:-1].replace('m1', 'm2')}]"
-    with pytest.raises(ConfigError, match=r"line 1: \[master\] has 2 peers, and must have one or three"):
-        parse(f"[master]\npeers = {two}")
+    six = ", ".join(peers[1:-1].replace("m1", f"m{number}") for number in range(6))
+    with pytest.raises(ConfigError, match=r"line 1: \[master\] has 6 peers, and there may be 5"):
+        parse(f"[master]\npeers = [{six}]")
     with pytest.raises(ConfigError, match=r"\[master\] needs directory"):
         config.require_master(Config())
     config.require_worker(parse(WORKER))

@@ -9,7 +9,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import in_bytes
 from holdfast.common.worker_states import ALIVE, AWAY, DRAINING, GONE, LOST
-from holdfast.tools.cli.output import table
+from holdfast.tools.cli.output import in_seconds, table
 
 if TYPE_CHECKING:
     from rich.table import Table
@@ -49,6 +49,35 @@ def several(hosts: Sequence[dict[str, Any]]) -> bool:
 def lost_hosts(hosts: Sequence[dict[str, Any]]) -> list[str]:
     """Those with several workers of which none is left."""
     return [each["host"] for each in hosts if each["workers"] == each["lost"] > 1]
+
+
+#: The worst of a host's workers says how it stands.
+_REACHES = ("late", "unknown", "in time", "reached")
+
+
+def leaving_of(workers: Iterable[pb.WorkerInfo]) -> list[dict[str, Any]]:
+    """The hosts that go away at a known time, the next ones first: when, whether their workers will keep nothing by
+    then, and the worker that is farthest from that."""
+    found: dict[str, dict[str, Any]] = {}
+    for worker in workers:
+        drain = worker.drain
+        if not drain.HasField("left_ms"):
+            continue
+        own = {"host": worker.host, "worker": worker.name, "left_ms": drain.left_ms}
+        own |= {"reach": drain.reach, "waits": drain.waits}
+        known = found.setdefault(worker.host, own)
+        if _REACHES.index(drain.reach) < _REACHES.index(known["reach"]):
+            found[worker.host] = own
+    return sorted(found.values(), key=lambda each: (each["left_ms"], each["host"]))
+
+
+def leaving_text(drain: dict[str, Any]) -> str:
+    """When a host goes away, and whether its workers are ready by then; "" where nobody gave a time."""
+    left = drain["left_ms"]
+    if left is None:
+        return ""
+    when = f"goes away in {in_seconds(left / 1000)}" if left > 0 else "was to be away by now"
+    return f"; its host {when}: {drain['reach']}"
 
 
 def hosts_table(hosts: Sequence[dict[str, Any]]) -> Table:

@@ -222,6 +222,7 @@ def _addresses(config: Config, data_port: int, http_port: int) -> WorkerAddresse
         http_address=f"{name}:{http_port}",
         version=VERSION,
         machine_id=config.worker.machine_id or this_machine(),
+        tags=config.worker.tags,
     )
 
 

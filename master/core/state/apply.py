@@ -19,6 +19,7 @@ from typing import Any, NoReturn
 from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, Generation, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
 from holdfast.common.statuses import Status
+from holdfast.common.tags import named, tags_problem
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.epochs import move_epochs, revive
@@ -117,14 +118,17 @@ def _begin_state(state: State, body: cmd.BeginState) -> Answer:
 def _register_application(state: State, body: cmd.RegisterApplication) -> Answer:
     known = state.applications.get(body.instance)
     if known is not None:
-        if (known.name, known.user) != (body.name, body.user):
-            _refuse(Status.CONFLICT, f'this instance was registered as "{known.name}" of "{known.user}"')
+        if (known.name, known.user, known.tags) != (body.name, body.user, body.tags):
+            tags = f", with {named(known.tags)}" if known.tags else ""
+            _refuse(Status.CONFLICT, f'this instance was registered as "{known.name}" of "{known.user}"{tags}')
         return _add_lease(state, known, body.holder, body.lease_ms)
     if body.instance in state.gone:
         _refuse(Status.APPLICATION_GONE, gone_text(body.instance))
     _check_lease(body.holder, body.lease_ms)
     if any(len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX for name in (body.name, body.user, body.spark_id)):
         _refuse(Status.BAD_REQUEST, f"a name has at most {NAME_BYTES_MAX} bytes")
+    if problem := tags_problem(body.tags):
+        _refuse(Status.BAD_REQUEST, problem)
     _check_instance(body.instance)
     if len(state.applications) >= bounds.APPLICATIONS_MAX:
         _refuse(Status.NO_ROOM, f"{bounds.APPLICATIONS_MAX} applications are registered; forget some first")
@@ -138,6 +142,7 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
             serial=state.applications_made,
             leases=(Lease(body.holder, body.lease_ms),),
             spark_id=body.spark_id,
+            tags=body.tags,
         )
     )
     return Answer(subject=body.instance)

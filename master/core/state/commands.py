@@ -29,6 +29,8 @@ class RegisterWorker:
     version: str
     #: of the machine it runs on; empty: not known
     machine_id: str = ""
+    #: the pools it is in
+    tags: tuple[str, ...] = ()
     #: /region/rack, as the leader resolved it
     place: str = ""
 
@@ -78,6 +80,8 @@ class SetWorkersDraining:
 
     draining: bool
     workers: tuple[WorkerRef, ...]
+    #: when their hosts go away; 0: nothing is said of that
+    leaves_ms: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +94,7 @@ class RegisterApplication:
     lease_ms: int
     holder: bytes
     spark_id: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

@@ -59,7 +59,8 @@ class Worker:
     every directory but those of tier MEMORY, which are new after each boot; `boot_index` of the first of those that
     kept these, too, and were in this boot of the machine. `place` is where the
     leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does; `machine_id` what
-    the machine is called that it runs on, empty if it has not said.
+    the machine is called that it runs on, empty if it has not said; `tags` are the pools it is
+    in; `leaves_ms` when its host goes away, 0 if nobody gave a time.
     """
 
     id: int
@@ -81,6 +82,8 @@ class Worker:
     place: str = ""
     draining_ms: int = 0
     machine_id: str = ""
+    tags: tuple[str, ...] = ()
+    leaves_ms: int = 0
 
     @property
     def state(self) -> str:
@@ -102,7 +105,7 @@ class Lease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
     """One run of an application; it lives while it has a lease. `serial` grows with each application made, `spark_id`
-    is what Spark calls it, if it is Spark's."""
+    is what Spark calls it, if it is Spark's, `tags` what workers of its shuffles need."""
 
     instance: bytes
     name: str
@@ -111,6 +114,7 @@ class Application:
     serial: int
     leases: tuple[Lease, ...]
     spark_id: str = ""
+    tags: tuple[str, ...] = ()
 
     def lease(self, holder: bytes) -> Lease | None:
         """Return this holder's lease, if it has one."""

@@ -10,6 +10,7 @@ from dataclasses import replace
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.limits import NAME_BYTES_MAX, U32_MAX
 from holdfast.common.statuses import Status
+from holdfast.common.tags import tags_problem
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Answer, Worker
@@ -77,8 +78,13 @@ def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
     changed = 0
     for ref in body.workers:
         worker = state.workers.get(ref.worker)
-        if worker is not None and worker.incarnation == ref.incarnation and bool(worker.draining_ms) != body.draining:
-            state.put_worker(replace(worker, draining_ms=max(state.time_ms, 1) if body.draining else 0))
+        if worker is None or worker.incarnation != ref.incarnation:
+            continue
+        since, leaves = (0, 0)
+        if body.draining:
+            since, leaves = worker.draining_ms or max(state.time_ms, 1), body.leaves_ms or worker.leaves_ms
+        if (since, leaves) != (worker.draining_ms, worker.leaves_ms):
+            state.put_worker(replace(worker, draining_ms=since, leaves_ms=leaves))
             changed += 1
     return Answer(value=changed)
 
@@ -86,11 +92,11 @@ def set_workers_draining(state: State, body: cmd.SetWorkersDraining) -> Answer:
 def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
     known = state.workers.get(number)
     started = boot = kept = state.index
-    draining_ms, place = 0, body.place
+    draining_ms, leaves_ms, place = 0, 0, body.place
     if known is not None:
         if body.incarnation == known.incarnation:
             started = known.started_index
-            draining_ms = known.draining_ms  # a new start drains no more
+            draining_ms, leaves_ms = known.draining_ms, known.leaves_ms  # a new start drains no more
         if not place and body.host == known.host:
             place = known.place  # a leader that could not resolve it in time says nothing of where it is
         here = {each.id for each in body.directories}
@@ -118,7 +124,9 @@ def _record(state: State, number: int, body: cmd.RegisterWorker) -> Worker:
         kept_index=kept,
         place=place,
         draining_ms=draining_ms,
+        leaves_ms=leaves_ms,
         machine_id=body.machine_id,
+        tags=body.tags,
     )
 
 
@@ -194,4 +202,6 @@ def _shape_problem(body: cmd.RegisterWorker) -> Answer | None:
         problem = f"names and addresses have at most {NAME_BYTES_MAX} bytes"
     elif any(len(each.path.encode("utf-8", "replace")) > 4096 or len(each.tier) > 16 for each in body.directories):
         problem = "a directory's path has at most 4096 bytes and its tier 16"
+    else:
+        problem = tags_problem(body.tags)
     return Answer(Status.BAD_REQUEST, problem) if problem else None

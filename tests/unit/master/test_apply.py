@@ -104,6 +104,7 @@ def test_a_lost_worker_whose_machine_became_another_host_is_not_back():
         {"directories": ()},
         {"directories": worker(directories=("a",)).directories * 2},
         {"data_address": ""},
+        {"tags": ("a,b",)},
     ],
     ids=str,
 )
@@ -134,6 +135,9 @@ def test_draining_is_of_one_start_and_places_of_the_worker():
     log = play(
         (worker(1), S.OK),
         (cmd.SetWorkersDraining(True, (ref, cmd.WorkerRef(9, 1))), (S.OK, 1)),
+        (cmd.SetWorkersDraining(True, (ref,)), (S.OK, 0)),
+        (cmd.SetWorkersDraining(True, (ref,), 9_000_000), (S.OK, 1)),
+        (cmd.SetWorkersDraining(True, (ref,), 9_000_000), (S.OK, 0)),
         (cmd.SetWorkersDraining(True, (ref,)), (S.OK, 0)),
         (cmd.SetWorkersDraining(False, (ref,)), (S.OK, 1)),
         (cmd.SetWorkersDraining(True, (ref,)), (S.OK, 1)),

@@ -1,12 +1,13 @@
 """What keeps a draining worker from being restarted or removed, and whom a person means."""
 
 from collections import Counter
+from dataclasses import replace
 
 import pytest
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.statuses import Status
-from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
+from holdfast.master.core.drains import Drains, Kept, Placed, Takers, held, judge, named
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Worker
@@ -50,6 +51,43 @@ def test_copies_on_draining_workers_are_counted() -> None:
     ]
     assert held(newest, frozenset({1, 2})) == {1: 2, 2: 2}
     assert held(newest, frozenset({4})) == {}
+
+
+def test_somebody_else_takes_the_data_of_a_worker_that_drains() -> None:
+    """Another one that has all of its tags that somebody wants, and does not leave as well; tags that nobody wants
+    hold up nothing."""
+    log = Log()
+    for number, tags in ((1, ("ssd", "a")), (2, ("ssd", "etl")), (3, ("ssd",)), (4, ())):
+        log.do(replace(worker(number), tags=tags))
+    one, two, three, four = log.state.workers.values()
+    takers = Takers([one, two, three, four], {"ssd", "etl"})
+    assert [takers.beside(each) for each in (one, two, three, four)] == [True, False, True, True]
+    assert not takers.beside(one, [2, 3])
+    assert takers.beside(four, [2, 3])
+    assert not takers.beside(four, [1, 2, 3])
+    assert Takers([one, two], {"etl"}).beside(one)
+    assert not Takers().beside(one)
+
+
+def test_whether_a_host_is_ready_when_it_goes_away() -> None:
+    """By how shuffles went so far: of four kept a minute ago one is left, which needs twenty seconds more; nobody knows
+    while none has gone, nor of a worker that says nothing; it is late when the time is over."""
+    log = Log()
+    log.do(worker(1))
+    log.do(cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),), 2_000_000))
+    leaves, drains = log.state.workers[1], Drains()
+    for at, shuffles in ((1_000_000, 3), (1_100_000, 4), (1_130_000, 2), (1_160_000, 1)):
+        drains.heard(leaves, Kept(0, shuffles), at)
+    assert drains.reach(leaves, Kept(0, 1), False, 1_160_000) == "in time"
+    soon = replace(leaves, leaves_ms=1_180_000)
+    assert drains.reach(soon, Kept(0, 1), False, 1_160_000) == "in time"
+    assert drains.reach(replace(soon, leaves_ms=1_179_999), Kept(0, 1), False, 1_160_000) == "late"
+    assert drains.reach(soon, Kept(0, 4), False, 1_160_000) == "unknown"
+    assert drains.reach(soon, None, False, 1_160_000) == "unknown"
+    assert drains.reach(soon, Kept(0, 1), False, 1_180_000) == "late"
+    assert drains.reach(soon, Kept(0, 0), True, 1_180_000) == "reached"
+    drains.forget(leaves)
+    assert drains.reach(leaves, Kept(0, 1), False, 1_160_000) == "unknown"
 
 
 def registered() -> tuple[Log, dict[str, Worker]]:

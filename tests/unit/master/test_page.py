@@ -26,6 +26,7 @@ from holdfast.master.core.retention import in_time, retention_of
 from holdfast.master.core.state.moves import moved_bytes
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.leader.leader import WorkerReport
+from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web import page
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -256,6 +257,14 @@ def test_problems_are_reported_first() -> None:
         assert reported in found, reported
     assert "w8," not in found, "who was drained before it went is missed by nobody"
     assert "all well" in read(picture(known, {each.id: beat(each.id) for each in known})).text
+
+
+def test_how_open_partitions_stand_is_told() -> None:
+    """How many are as wished, softly and not at all; those that are not are something to look at."""
+    found = read(picture(workers(1), {1: beat(1)}, adhering=Adhering(10, 2, 3))).text
+    assert "placement: 10 strict, 2 soft, 3 failed" in found
+    assert "3 of 15 open partitions not as placement wishes, and 2 only softly" in found
+    assert "not as placement" not in read(picture(workers(1), {1: beat(1)}, adhering=Adhering(10, 2, 0))).text
 
 
 def test_what_is_long_has_pages() -> None:

@@ -4,19 +4,22 @@ removed."""
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from datetime import datetime, time, timedelta
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.worker_states import AWAY
 from holdfast.tools.cli.asking import answer, ask, with_masters
 from holdfast.tools.cli.commands.status import drain_of
-from holdfast.tools.cli.output import Document, console, json_option, masters_option, show, table
+from holdfast.tools.cli.hosts import leaving_text
+from holdfast.tools.cli.output import Document, console, escape, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -44,30 +47,39 @@ _names = click.argument("workers", nargs=-1, required=True, metavar="WORKER|HOST
 @click.option(
     "--for",
     "purpose",
-    default=Purpose.RESTART.value,
-    show_default=True,
     type=click.Choice([each.value for each in Purpose]),
     help="restart: wait until they have no open data. removal: wait until no application needs their "
-    "data, which may last as long as the applications.",
+    "data, which may last as long as the applications. Default: restart, with --by removal.",
+)
+@click.option(
+    "--by",
+    metavar="TIME",
+    help="Their hosts go away then: a time of day (18:30, the next one) or a span (90m, 2h). Exit 1 where that is not "
+    "reached.",
 )
 @click.option("--no-wait", is_flag=True, help="Start the drain, print its state, and return.")
 @masters_option
 @json_option
-def drain(workers: tuple[str, ...], purpose: str, no_wait: bool, masters: str, as_json: bool) -> int:
+def drain(
+    workers: tuple[str, ...], purpose: str | None, by: str | None, no_wait: bool, masters: str, as_json: bool
+) -> int:
     """Have workers (names or numbers), or all workers of hosts, take nothing new, and wait until they may be restarted,
-    or removed.
+    or removed. With --by their hosts go away at a time, which `status` and `workers` show with whether it is reached.
 
     Open data moves to other workers; they keep serving what they have. A name that a host and a worker share means the
     host with all its workers; the worker alone is named by its number. Ctrl-C ends the wait, not the drain. Exit 0
     when all may be stopped, or with --no-wait at once; 1 if a worker is lost, was restarted or its drain was cancelled
-    meanwhile.
+    meanwhile, or the time of --by is over.
     """
+    within_ms = 0 if by is None else int(seconds_until(by, datetime.now().astimezone()) * 1000)
+    wanted = Purpose(purpose) if purpose else Purpose.REMOVAL if within_ms else Purpose.RESTART
+    request = pb.DrainWorkersRequest(workers=workers, within_ms=within_ms)
     with _screen() as step:
-        found = with_masters(masters, lambda client: _drain(client, workers, no_wait, Purpose(purpose), step))
+        found = with_masters(masters, lambda client: _drain(client, request, no_wait, wanted, step))
     document = {
         "workers": [_worker(each) for each in found],
-        "for": purpose,
-        "safe": all(_is_safe(each, Purpose(purpose)) for each in found),
+        "for": wanted.value,
+        "safe": all(_is_safe(each, wanted) for each in found),
     }
     show(document, as_json, lambda screen: _draw(document, screen))
     return 0
@@ -85,16 +97,35 @@ def undrain(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
     show(document, as_json, lambda screen: _draw(document, screen))
 
 
+_SPAN = re.compile(r"([1-9][0-9]{0,6})(s|m|h|d)")
+_SECONDS = {"s": 1, "m": 60, "h": 3_600, "d": 86_400}
+
+
+def seconds_until(text: str, now: datetime) -> float:
+    """How long it is from `now`, of the same clock, to a time of day, the next one, or how long a span is. Raises
+    ConfigError."""
+    if span := _SPAN.fullmatch(text):
+        return float(int(span[1]) * _SECONDS[span[2]])
+    try:
+        at = datetime.combine(now.date(), time.fromisoformat(text), now.tzinfo)
+    except (ValueError, TypeError):
+        raise ConfigError(f"--by is a time of day such as 18:30, or a span such as 90m or 2h, not {text!r}") from None
+    return ((at if at > now else at + timedelta(days=1)) - now).total_seconds()
+
+
 async def _drain(
-    client: ControlClient, workers: Sequence[str], no_wait: bool, purpose: Purpose, step: Step
+    client: ControlClient, request: pb.DrainWorkersRequest, no_wait: bool, purpose: Purpose, step: Step
 ) -> list[pb.WorkerInfo]:
-    found = list((await answer(client, "Admin/DrainWorkers", pb.DrainWorkersRequest(workers=workers))).workers)
+    found = list((await answer(client, "Admin/DrainWorkers", request)).workers)
     while not no_wait and not all(_is_safe(each, purpose) for each in found):
         step(found)
         await asyncio.sleep(_LOOK_SECONDS)
         listed: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
         now = {each.worker: each for each in listed.workers}
         found = [_still_drains(before, now.get(before.worker)) for before in found]
+        late = [each for each in found if request.within_ms and each.drain.left_ms <= 0 and not _is_safe(each, purpose)]
+        if late:
+            raise HoldfastError(f"the time is over, and {'; '.join(_lines(late))}")
     return found
 
 
@@ -128,6 +159,9 @@ def _draw(document: Document, screen: Console) -> None:
         shown = ["-" if count is None else count for count in counts]
         rows.append((each["worker"], each["name"], each["state"], *shown, may, progress.get("waits", "")))
     screen.print(table(columns, rows))
+    for each in document["workers"]:
+        if each["drain"] and each["drain"]["left_ms"] is not None:
+            screen.print(f"{escape(each['name'])}{leaving_text(each['drain'])}", soft_wrap=True)
     if document["safe"]:
         screen.print(f"safe: stop {'it' if len(rows) == 1 else 'them'} with SIGTERM")
 

@@ -15,6 +15,7 @@ from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.statuses import Status
+from holdfast.common.tags import named
 from holdfast.tools.cli.asking import answer, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application, shuffle_of
 from holdfast.tools.cli.output import PATH, escape, json_option, masters_option, show, table
@@ -131,6 +132,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
         "generation": reply.key.generation,
         "kind": pb.PartitionKind.Name(reply.kind).removeprefix("PARTITION_KIND_"),
         **{key: getattr(reply, key) for key in ("copies_wanted", "copies", "policy", "order", "not_adhering", "soft")},
+        "tags": list(reply.tags),
         "partitions": [
             {
                 "partition": each.partition,
@@ -155,8 +157,9 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
 def _draw_explained(document: dict[str, Any], screen: Console) -> None:
     rows = document["partitions"]
     what = "partitions" if document["kind"] == "REDUCE" else "places of the ring, each copied to the next one"
+    pool = f", on workers with {named(document['tags'])}" if document["tags"] else ""
     screen.print(
-        f"{len(rows)} {what}, {document['copies']} of {_copies(document['copies_wanted'])}; policy"
+        f"{len(rows)} {what}, {document['copies']} of {_copies(document['copies_wanted'])}{pool}; policy"
         f" {document['policy']}, order {document['order']}; not as wished now: {_adherence(document)}"
     )
     held = Counter(_named(one) for each in rows for one in each["workers"])

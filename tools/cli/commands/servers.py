@@ -24,7 +24,7 @@ _config_option = click.option(
 
 
 @click.command()
-@click.option("--masters", default=3, show_default=True, help="How many masters: 1 or 3.")
+@click.option("--masters", default=3, show_default=True, help="How many masters: 1, 3 or 5.")
 @click.option(
     "--workers",
     type=click.IntRange(min=1),

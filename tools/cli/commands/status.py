@@ -9,11 +9,11 @@ import click
 from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted, fewer_copies, in_bytes
+from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
-from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, lost_hosts, several
+from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, leaving_of, leaving_text, lost_hosts, several
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -38,6 +38,8 @@ def status(masters: str, as_json: bool) -> int:
 
 #: What the leader counts.
 _SUMS = ("workers", "workers_alive", "applications", "shuffles", "under_replicated", "awaited")
+#: How open partitions stand to what placement wishes.
+_ADHERING = ("strict", "soft", "failed")
 
 
 async def _status(client: ControlClient) -> dict[str, Any]:
@@ -49,14 +51,19 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         for address, reply in answers.items()
         if isinstance(reply, HoldfastError)
     ]
-    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters, "warnings": [], "hosts": []}
+    document: dict[str, Any] = {"cluster_id": "", "leader": "", "masters": masters}
+    document |= {"warnings": [], "hosts": [], "leaving": []}
     if leading:
         # A deposed leader that does not know it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
         document |= {name: getattr(first, name) for name in _SUMS}
+        adhering = {how: getattr(first, f"adhering_{how}") for how in _ADHERING}
+        document["adhering"] = adhering
         if first.under_replicated:
             document["warnings"] = [f"{fewer_copies(first.under_replicated, first.awaited)}; see `holdfast shuffles`"]
+        if adhering["failed"]:
+            document["warnings"].append(f"{not_adhering(**adhering)}; see `holdfast placement --explain`")
         try:
             request = pb.ListWorkersRequest()
             reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
@@ -64,6 +71,12 @@ async def _status(client: ControlClient) -> dict[str, Any]:
             problems.append(f"the masters do not list the workers: {error}")
         else:
             document["hosts"] = hosts_of(reply.workers)
+            document["leaving"] = leaving_of(reply.workers)
+            document["warnings"] += [
+                f"{each['host']}: worker {each['worker']}: {each['waits']}{leaving_text(each)}"
+                for each in document["leaving"]
+                if each["reach"] == "late"
+            ]
             problems += _worker_problems(list(reply.workers), document["hosts"], masters)
     elif not any(map(_refused, answers.values())):
         problems.append("there is no leader")
@@ -168,6 +181,12 @@ def _draw_status(document: Document, screen: Console) -> None:
             f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive{on}, "
             f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
+        adhering = ", ".join(f"{count} {how}" for how, count in document["adhering"].items())
+        if any(document["adhering"].values()):
+            screen.print(f"open partitions as placement wishes: {adhering}")
+    for each in (each for each in document["leaving"] if each["reach"] != "late"):  # of the others there are warnings
+        waits = escape(each["waits"] or "it may be removed")
+        screen.print(f"{escape(each['host'])}: {waits}{leaving_text(each)}", soft_wrap=True)
     keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
     rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
     screen.print(table(keys, rows))
@@ -206,7 +225,7 @@ _DISK_KEYS = (
     *("device", "state", "errors", "flush_us", "fetch_us"),
 )
 _DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
-_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles")
+_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles", "left_ms")
 _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
 
 
@@ -215,6 +234,7 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
     return {
         **{key: getattr(worker, key) for key in (*numbers, *texts)},
+        "tags": list(worker.tags),
         "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
         "drain": drain_of(worker),
         "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
@@ -226,7 +246,7 @@ def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
     """How far the drain of a worker is; None if it does not drain, or for a number that is not known yet."""
     if not worker.HasField("drain"):
         return None
-    found = {key: getattr(worker.drain, key) for key in _DRAIN_KEYS}
+    found = {key: getattr(worker.drain, key) for key in (*_DRAIN_KEYS, "left_ms", "reach")}
     return found | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
 
 
@@ -235,10 +255,16 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
         screen.print(hosts_table(hosts))
         order = {each["host"]: number for number, each in enumerate(hosts)}
         found = sorted(found, key=lambda one: (order.get(one["host"], len(order)), one["name"]))
-    columns = ("#id", "name", "host", "place", "address", "state", "#starts", "#seen", "#files", "#used", "#free")
+    tags = ("tags",) if any(one["tags"] for one in found) else ()
+    columns = (
+        *("#id", "name", "host", "place", *tags, "address", "state"),
+        *("#starts", "#seen", "#files", "#used", "#free"),
+    )
     rows = [
         (
-            *(one[key] for key in ("worker", "name", "host", "place", "data_address", "state", "incarnation")),
+            *(one[key] for key in ("worker", "name", "host", "place")),
+            *(", ".join(one[key]) for key in tags),
+            *(one[key] for key in ("data_address", "state", "incarnation")),
             f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
             one["files"],
             *(in_bytes(sum(disk[key] for disk in one["directories"])) for key in ("used_bytes", "free_bytes")),
@@ -251,9 +277,8 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
     screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
     for one in found:
         if one["drain"]:
-            screen.print(
-                f"draining: {one['name']}: {escape(one['drain']['waits'] or 'it may be removed')}", soft_wrap=True
-            )
+            waits = escape(one["drain"]["waits"] or "it may be removed")
+            screen.print(f"draining: {one['name']}: {waits}{leaving_text(one['drain'])}", soft_wrap=True)
         dfs = one["dfs"]
         if dfs and dfs["problem"]:
             _draw_problem(_dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)

@@ -16,7 +16,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import answer, with_masters
-from holdfast.tools.cli.hosts import hosts_of, hosts_table, several
+from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, several
 from holdfast.tools.cli.output import FiniteRange, console, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -38,6 +38,7 @@ _STYLES = {
 
 
 @click.command()
+@click.argument("names", nargs=-1, metavar="[WORKER|HOST]…")
 @click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
 @click.option("--interval", default=2.0, show_default=True, type=FiniteRange(0.2), help="Seconds between updates.")
 @click.option(
@@ -45,32 +46,33 @@ _STYLES = {
 )
 @masters_option
 @json_option
-def top(once: bool, interval: float, rows: int, masters: str, as_json: bool) -> int:
-    """Show workers and shuffles with what is pushed and fetched a second, the busiest first, until Ctrl-C.
+def top(names: tuple[str, ...], once: bool, interval: float, rows: int, masters: str, as_json: bool) -> int:
+    """Show workers and shuffles with what is pushed and fetched a second, the busiest first, until Ctrl-C. Workers are
+    all, those of hosts, or those named; where hosts have several they stand by host.
 
     Throughput of workers is that between two heartbeats. Exit 1 with --once or --json if a worker is lost or
     has a directory or a DFS that it cannot use.
     """
     screen = console()
     if once or as_json or not screen.is_terminal:
-        document = with_masters(masters, lambda client: _look(client, rows))
+        document = with_masters(masters, lambda client: _look(client, names, rows))
         show(document, as_json, lambda target: target.print(*drawn(document), sep="\n"))
         return 0 if document["healthy"] else 1
     with suppress(KeyboardInterrupt):
-        with_masters(masters, lambda client: _watch(client, screen, interval, rows))
+        with_masters(masters, lambda client: _watch(client, screen, interval, names, rows))
     return 0
 
 
-async def _look(client: ControlClient, rows: int) -> dict[str, Any]:
+async def _look(client: ControlClient, names: Sequence[str], rows: int) -> dict[str, Any]:
     """Ask the leader once."""
     workers, shuffles = await asyncio.gather(
         answer(client, "Admin/ListWorkers", pb.ListWorkersRequest()),
         answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000)),
     )
-    return document_of(list(workers.workers), list(shuffles.shuffles), shuffles.total, rows)
+    return document_of(chosen(workers.workers, names), list(shuffles.shuffles), shuffles.total, rows)
 
 
-async def _watch(client: ControlClient, screen: Console, interval: float, rows: int) -> None:
+async def _watch(client: ControlClient, screen: Console, interval: float, names: Sequence[str], rows: int) -> None:
     """Redraw repeatedly; masters that do not answer are shown, and asked again."""
     from rich.console import Group
     from rich.live import Live
@@ -79,7 +81,7 @@ async def _watch(client: ControlClient, screen: Console, interval: float, rows: 
         while True:
             shown: list[RenderableType]
             try:
-                shown = drawn(await _look(client, rows))
+                shown = drawn(await _look(client, names, rows))
             except HoldfastError as error:
                 shown = [escape(f"no answer: {error}")]
             live.update(Group(*shown), refresh=True)
@@ -89,13 +91,17 @@ async def _watch(client: ControlClient, screen: Console, interval: float, rows: 
 def document_of(
     workers: Sequence[pb.WorkerInfo], shuffles: Sequence[pb.ShuffleInfo], total: int, rows: int
 ) -> dict[str, Any]:
-    """Put together what is shown; `rows` at most of each, the busiest workers and the newest shuffles."""
+    """Put together what is shown; `rows` at most of each, the busiest hosts and workers and the newest shuffles. Where
+    hosts have several workers these stand together, the busiest first."""
     found = [_worker(each) for each in workers]
     found.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], each["state"] != LOST, each["name"]))
     newest = sorted(shuffles, key=lambda each: (each.state != "open", -each.created_ms))
     states = [each["state"] for each in found]
     hosts = hosts_of(workers)
     hosts.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], not each["lost"], each["host"]))
+    if several(hosts):
+        order = {each["host"]: number for number, each in enumerate(hosts)}
+        found.sort(key=lambda each: order.get(each["host"], len(order)))
     return {
         "workers_total": len(found),
         **{state: states.count(state) for state in ("alive", "draining", "lost")},
@@ -116,7 +122,8 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
     if living and worker.HasField("dfs") and worker.dfs.problem:
         problems.append(f"{worker.dfs.url}: {worker.dfs.problem}")
     return {
-        **{key: getattr(worker, key) for key in ("name", "place", "state", "files", "memory_bytes", "last_seen_ms")},
+        **{key: getattr(worker, key) for key in ("name", "host", "place", "state")},
+        **{key: getattr(worker, key) for key in ("files", "memory_bytes", "last_seen_ms")},
         **{key: getattr(worker, key) if living else 0 for key in ("push_rate", "fetch_rate")},
         **{key: sum(getattr(disk, key) for disk in disks) for key in ("used_bytes", "free_bytes")},
         "problems": problems,
@@ -150,17 +157,20 @@ def drawn(document: dict[str, Any]) -> list[RenderableType]:
         f"stored [bold]{in_bytes(document['used_bytes'])}[/], {in_bytes(document['free_bytes'])} free   "
         f"[bold]{counted(document['shuffles_total'], 'shuffle')}[/]"
     )
-    hosts = [hosts_table(document["hosts"])] if several(document["hosts"]) else []
-    return [head, *hosts, _workers_table(document["workers"]), _shuffles_table(document["shuffles"])]
+    by_host = several(document["hosts"])
+    hosts = [hosts_table(document["hosts"])] if by_host else []
+    return [head, *hosts, _workers_table(document["workers"], by_host), _shuffles_table(document["shuffles"])]
 
 
-def _workers_table(found: list[dict[str, Any]]) -> Table:
+def _workers_table(found: list[dict[str, Any]], by_host: bool) -> Table:
     columns = (
+        *(("host",) if by_host else ()),
         *("worker", "place", "state", "#pushed/s", "#fetched/s"),
         *("used", "#stored", "#free", "#files", "#memory", "#seen"),
     )
     rows = [
         (
+            *((one["host"],) if by_host else ()),
             *(one["name"], one["place"], _styled(one["state"])),
             *(in_bytes(one["push_rate"]), in_bytes(one["fetch_rate"])),
             _bar(one["used_bytes"], one["used_bytes"] + one["free_bytes"], bool(one["problems"])),

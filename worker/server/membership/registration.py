@@ -147,6 +147,7 @@ class Registration:
             host=addresses.host,
             rack=addresses.rack,
             machine_id=addresses.machine_id,
+            tags=addresses.tags,
             data_address=addresses.data_address,
             http_address=addresses.http_address,
             directories=self._directories(),

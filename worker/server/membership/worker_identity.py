@@ -50,6 +50,7 @@ class WorkerAddresses:
     http_address: str = ""
     version: str = ""
     machine_id: str = ""
+    tags: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)

@@ -132,6 +132,7 @@ class WorkerStatus:
             "host": addresses.host,
             "rack": addresses.rack,
             "machine_id": addresses.machine_id,
+            "tags": list(addresses.tags),
             "data": addresses.data_address,
             "http": addresses.http_address,
             "version": addresses.version,

@@ -222,8 +222,8 @@ final class DriverShuffles implements AutoCloseable {
                 }
             }
             lease = ApplicationLease.register(
-                    runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.leaseMs(),
-                    conf.registerMs());
+                    runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.tags(),
+                    conf.leaseMs(), conf.registerMs());
             LogEvent.APPLICATION_REGISTERED.log("application", name, "instance", lease.instance().hex(), "masters", conf.endpoints());
         }
         return lease.instance();

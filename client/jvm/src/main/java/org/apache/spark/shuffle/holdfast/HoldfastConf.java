@@ -1,10 +1,13 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.nio.charset.StandardCharsets;
+import java.util.Arrays;
 import java.util.Collections;
 import java.util.Comparator;
+import java.util.List;
 import java.util.Set;
 import java.util.TreeSet;
+import java.util.regex.Pattern;
 import org.apache.commons.text.similarity.LevenshteinDistance;
 import org.apache.spark.SparkConf;
 import org.apache.spark.shuffle.holdfast.control.Masters;
@@ -35,6 +38,7 @@ import scala.Tuple2;
  * @param push what a writer may hold
  * @param fetch what a reader may have on its way
  * @param reads which copy a reader asks first
+ * @param tags what workers have to have to be given anything
  * @param leaseMs how long shuffles outlive a driver that was killed; 0: the cluster's setting
  * @param requestMs for how long calls to the masters are repeated
  * @param registerMs the same for registering, after which a shuffle falls back or fails
@@ -53,6 +57,7 @@ public record HoldfastConf(
         PushLimits push,
         FetchLimits fetch,
         ReadSettings readSettings,
+        List<String> tags,
         long leaseMs,
         int requestMs,
         int registerMs,
@@ -63,6 +68,7 @@ public record HoldfastConf(
     /** Names the region of a JVM whose settings do not. */
     private static final String REGION_VARIABLE = "HOLDFAST_REGION";
     private static final int NAME_BYTES_MAX = 255;
+    private static final Pattern TAG = Pattern.compile("[A-Za-z0-9][A-Za-z0-9._-]{0,62}");
     private static final int ZSTD_LEVEL_MIN = -131_072;
     private static final int ZSTD_LEVEL_MAX = 22;
     private static final long KIB = 1024;
@@ -97,6 +103,7 @@ public record HoldfastConf(
                         read.time("fetch.returnGrace", "30s", 0, 3_600_000),
                         read.time("fetch.reachGrace", "2min", 1_000, 3_600_000)),
                 read.readSettings(),
+                read.tags(),
                 read.isSet("lease") ? read.time("lease", "", 1_000, 7 * 86_400_000L) : 0,
                 (int) read.time("request.timeout", "30s", 1_000, 600_000),
                 (int) read.time("register.timeout", "8s", 1_000, 600_000),
@@ -186,6 +193,19 @@ public record HoldfastConf(
                         + " bytes, not \"" + found + "\"";
                 throw fromVariable ? new IllegalArgumentException(REGION_VARIABLE + " " + reason) : wrong(key, reason);
             }
+            return found;
+        }
+
+        /** Checked here as the masters do, for an error that names the key. */
+        List<String> tags() {
+            List<String> found = Arrays.stream(text("tags").split(",")).map(String::trim).filter(each -> !each.isEmpty()).toList();
+            for (String each : found) {
+                if (!TAG.matcher(each).matches()) {
+                    throw wrong("tags", "are separated by commas, each of 1 to 63 letters, digits, dots, underscores and dashes, no sign of"
+                            + " these first, not \"" + each + "\"");
+                }
+            }
+            within("tags", found.size(), 0, Limits.TAGS_MAX, " of them");
             return found;
         }
 

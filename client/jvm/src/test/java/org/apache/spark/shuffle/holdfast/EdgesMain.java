@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.holdfast;
 
 import java.nio.file.AccessDeniedException;
 import java.nio.file.FileSystemException;
+import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.executor.TempShuffleReadMetrics;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
@@ -43,6 +44,10 @@ public final class EdgesMain {
         refused(good, "codec", "snappy", "none, lz4, zstd");
         refused(good, "push.frame", "1g", "bytes, not");
         refused(good, "fallback", "perhaps", "auto, never");
+        check(read.tags().isEmpty(), "no tags: any worker");
+        check(HoldfastConf.of(good.clone().set("spark.holdfast.tags", "ssd, etl-2,")).tags().equals(List.of("ssd", "etl-2")), "tags");
+        refused(good, "tags", "ssd etl", "separated by commas");
+        refused(good, "tags", "a,".repeat(17), "0 to 16 of them, not 17");
         reads(good);
         security(good);
         compression(good.clone().remove("spark.holdfast.codec"));

@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.holdfast.control;
 
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
+import java.util.List;
 import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
@@ -60,7 +61,7 @@ public final class ApplicationLease implements AutoCloseable {
 
     /** The same without security. */
     public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
-        return register(masters, CredentialsProvider::new, name, user, "", leaseMs, Masters.DEADLINE_MS);
+        return register(masters, CredentialsProvider::new, name, user, "", List.of(), leaseMs, Masters.DEADLINE_MS);
     }
 
     /**
@@ -70,16 +71,18 @@ public final class ApplicationLease implements AutoCloseable {
      * @param credential what is shown here and wherever the application's own token came to its end
      * @param user whose quota counts, without security
      * @param sparkId what Spark calls the application, for people
+     * @param tags what workers of its shuffles have to have
      * @param withinMs for how long the call is repeated
      */
     public static ApplicationLease register(
-            Masters masters, Credential credential, String name, String user, String sparkId, long leaseMs, int withinMs)
+            Masters masters, Credential credential, String name, String user, String sparkId, List<String> tags, long leaseMs, int withinMs)
             throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
         JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
-                .put("user", label(user)).put("sparkId", label(sparkId)).u64("leaseMs", leaseMs).bytes("holder", holder);
+                .put("user", label(user)).put("sparkId", label(sparkId)).put("tags", tags).u64("leaseMs", leaseMs)
+                .bytes("holder", holder);
         JsonObject reply = asUser(masters, credential, "Shuffles/RegisterApplication", request, withinMs);
         ApplicationLease lease = new ApplicationLease(masters, credential, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);

@@ -29,6 +29,8 @@ public final class Limits {
     public static final int MAPS_MAX = 1_000_000;
     /** Copies of a partition or map file. */
     public static final int COPIES_MAX = 5;
+    /** Tags of a worker, and those that a shuffle is confined to. */
+    public static final int TAGS_MAX = 16;
     /** Epochs of one generation, all partitions together: moves are stopped before they reach it. */
     public static final int EPOCHS_MAX = 4_000_000;
     /** One control message (gRPC or HTTP body). */

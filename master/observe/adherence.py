@@ -1,0 +1,73 @@
+"""Counts how the partitions of open shuffles stand to what placement wishes now: for status, page and metrics.
+
+Rules: what is committed takes no more batches, and is not counted. A shuffle is judged anew when its record, the policy
+or the workers have changed, so a look costs little while nothing moves. Runs in the event loop, on the leader, which
+rests in between; what is read is as old as the last look.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from typing import NamedTuple
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.ids import ShuffleKey
+from holdfast.master.core.state.records import Shuffle
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.leader import Leader, WhileLeading
+from holdfast.master.observe.explaining import Explainer, Ground
+from holdfast.master.placement.groups import Adhering
+
+#: Between two looks, or so many times what the last one took.
+EVERY_SECONDS = 5.0
+_PAUSE_TIMES = 20
+#: Shuffles between two rests.
+_SLICE = 500
+
+
+class _Judged(NamedTuple):
+    shuffle: Shuffle
+    tags: frozenset[str]
+    adhering: Adhering
+
+
+class AdherenceCount(WhileLeading):
+    """How many open partitions stand how far as wished; of MAP shuffles the places of their rings."""
+
+    def __init__(self, leader: Leader, fleet: Fleet, explainer: Explainer) -> None:
+        super().__init__(leader)
+        self._fleet, self._explainer = fleet, explainer
+        self._reset()
+
+    def _reset(self) -> None:
+        #: of the last look; none on a follower
+        self.found = Adhering()
+        self._judged: dict[ShuffleKey, _Judged] = {}
+        self._ground: Ground | None = None
+
+    async def _run(self) -> None:
+        loop = asyncio.get_running_loop()
+        while True:
+            began = loop.time()
+            # No leader any more, or a user's policy that fails, which is told wherever places are chosen.
+            with suppress(HoldfastError):
+                await self._look()
+            await asyncio.sleep(max(EVERY_SECONDS, _PAUSE_TIMES * (loop.time() - began)))
+
+    async def _look(self) -> None:
+        shuffles = self._leader.peek(lambda state: [each for each in state.every_shuffle() if not each.committed_ms])
+        ground, tags = self._explainer.ground(), self._fleet.tags_by_instance(shuffles)
+        before = self._judged if ground == self._ground else {}
+        judged: dict[ShuffleKey, _Judged] = {}
+        for number, shuffle in enumerate(shuffles, 1):
+            known, own = before.get(shuffle.key), tags[shuffle.key.instance]
+            if known is None or known.shuffle is not shuffle or known.tags != own:  # records never change
+                _, adhering = await self._explainer.judged(shuffle, ground)
+                known = _Judged(shuffle, own, Adhering.of(Counter(adhering)))
+            judged[shuffle.key] = known
+            if not number % _SLICE:
+                await asyncio.sleep(0)
+        self._judged, self._ground = judged, ground
+        self.found = Adhering(*map(sum, zip(Adhering(), *(each.adhering for each in judged.values()), strict=True)))
