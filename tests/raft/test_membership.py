@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
+from functools import partial
 from itertools import combinations
 from pathlib import Path
 
@@ -96,12 +97,15 @@ def test_three_masters_become_five_by_restarts_with_settings(nodes: Nodes) -> No
     def agreed(name: str, members: frozenset[str]) -> bool:
         return json.loads((nodes.directory / name / MEMBERS).read_text())["agreed"] == sorted(members)
 
+    def has_all(node: Node) -> bool:
+        return node.local(lambda machine: len(machine.applied)) == len(done)
+
     nodes.peers = named(THREE)
     running: dict[str, Node] = {name: nodes.start(name, **CALM) for name in sorted(THREE)}
     done = [leader_of(list(running.values())).propose(b"before").result(60).result]
     for before, now in ((THREE, FOUR), (FOUR, FIVE)):
         for name in sorted(before):
-            wait_until(lambda name=name, before=before: agreed(name, before), f"{name} to agree on {len(before)}")
+            wait_until(partial(agreed, name, before), f"{name} to agree on {len(before)}")
         nodes.peers = named(now)
         (new,) = now - before
         running[new] = nodes.start(new, **CALM)
@@ -115,7 +119,5 @@ def test_three_masters_become_five_by_restarts_with_settings(nodes: Nodes) -> No
             done.append(leader_of(list(running.values())).propose(name.encode()).result(60).result)
     assert done == list(range(1, len(done) + 1)), "nothing that was acknowledged is missing"
     for name, node in running.items():
-        wait_until(
-            lambda node=node: node.local(lambda machine: len(machine.applied)) == len(done), f"{name} to have all"
-        )
-        wait_until(lambda name=name: agreed(name, FIVE), f"{name} to agree")
+        wait_until(partial(has_all, node), f"{name} to have all")
+        wait_until(partial(agreed, name, FIVE), f"{name} to agree")
