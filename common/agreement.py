@@ -24,7 +24,7 @@ _OWN = frozenset(
     }
 )
 #: Keys of other sections that masters read.
-_KEYS = (("worker", "return_grace"), ("worker", "copy_grace"))
+_KEYS = tuple(("worker", key) for key in ("return_grace", "copy_grace", "restore_after", "restore_rate"))
 _DIGEST_BYTES = 4
 _SECRET_HEX = 4
 

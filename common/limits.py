@@ -26,6 +26,8 @@ STREAM_FILES_MAX = 32_768
 PUSH_BATCHES_MAX = 32_768
 #: Epochs in one seal: entries of 8 bytes asked, 34 answered; a leader sends more seals beyond.
 SEAL_EPOCHS_MAX = 16_384
+#: Epochs that are copied to a worker together: entries of 16 bytes. They make one file.
+RESTORE_EPOCHS_MAX = 4_096
 #: Failed epochs in one Revive; a client that has more asks again.
 REVIVE_EPOCHS_MAX = 65_536
 #: A partition file's unit of fetch; a chunk holds whole batches, so it is longer by at most one.

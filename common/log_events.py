@@ -128,7 +128,11 @@ class LogEvent(Enum):
         "A shuffle was committed with fewer copies than asked for.",
         "Bring lost workers back: they seal the `awaited` epochs. All others stay so.",
     )
-    SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were sealed.")
+    SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were sealed, or made of others.")
+    SHUFFLE_COPIES_PLACED = _warning(
+        "A committed shuffle is short of copies: `copies` of it are made again of those that are left.",
+        "Look at the workers that are lost: with too few of them a shuffle stays short of copies.",
+    )
     SHUFFLE_DROPPED = _info("A shuffle was dropped, and its data is deleted.")
     SHUFFLE_UNREGISTER_FAILED = _warning(
         "A shuffle could not be unregistered; its data stays until that succeeds or the application ends.",
@@ -285,6 +289,7 @@ class LogEvent(Enum):
         "Epochs could not be sealed before the commit; it is tried again, and the commit seals them."
     )
     SEAL_LATE_FAILED = _info("Missing copies of a committed shuffle cannot be sealed yet; it is tried again.")
+    RESTORE_FAILED = _info("Copies of a committed shuffle could not be restored yet; it is tried again.")
     SEAL_DEFERRED = _debug("Epochs cannot be sealed yet; it is tried again.")
     SEAL_INTERNAL_ERROR = _error("Epochs could not be sealed because of an unexpected error.")
     EPOCHS_MOVED = _warning(

@@ -41,6 +41,15 @@ def not_adhering(strict: int, soft: int, failed: int) -> str:
     return f"{failed} of {counted(strict + soft + failed, 'open partition')} not as placement wishes{softly}"
 
 
+def short_of_copies(epochs: int, coming: int, restore_in_s: int) -> str:
+    """Epochs with fewer copies than asked for on workers that are there, and what is done about it: `coming` copies are
+    being made, and in so many seconds what a lost worker had is copied again (0: nobody is waited for)."""
+    having = f"{counted(epochs, 'epoch')} {'is' if epochs == 1 else 'are'} short of copies"
+    waiting = f"a lost worker is waited for, for {restore_in_s} s more" if restore_in_s > 0 else ""
+    parts = [f"{counted(coming, 'copy')} {'is' if coming == 1 else 'are'} being made" if coming else "", waiting]
+    return f"{having}: {'; '.join(filter(None, parts)) or 'nobody can take more'}"
+
+
 class UsageTotals(NamedTuple):
     """Bytes and files that a shuffle (all generations) or an application holds."""
 

@@ -50,6 +50,7 @@ from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.late import LateCopies
 from holdfast.master.control.locations import Locations
 from holdfast.master.control.moving import EpochMover
+from holdfast.master.control.restoring import CopyRestorer
 from holdfast.master.control.reviving import Reviver
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import Happened
@@ -174,7 +175,8 @@ class MasterServer:
         asker = Asker(self._leader)
         self._sealing = Sealing(self._leader, locations, asker)
         early = EarlySeals(self._leader, locations, asker, self._sealing.begun)
-        LateCopies(self._leader, locations, asker)  # this and the mover run on the leader
+        LateCopies(self._leader, locations, asker)  # this, the restorer and the mover run on the leader
+        CopyRestorer(self._leader, fleet, locations, asker)
         reviver = Reviver(self._leader, fleet, locations, self._sealing, early)
         EpochMover(self._leader, fleet, locations, self._sealing, early)
         self._cleaner = DfsCleaner(self._leader, store) if store is not None else None
@@ -337,6 +339,8 @@ class MasterServer:
         yield "rpcs", self._budgets.rpcs.total
         yield "rpcs_max", self._budgets.rpcs.most
         yield from self._budget_gauges()
+        yield "epochs_short", self._leader.short.epochs_short
+        yield "copies_coming", self._leader.short.copies_coming
         yield "long_polls", self._leader.waiters.count
         yield "long_polls_max", WAITERS_MAX
         yield from self._node.local(lambda machine: list(_gauges_of(machine.state)))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from holdfast.client.compress import decompress, kind_of
 from holdfast.client.core.read.check import IncompleteError
-from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey
+from holdfast.client.core.read.chunk_fetch import ChunkFetch, EpochKey, Holders
 from holdfast.client.core.read.fetch import Effect
 from holdfast.client.read.shared_read_state import OneReadState, read_state_of
 from holdfast.client.read.stream_reader import Reading, Record, Sink, StreamReader
@@ -21,7 +21,7 @@ from holdfast.common.errors import CorruptError, ProtocolError
 from holdfast.common.formats.batch import MORE, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
-from holdfast.common.ids import PartitionId, WorkerId
+from holdfast.common.ids import PartitionId
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.client import ClientStream, FrameClient
@@ -100,8 +100,8 @@ class PartitionReader(StreamReader[EpochKey, _Data]):
     def _first(self) -> list[Effect[EpochKey]]:
         return self._chunks.started()
 
-    def _away(self) -> frozenset[WorkerId]:
-        return self._chunks.away() if time.monotonic() >= self._ask_again_s else frozenset()
+    def _holders(self) -> Holders:
+        return self._chunks.holders() if time.monotonic() >= self._ask_again_s else Holders()
 
     def _learn(self, newer: PushManifest) -> None:
         self._ask_again_s, self._pause_s = time.monotonic() + self._pause_s, 2 * self._pause_s

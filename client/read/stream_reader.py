@@ -24,6 +24,7 @@ from holdfast.client.compress import Buffer, PayloadError
 from holdfast.client.connection.addresses import ASK_SECONDS, Addresses
 from holdfast.client.connection.runtime import Runtime, runtime
 from holdfast.client.core.read.check import IncompleteError
+from holdfast.client.core.read.chunk_fetch import Holders
 from holdfast.client.core.read.fetch import (
     RIVALS_MAX,
     STREAMS_MAX,
@@ -221,9 +222,9 @@ class StreamReader(Generic[K, P]):
         """A file was sent in full: raises IncompleteError unless it is whole; returns what the core makes of it."""
         raise NotImplementedError
 
-    def _away(self) -> frozenset[WorkerId]:
-        """Return workers that may have sealed copies since the manifest was read."""
-        return frozenset()
+    def _holders(self) -> Holders:
+        """Return who has copies of what is not read yet, where a newer manifest may be asked for."""
+        return Holders()
 
     def _learn(self, newer: PushManifest) -> None:
         """Read from the copies that it names, too."""
@@ -409,7 +410,7 @@ class StreamReader(Generic[K, P]):
                 case CloseStream():
                     self._close(effect.stream)
                 case AskMasters():
-                    self._spawn(self._ask_masters(effect, self._away()))
+                    self._spawn(self._ask_masters(effect, self._holders()))
                 case Complete():
                     self._complete = True
                 case ReadFailed():
@@ -439,7 +440,7 @@ class StreamReader(Generic[K, P]):
         except HoldfastError as error:
             reading.sink.refused(error)
 
-    async def _ask_masters(self, effect: AskMasters, away: frozenset[WorkerId]) -> None:
+    async def _ask_masters(self, effect: AskMasters, holders: Holders) -> None:
         await asyncio.sleep(effect.after_ns / 1e9)
         try:
             states = await self._addresses.refresh()
@@ -447,7 +448,7 @@ class StreamReader(Generic[K, P]):
             self.events.put(partial(self._on_silence, error))
             return
         newer = None
-        if any(states.get(worker) == WorkerState.ALIVE for worker in away):
+        if holders.may_be_more({worker for worker, state in states.items() if state == WorkerState.ALIVE}):
             # Who is alive counts without it.
             with contextlib.suppress(HoldfastError, TimeoutError):
                 async with asyncio.timeout(ASK_SECONDS):

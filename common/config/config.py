@@ -177,7 +177,7 @@ _COPY_GRACE_NS_MAX = 300 * 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSection:
-    """One worker; return_grace and copy_grace are read by the masters."""
+    """One worker; return_grace, copy_grace, restore_after and restore_rate are read by the masters."""
 
     name: Name = setting(Name(""), "Its name in the cluster, the same after every restart. Needed.")
     host: Name = setting(Name(""), "The machine, for placement: two copies never share it. Empty: this machine's name.")
@@ -202,6 +202,12 @@ class WorkerSection:
         "The same where another copy is sealed, at most 5m: counted from when the worker is asked; from its last "
         "heartbeat if it cannot be reached. What is not sealed by then is sealed when its worker is back.",
     )
+    restore_after: Duration = duration(
+        "10m",
+        "A worker that has been lost for so long is not waited for: what it had copies of is copied again, from those "
+        "that are left. 0: never.",
+    )
+    restore_rate: Size = size("64MiB", "The same: so much a second, of what one worker sends and of what one takes.")
     drain_timeout: Duration = duration(
         "60s", "SIGTERM: longest time to hand open data over to other workers before the end. 0: none."
     )
@@ -215,6 +221,8 @@ class WorkerSection:
             raise ConfigError(problem)
         if self.copy_grace.ns > _COPY_GRACE_NS_MAX:
             raise ConfigError("copy_grace must be at most 5m: commits, and the jobs that need them, wait for it")
+        if not self.restore_rate:
+            raise ConfigError('restore_rate is 0: to copy nothing, set restore_after = "0s"')
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -54,6 +54,7 @@ class FrameType(IntEnum):
     CHUNKS_OPEN = 52  #: credit and closing are STREAM_CREDIT and STREAM_CLOSE
     CHUNKS_DATA = 53  #: worker to client; request id is the one of CHUNKS_OPEN
     REGISTERED = 54  #: from the leading master: a shuffle that is placed here
+    RESTORE = 55  #: from the leading master: copies to make of what another worker has sealed
 
 
 @dataclass(frozen=True, slots=True)

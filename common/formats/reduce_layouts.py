@@ -53,16 +53,27 @@ class Location(NamedTuple):
 
 
 class CopyResult(NamedTuple):
-    """What one worker said when it sealed an epoch. `status` as in SealedEpoch."""
+    """What one worker said when it sealed an epoch. `status` as in SealedEpoch, or what is not said yet: UNAVAILABLE of
+    a worker that was away, NOT_SEALED of a copy that is made of another one."""
 
     worker: WorkerId
     status: Status
     size_bytes: int
 
     @property
+    def readable(self) -> bool:
+        """Whether it can be read."""
+        return self.status == Status.OK
+
+    @property
+    def restoring(self) -> bool:
+        """Whether the worker is to make it of another copy."""
+        return self.status == Status.NOT_SEALED
+
+    @property
     def unsealed(self) -> bool:
-        """Whether the worker was away and said nothing: it is asked to seal the copy when it is back."""
-        return self.status == Status.UNAVAILABLE
+        """Whether it may be readable later: its worker has said nothing of it yet."""
+        return self.restoring or self.status == Status.UNAVAILABLE
 
 
 class EpochResult(NamedTuple):
@@ -77,7 +88,7 @@ class EpochResult(NamedTuple):
     @property
     def readable(self) -> tuple[CopyResult, ...]:
         """The copies that can be read."""
-        return tuple(copy for copy in self.copies if copy.status == Status.OK)
+        return tuple(copy for copy in self.copies if copy.readable)
 
     @property
     def lost(self) -> bool:

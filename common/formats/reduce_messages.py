@@ -29,6 +29,7 @@ from holdfast.common.limits import (
     ANNOUNCED_MAX,
     COPIES_MAX,
     PUSH_BATCHES_MAX,
+    RESTORE_EPOCHS_MAX,
     SEAL_EPOCHS_MAX,
     STREAM_FILES_MAX,
     U32_MAX,
@@ -43,6 +44,10 @@ _REPLICA = struct.Struct("<II")
 _REFUSAL = struct.Struct("<HH")
 _EPOCH = struct.Struct("<II")
 _SEALED = struct.Struct("<IIHQIIQ")
+#: acknowledgement level, Raft index, bytes a second
+_RESTORE = struct.Struct("<BQQ")
+#: partition, epoch, bytes
+_RESTORED = struct.Struct("<IIQ")
 _CHUNK_FILE = struct.Struct("<III")
 _CHUNKS_OPENED = struct.Struct("<QQ")
 #: Hint of an entry whose directory the worker chooses.
@@ -103,8 +108,7 @@ class Push:
             raise ProtocolError(f"a push has 1 to {PUSH_BATCHES_MAX} batches, not {len(self.entries)}")
         index = int.from_bytes(self.of_user, "little") or self.raft_index
         head = _PUSH.pack(self.incarnation, self.ack, index, self.map, self.attempt, self.body_crc)
-        places = [_REPLICA.pack(one.worker, one.incarnation) + pack_text(one.address) for one in self.replicas]
-        place = b"".join([_COUNT.pack(len(places)), *places])
+        place = b"".join([_COUNT.pack(len(self.replicas)), *map(_pack_replica, self.replicas)])
         return pack_shuffle(self.shuffle) + head + place + pack_rows(PUSH_ENTRY, self.entries)
 
     @classmethod
@@ -139,6 +143,10 @@ def _replica_count(reader: MetaReader) -> int:
     if count >= COPIES_MAX:
         raise ProtocolError(f"PUSH: {count} replicas; {COPIES_MAX - 1} at most are allowed")
     return count
+
+
+def _pack_replica(place: ReplicaPlace) -> bytes:
+    return _REPLICA.pack(place.worker, place.incarnation) + pack_text(place.address)
 
 
 def _replica(reader: MetaReader) -> ReplicaPlace:
@@ -241,6 +249,49 @@ class Registered:
         workers = [(WorkerId(reader.unpack(U32)[0]), reader.text()) for _ in range(count)]
         reader.end()
         return cls(shuffle, workers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Restore:
+    """Leader -> worker (role MASTER): read these sealed epochs from the worker that has them, and keep a copy of each.
+
+    The answer is a SealAnswer, as if this worker had sealed them; nothing is kept of a request that fails. Epochs that
+    it has sealed already are answered as they are.
+    """
+
+    shuffle: ShuffleKey
+    ack: Ack
+    raft_index: RaftIndex
+    #: it is read no faster
+    bytes_per_second: int
+    source: ReplicaPlace
+    #: (partition, epoch, bytes)
+    epochs: list[tuple[int, int, int]]
+
+    def encode(self) -> bytes:
+        if not 1 <= len(self.epochs) <= RESTORE_EPOCHS_MAX:
+            raise ProtocolError(f"RESTORE: {len(self.epochs)} epochs, of at most {RESTORE_EPOCHS_MAX}")
+        head = _RESTORE.pack(self.ack, self.raft_index, self.bytes_per_second)
+        return pack_shuffle(self.shuffle) + head + _pack_replica(self.source) + pack_rows(_RESTORED, self.epochs)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "RESTORE")
+        shuffle = reader.shuffle()
+        ack, index, rate = reader.unpack(_RESTORE)
+        source = _replica(reader)
+        epochs = [(row[0], row[1], row[2]) for row in reader.array(_RESTORED, RESTORE_EPOCHS_MAX)]
+        reader.end()
+        if ack not in tuple(Ack) or not rate or not epochs or len({row[:2] for row in epochs}) < len(epochs):
+            raise ProtocolError("RESTORE: an unknown level, no rate, no epochs, or one twice")
+        return cls(
+            shuffle=shuffle,
+            ack=Ack(ack),
+            raft_index=RaftIndex(index),
+            bytes_per_second=rate,
+            source=source,
+            epochs=epochs,
+        )
 
 
 class SealedEpoch(NamedTuple):

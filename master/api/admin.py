@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import struct
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config.config import Config
@@ -106,6 +106,7 @@ class Admin:
             under_replicated=sum(shuffle.under_replicated for shuffle in every),
             awaited=sum(shuffle.awaited for shuffle in every if shuffle.under_replicated),
             **{f"adhering_{how}": count for how, count in self._adherence.found._asdict().items()},
+            **asdict(self._leader.short),
         )
 
     async def list_workers(self, request: pb.ListWorkersRequest) -> pb.ListWorkersReply:

@@ -6,9 +6,7 @@ Rules
 * A late copy is asked for and judged as at the commit: the same SEAL, the same rules of starts and levels. What the
   manifest says of other copies stays as it is. Readers read the longer copy first, so one that lacks what is committed
   is never the first choice.
-* One command for each shuffle and worker replaces the manifest, and names the version that it was made from: apply
-  refuses it where another copy was added meanwhile, and it is made again. Readers with an older manifest have fewer
-  copies, and nothing that is wrong.
+* One command for each shuffle and worker replaces the manifest (manifests.py).
 * Every worker has a queue of its own. Failed ones are tried again after growing pauses, queued after
   what else its worker has to seal.
 
@@ -22,25 +20,21 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from holdfast.common.errors import HoldfastError, ProtocolError, RetryError
-from holdfast.common.formats.reduce_layouts import ReduceManifest
+from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.reduce_messages import SealFlag
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.limits import SEAL_EPOCHS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
-from holdfast.master.control.locations import Locations, epochs_of, off_loop
-from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, Tally, tally, unsealed, with_late
-from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.records import Answer, Shuffle, Worker
+from holdfast.master.control.locations import Locations
+from holdfast.master.control.manifests import replace_manifest, with_manifest
+from holdfast.master.core.seals import EpochKey, PlacedEpoch, Seals, unsealed, with_late
+from holdfast.master.core.state.records import Shuffle, Worker
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, WhileLeading
-from holdfast.master.leader.uploads import submit, upload_name
 
 _PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
-#: How often a manifest is made anew because another copy was added meanwhile.
-_TRIES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,43 +155,11 @@ class LateCopies(WhileLeading):
             worker = self._asker.worker(key, number)
             answer = await self._asker.ask(worker, key, missing, SealFlag.FINAL)
             late.heard(worker, shuffle.ack, missing, answer.epochs)
-        await self._say(key, late)
+        added = await replace_manifest(self._leader, key, partial(with_late, late=late))
+        self._leader.counts.late_copies += added or 0
         self._forget(key)
-
-    async def _say(self, key: ShuffleKey, late: Seals) -> None:
-        """Have the manifest replaced. Raises ConflictError if it never stayed the same for long enough."""
-        tries = 0
-        while (shuffle := self._leader.peek(lambda state: state.shuffle(key))) is not None and shuffle.unsealed:
-            manifest, tally, added = await off_loop(epochs_of(shuffle), partial(_completed, shuffle, late))
-            tries += 1
-            if tally.unsealed >= shuffle.unsealed:
-                raise ProtocolError(f"{key}: a worker answered a seal with nothing")
-            answer = await self._propose(shuffle, manifest, tally)
-            if answer.status == Status.CONFLICT and tries < _TRIES:
-                continue
-            self._leader.expect(answer)
-            self._leader.counts.late_copies += added
-            return
-
-    async def _propose(self, shuffle: Shuffle, manifest: bytes, tally: Tally) -> Answer:
-        version = shuffle.manifest_version.to_bytes(4, "little")
-        upload = upload_name(len(manifest), repr(shuffle.key).encode(), version, manifest)
-        numbers = {name: number for name, number in tally._asdict().items() if name != "epochs"}
-        within = b"" if upload else manifest
-        body = cmd.AddCopies(
-            key=shuffle.key, manifest_version=shuffle.manifest_version, manifest=within, upload=upload, **numbers
-        )
-        return await submit(self._leader, cmd.Command(body), upload, manifest)
 
 
 async def unsealed_copies(shuffle: Shuffle) -> dict[int, set[EpochKey]]:
     """What each worker said nothing of, by the manifest. Raises ProtocolError."""
-    return await off_loop(epochs_of(shuffle), lambda: unsealed(ReduceManifest.decode(shuffle.manifest).epochs))
-
-
-def _completed(shuffle: Shuffle, late: Seals) -> tuple[bytes, Tally, int]:
-    """The manifest with what was said late, what it says in numbers, and how many sealed copies more it has."""
-    known = ReduceManifest.decode(shuffle.manifest).epochs
-    results = with_late(known, late)
-    added = sum(len(new.readable) - len(old.readable) for new, old in zip(results, known, strict=True))
-    return ReduceManifest(shuffle.partitions, results).encode(), tally(results, shuffle.copies_wanted), added
+    return await with_manifest(shuffle, unsealed)

@@ -71,7 +71,8 @@ class _Kept:
     #: of the loop's clock
     used: float
     now: Now | None = None
-    manifest_workers: frozenset[int] | None = None
+    #: of which version of the manifest, and who is in it
+    manifest_workers: tuple[int, frozenset[int]] | None = None
 
 
 class Locations:
@@ -111,9 +112,10 @@ class Locations:
     async def manifest_workers(self, shuffle: Shuffle) -> frozenset[int]:
         """Return the workers that a committed shuffle's manifest names."""
         kept = await self._keep(shuffle)
-        if kept.manifest_workers is None:
-            kept.manifest_workers = await off_loop(epochs_of(shuffle), lambda: _manifest_workers(shuffle))
-        return kept.manifest_workers
+        version = shuffle.manifest_version
+        if kept.manifest_workers is None or kept.manifest_workers[0] != version:
+            kept.manifest_workers = version, await off_loop(epochs_of(shuffle), lambda: _manifest_workers(shuffle))
+        return kept.manifest_workers[1]
 
     async def _keep(self, shuffle: Shuffle) -> _Kept:
         loop = asyncio.get_running_loop()

@@ -166,6 +166,9 @@ def _copies_added(state: State, body: cmd.AddCopies, _: Answer, known: Shuffle |
     if known is None or now is None or now is known:
         return
     name = _name(state, body.key)
+    if now.unsealed >= known.unsealed:
+        yield Happened(LogEvent.SHUFFLE_COPIES_PLACED, shuffle=name, copies=now.unsealed)
+        return
     left = {"lost": now.lost, "under_replicated": now.under_replicated, "awaited": now.awaited}
     yield Happened(LogEvent.SHUFFLE_COPIES_ADDED, shuffle=name, copies=known.unsealed - now.unsealed, **left)
 

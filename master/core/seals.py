@@ -222,11 +222,11 @@ def without_unwritten(results: Iterable[EpochResult], written: bytes | None) -> 
 
 
 def unsealed(results: Iterable[EpochResult]) -> dict[int, set[EpochKey]]:
-    """Return, by worker, the epochs of a manifest of which it said nothing."""
+    """Return, by worker, the epochs of a manifest that it held, and of which it said nothing."""
     found: dict[int, set[EpochKey]] = {}
     for each in results:
         for copy in each.copies:
-            if copy.unsealed:
+            if copy.unsealed and not copy.restoring:
                 found.setdefault(copy.worker, set()).add((each.partition, each.epoch))
     return found
 

@@ -1,18 +1,19 @@
-"""Asks workers to seal, and announces what is placed there: the one way from the leader to them.
+"""Asks workers to seal and to copy, and announces what is placed there: the one way from the leader to them.
 
 Rules: an answer is that of the start of the worker that was asked. A wait for it ends with the shuffle, that start of
 the worker, and the leadership (scopes.py). Work without a waiter is in the queue of its worker
 (worker_queues.py), and what a worker does not answer in time is left to the next time. Runs in the event loop. Used by
-shuffles.py, sealing.py, early.py and late.py.
+shuffles.py, sealing.py, early.py, late.py and restoring.py.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
+from typing import Any
 
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
-from holdfast.common.formats.reduce_messages import Registered, Seal, SealAnswer, SealFlag
+from holdfast.common.formats.reduce_messages import Registered, Restore, Seal, SealAnswer, SealFlag
 from holdfast.common.ids import RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import ANNOUNCED_MAX
 from holdfast.common.statuses import Status
@@ -81,7 +82,7 @@ class Asker:
             self._announcing -= 1
 
     async def ask(self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> SealAnswer:
-        """Have this start of a worker seal epochs, and return what it says of them.
+        """Have this start of the worker seal epochs, and return what it says of them.
 
         Raises RetryError if it cannot be asked, was lost or has started again; GiveUpError if the shuffle is dropped;
         RetryError (BUSY) if it lives and does not answer: it may have the data; and what the worker refuses it with.
@@ -91,12 +92,24 @@ class Asker:
         if shuffle is not None and shuffle.created_index > worker.started_index:
             flags |= SealFlag.NEW
         seal = Seal(shuffle=key, flags=flags, raft_index=index, epochs=list(epochs))
+        seconds = ANSWER_SECONDS if worker.alive else _LOST_S
+        return await self._answer(worker, key, self._links.seal(worker, seal), "seal", seconds)
+
+    async def restore(self, worker: Worker, restore: Restore) -> SealAnswer:
+        """Have this start of the worker make copies of epochs, and return what it says of them. Raises as `ask`."""
+        seconds = ANSWER_SECONDS + 2 * sum(size for _, _, size in restore.epochs) / restore.bytes_per_second
+        asking = self._links.restore(worker, restore)
+        return await self._answer(worker, restore.shuffle, asking, "copy", seconds)
+
+    async def _answer(
+        self, worker: Worker, key: ShuffleKey, asking: Coroutine[Any, Any, SealAnswer], what: str, seconds: float
+    ) -> SealAnswer:
         try:
-            with said(f'the seal of worker "{worker.name}", which holds {key}'):
-                async with asyncio.timeout(ANSWER_SECONDS if worker.alive else _LOST_S):
-                    return await Scope(key, worker).wait(self._leader, self._links.seal(worker, seal))
+            with said(f'the {what} of worker "{worker.name}", which holds {key}'):
+                async with asyncio.timeout(seconds):
+                    return await Scope(key, worker).wait(self._leader, asking)
         except TimeoutError:
             if not worker.alive:
                 raise RetryError(f'worker "{worker.name}" is lost, and does not answer') from None
-            text = f'worker "{worker.name}" did not answer a seal within {ANSWER_SECONDS:g} s'
+            text = f'worker "{worker.name}" did not answer a {what} within {seconds:g} s'
             raise RetryError(text, status=Status.BUSY) from None

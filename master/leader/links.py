@@ -1,4 +1,4 @@
-"""The leader's data connections to workers, for seals, and to announce shuffles that are placed there.
+"""The leader's data connections to workers, for seals and copies, and to announce shuffles that are placed there.
 
 Rules: one connection a worker, opened once for all users, closed when this master stops leading; the least used
 ones are closed beyond a bound. A connection with many answers that have no waiter any more is closed, too: it has room
@@ -15,7 +15,7 @@ from functools import partial
 from holdfast.common.errors import ProtocolError, RetryError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Hello, Role
-from holdfast.common.formats.reduce_messages import Registered, Seal, SealAnswer
+from holdfast.common.formats.reduce_messages import Registered, Restore, Seal, SealAnswer
 from holdfast.common.ids import RaftIndex
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX
 from holdfast.common.net.frames.buffers import BufferPool
@@ -50,9 +50,16 @@ class Links:
 
     async def seal(self, worker: Worker, seal: Seal) -> SealAnswer:
         """Return the answer of this start of the worker. Raises RetryError if it cannot be asked."""
-        link = await self._link(worker, seal.raft_index)
+        return await self._sealed(worker, FrameType.SEAL, seal.encode(), seal.raft_index)
+
+    async def restore(self, worker: Worker, restore: Restore) -> SealAnswer:
+        """Have this start of the worker make copies, and return its answer. Raises RetryError if it cannot be asked."""
+        return await self._sealed(worker, FrameType.RESTORE, restore.encode(), restore.raft_index)
+
+    async def _sealed(self, worker: Worker, kind: FrameType, meta: bytes, index: RaftIndex) -> SealAnswer:
+        link = await self._link(worker, index)
         try:
-            reply = await link.request(FrameType.SEAL, seal.encode())
+            reply = await link.request(kind, meta)
         except asyncio.CancelledError:
             self._abandon(worker.id, link)
             raise

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.common.sizes import short_of_copies
+
 
 @dataclass(slots=True)
 class MasterCounts:
@@ -25,8 +27,26 @@ class MasterCounts:
     lost_epochs: int = 0
     commits_under_replicated_epochs: int = 0
     late_copies: int = 0
+    restored_copies: int = 0
+    restored_bytes: int = 0
     early_seals: int = 0
     dfs_rounds: int = 0
     dfs_removed: int = 0
     dfs_failures: int = 0
     dfs_unheard: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class ShortOfCopies:
+    """What `Leader.short` says: epochs with fewer copies than were asked for on workers that are alive; copies that are
+    made now; and when a lost worker is next taken for gone, 0 if none is waited for. Nothing where this master does not
+    lead."""
+
+    epochs_short: int = 0
+    copies_coming: int = 0
+    restore_at_ms: int = 0
+
+    def told(self, now_ms: int) -> str:
+        """For people; "" if nothing is short of copies."""
+        in_s = max(0, self.restore_at_ms - now_ms) // 1000
+        return short_of_copies(self.epochs_short, self.copies_coming, in_s) if self.epochs_short else ""

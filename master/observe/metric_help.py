@@ -67,6 +67,11 @@ GAUGES = {
     "under_replicated_epochs": "epochs of committed shuffles that have fewer copies than were asked for, now, of MAP "
     "partitions one for each map; holdfast status shows how many remain so",
     "late_copies": "copies sealed after their commit",
+    "restored_copies": "copies made again, of epochs that had lost some with their workers",
+    "restored_bytes": "bytes of those",
+    "epochs_short": "epochs of committed shuffles with fewer copies than were asked for on workers that are alive, as "
+    "the leader sees it",
+    "copies_coming": "copies of those that are being made, or wait for their turn",
     "early_seals": "epochs sealed before their commit",
     "dfs_rounds": "with [dfs]: times that this master looked through the store",
     "dfs_removed": "folders that it removed from there",
@@ -93,7 +98,8 @@ GROWING = frozenset(
     "answer_bytes_refused http_connections_displaced loop_turns_slow raft_strangers_displaced "
     "quota_refusals revives revives_made revive_commands revives_without_room moves "
     "move_commands placement_not_adhering placement_soft rack_unresolved commits commit_seconds "
-    "commits_without_worker lost_epochs commits_under_replicated_epochs late_copies early_seals "
+    "commits_without_worker lost_epochs commits_under_replicated_epochs late_copies restored_copies restored_bytes "
+    "early_seals "
     "dfs_rounds dfs_removed dfs_failures".split()
 )
 #: By a label; `holdfast_master_NAME`.

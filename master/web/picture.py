@@ -261,4 +261,6 @@ class Picture:
     #: applications whose leases are all over
     silent: int = 0
     application: str = ""
+    #: what is short of copies because workers are gone, and what is done about it
+    short: str = ""
     pace: Pace = Pace(5)

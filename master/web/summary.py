@@ -115,6 +115,8 @@ def problems_of(picture: Picture) -> list[Problem]:
         found.append(Problem(_fewer(counts), grave=False))
     if picture.adhering.failed:
         found.append(Problem(not_adhering(*picture.adhering), grave=False))
+    if picture.short:
+        found.append(Problem(picture.short, grave=False))
     if picture.silent:
         silent = counted(picture.silent, "application")
         found.append(Problem(f"{silent} silent: every lease has expired; after the grace its data is deleted", False))

@@ -45,6 +45,23 @@ def answers_without_proof(role: str) -> None:
     leader.Leader.require = lambda self, term=0: None  # type: ignore[method-assign]
 
 
+def copies_count_before_they_are_made(role: str) -> None:
+    """The leader calls a copy sealed as soon as it has a place, and has it made by nobody."""
+    if role != "master":
+        return
+    from holdfast.common.statuses import Status
+    from holdfast.master.core import restoring
+
+    def placed(epoch: Any, workers: Any, gone: Any) -> Any:
+        made = original(epoch, workers, gone)
+        size = max(copy.size_bytes for copy in made.copies)
+        full = [copy._replace(status=Status.OK, size_bytes=size) if copy.restoring else copy for copy in made.copies]
+        return made._replace(copies=tuple(full))
+
+    original = restoring._placed
+    restoring._placed = placed
+
+
 def acknowledged_before_the_journal(role: str) -> None:
     """Votes and entries leave before they are on the disk; and they never get there."""
     if role != "master":

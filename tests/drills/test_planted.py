@@ -27,6 +27,7 @@ from holdfast.tools.drills import (
     masters,
     partition,
     push,
+    restored,
     rolling,
     worker,
 )
@@ -64,6 +65,14 @@ FAULTS = [
         4,
         "",
         id="push",
+        marks=LONG,
+    ),
+    pytest.param(
+        "copies_count_before_they_are_made",
+        lambda: (restored.drill, restored.GROUND),
+        1,
+        "",
+        id="restored",
         marks=LONG,
     ),
     pytest.param(

@@ -373,6 +373,27 @@ def test_a06_a_copy_that_was_sealed_after_the_manifest_was_read(tmp_path: Path, 
         assert reader.answer()["sum"] == sum_of(contents(data))
 
 
+def test_copies_that_were_made_again_after_the_manifest_was_read(tmp_path: Path, reader: Reader) -> None:
+    """Java reads the manifest of a shuffle with two copies on three hosts. One after the other two hosts are killed for
+    good, the second when the copies of the first have been made again: the next read of the same JVM has everything."""
+    settings = {"lease": {"worker": "2s", "heartbeat": "500ms"}, "worker": {"restore_after": "1s"}}
+    with (
+        local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="restored") as session,
+    ):
+        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, copies=2)
+        data = {map_id: records_of(map_id, 10) for map_id in range(2)}
+        shuffle.commit([push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()])
+        reader.ask(shuffle, pause=-1)
+        reader.paused()
+        cluster.workers[0].kill()
+        wait_until(lambda: metric(cluster, "holdfast_master_epochs_short") > 0, "the host is missed")
+        wait_until(lambda: metric(cluster, "holdfast_master_epochs_short") == 0, "the copies are made again")
+        cluster.workers[1].kill()
+        reader.go_on()
+        assert reader.answer()["sum"] == sum_of(contents(data))
+
+
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies: int) -> None:
     """A byte flipped in the sealed files of a worker: with another copy nothing is noticed, without one it is CORRUPT,

@@ -299,7 +299,8 @@ class Reader:
             told = error
             self._events.put_nowait(lambda: self._do(self._core.fetch.masters_silent(told, self._now())))
             return
-        if any(states.get(worker) == WorkerState.ALIVE for worker in self._core.away()):
+        alive = {worker for worker, state in states.items() if state == WorkerState.ALIVE}
+        if self._core.holders().may_be_more(alive):
             with suppress(HoldfastError):
                 newer = await manifest_of(here.get().runtime.control(), self._shuffle, b"")  # type: ignore[attr-defined]
                 self._core.learn(ReduceManifest.decode(newer.manifest_array))

@@ -27,6 +27,7 @@ from holdfast.tools.drills import (
     masters,
     partition,
     push,
+    restored,
     rolling,
     worker,
 )
@@ -76,6 +77,7 @@ CATALOGUE = {
             (failure_domain.REGION, 3),
         )
     },
+    "restored": _fixed(1, restored.drill, restored.GROUND),
     "driver": _fixed(1, partial(driver.drill, files=False), driver.GROUND),
     "disk-full": _fixed(1, disk_full.drill, disk_full.GROUND),
     "disk-slow": _fixed(

@@ -27,6 +27,7 @@ NAMING = frozenset(
         FrameType.STREAM_OPEN,
         FrameType.CHUNKS_OPEN,
         FrameType.REGISTERED,
+        FrameType.RESTORE,
     }
 )
 #: Frames that belong to their connection, by handle or stream, or to nobody.

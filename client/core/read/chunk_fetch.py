@@ -7,13 +7,14 @@ An epoch without a copy is no reason to stop: when all others of its partition w
 whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter than
 the other (recovery cut a damaged end); of those that are equal to CopyOrder the longest is read first, so that this is
 rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker reports: where
-it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after the manifest was
-read are learned from a newer one. Called by push_reader.py.
+it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed or made after the
+manifest was read are learned from a newer one. Called by push_reader.py.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
+from typing import NamedTuple
 
 from holdfast.client.core.read.check import IncompleteError
 from holdfast.client.core.read.exact import PartitionCheck
@@ -29,6 +30,18 @@ EpochKey = tuple[PartitionId, Epoch]
 Verdict = Mapping[EpochKey, Source] | HoldfastError
 #: Epochs that an error names.
 _EPOCHS_NAMED = 8
+
+
+class Holders(NamedTuple):
+    """Workers with copies: those that may seal or make one yet, and those that have one sealed."""
+
+    awaited: frozenset[WorkerId] = frozenset()
+    sealed: frozenset[WorkerId] = frozenset()
+
+    def may_be_more(self, alive: Container[WorkerId]) -> bool:
+        """Whether a newer manifest may name more: one that was awaited is alive, or one is not that had a copy, which
+        may have been made again elsewhere."""
+        return any(each in alive for each in self.awaited) or any(each not in alive for each in self.sealed)
 
 
 class ChunkFetch:
@@ -64,17 +77,18 @@ class ChunkFetch:
         #: bytes of the complete chunks that came, and bytes that were sealed, by file and copy
         self._bytes: dict[tuple[EpochKey, WorkerId], int] = {}
         self._sealed: dict[tuple[EpochKey, WorkerId], int] = {}
-        #: workers that were away at the commit, by the epoch of which they may seal a copy yet
-        self._away: dict[EpochKey, list[WorkerId]] = _away(manifest)
+        #: what the newest manifest says of the partitions that are read
+        self._named: list[EpochResult] = []
         sources: dict[EpochKey, Source] = {}
         for result in manifest.epochs:
             if result.partition in self._checks:
+                self._named.append(result)
                 self._add(result, sources)
         self.fetch: Fetch[EpochKey] = Fetch(
             sources,
             where=where,
             gave_up=self._gave_up,
-            may_have_more=lambda key: key in self._away,
+            may_have_more=self._awaited,
             order=order,
             grace_ns=grace_ns,
         )
@@ -97,21 +111,27 @@ class ChunkFetch:
 
     def learn(self, newer: ReduceManifest) -> None:
         """A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was."""
-        before, now = self._away, _away(newer)
-        # Manifests may come out of order: a worker that sealed is awaited no more, even if an older one lists it.
-        self._away = {key: left for key in before if (left := [one for one in before[key] if one in now.get(key, ())])}
-        for result in newer.epochs:
+        self._named = [result for result in newer.epochs if result.partition in self._checks]
+        for result in self._named:
             key = (result.partition, result.epoch)
-            copies = [copy for copy in result.readable if copy.worker in before.get(key, ())]
+            copies = [copy for copy in result.readable if (key, copy.worker) not in self._sealed]
             if copies and key in self._unread:
                 found = [copy.worker for copy in copies]
                 self._unread[key].update(found)
                 self._sealed |= {(key, copy.worker): copy.size_bytes for copy in copies}
                 self.fetch.copies_found(key, found)
 
-    def away(self) -> frozenset[WorkerId]:
-        """Workers that may have sealed copies since the manifest was read."""
-        return frozenset(worker for key, workers in self._away.items() if key[0] in self._left for worker in workers)
+    def _awaited(self, key: EpochKey) -> bool:
+        """Whether a copy of an epoch may be sealed or made yet."""
+        return any(copy.unsealed for each in self._named if each[:2] == key for copy in each.copies)
+
+    def holders(self) -> Holders:
+        """Who has copies of what is not read yet, by the newest manifest."""
+        copies = [copy for each in self._named if each.partition in self._left for copy in each.copies]
+        return Holders(
+            frozenset(copy.worker for copy in copies if copy.unsealed),
+            frozenset(copy.worker for copy in copies if copy.readable),
+        )
 
     # Chunks.
 
@@ -216,11 +236,6 @@ class ChunkFetch:
         self.fetch.check()
         assert self._left.keys() <= self._checks.keys()
         assert not any(self._unread[key].intersection(workers) for key, workers in self._read.items())
-
-
-def _away(manifest: ReduceManifest) -> dict[EpochKey, list[WorkerId]]:
-    found = ((each, [copy.worker for copy in each.copies if copy.unsealed]) for each in manifest.epochs)
-    return {(each.partition, each.epoch): workers for each, workers in found if workers}
 
 
 def _name(key: EpochKey) -> str:

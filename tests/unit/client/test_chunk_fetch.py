@@ -457,10 +457,11 @@ def test_a06_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_gone() -
     at once, from its first chunk; nothing more is awaited. Before the other worker was missed nobody had asked."""
     core = read(epoch(0, sealed(1), away(2)))
     assert core.started() == [OpenStream(0, WorkerId(1), (FIRST,))]
-    assert core.away() == {2}
+    assert core.holders().may_be_more({WorkerId(1), WorkerId(2)})
+    assert not core.holders().may_be_more({WorkerId(1)}), "it is not back"
     assert core.fetch.stream_failed(0, RetryError("gone"), 1) == [AskMasters(0)]
     core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2)),)))
-    assert core.away() == frozenset()
+    assert not core.holders().may_be_more({WorkerId(1), WorkerId(2)})
     states = {WorkerId(2): WorkerState.ALIVE}
     assert core.fetch.workers_known(states, 2) == [OpenStream(1, WorkerId(2), (FIRST,))]
     core.check()
@@ -484,6 +485,21 @@ def test_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_not_there(la
         assert effects == [OpenStream(3, WorkerId(2), (FIRST,))]
     else:
         assert "it is not here" in str(failure(effects))
+
+
+def test_a_copy_that_was_made_again_is_read_when_all_known_ones_are_gone() -> None:
+    """Both workers of a manifest that was read long ago are lost, one of them after its copies were made again: the
+    newer manifest is asked for, though nothing was awaited, and names a third worker, which is read."""
+    core = read(epoch(0, sealed(1), sealed(2)))
+    core.started()
+    assert not core.holders().may_be_more({WorkerId(1), WorkerId(2)}), "nobody asks while all goes well"
+    core.fetch.stream_failed(0, RetryError("gone"), 1)
+    core.fetch.stream_failed(1, RetryError("gone"), 1)
+    assert core.holders().may_be_more({WorkerId(2), WorkerId(3)})
+    core.learn(ReduceManifest(2, (epoch(0, sealed(1), sealed(2), sealed(3)),)))
+    states = {WorkerId(3): WorkerState.ALIVE}
+    assert core.fetch.workers_known(states, 2) == [OpenStream(2, WorkerId(3), (FIRST,))]
+    core.check()
 
 
 def test_a06_a_copy_that_is_still_missing_changes_nothing() -> None:

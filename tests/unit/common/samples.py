@@ -100,6 +100,14 @@ REDUCE_MESSAGES: dict[str, Any] = {
         ]
     ),
     "registered": reduce_messages.Registered(SHUFFLE, [(WorkerId(5), "127.0.0.1:7001"), (WorkerId(9), "h9:7001")]),
+    "restore": reduce_messages.Restore(
+        shuffle=SHUFFLE,
+        ack=messages.Ack.WRITTEN,
+        raft_index=RaftIndex(100),
+        bytes_per_second=64 << 20,
+        source=reduce_messages.ReplicaPlace(WorkerId(5), Incarnation(3), "127.0.0.1:7001"),
+        epochs=[(5, 0, 1 << 33), (5, 1, 40)],
+    ),
     "chunks_open": reduce_messages.ChunksOpen(
         shuffle=SHUFFLE, map_begin=2, map_end=8, credit_bytes=1 << 20, files=[(5, 0, 3), (5, 1, 0)]
     ),

@@ -102,6 +102,16 @@ def test_life_of_a_shuffle_is_reported() -> None:
     assert reported.do(cmd.Forget(I2, True, 2)) == []
 
 
+def test_copies_that_are_made_again_are_reported_when_they_are_placed_and_when_they_are_there() -> None:
+    """A manifest that names more copies to come is a warning; one that has fewer of these says that they are there."""
+    reported = Reported()
+    reported.do(worker(1), worker(2), application(name="nightly"), reduce(key(2)), commit_reduce(4, key(2)))
+    assert reported.do(add_copies(0, key(2), unsealed=2)) == [(LogEvent.SHUFFLE_COPIES_PLACED, "nightly/2")]
+    assert "copies=2 " in reported.all[-1][2].text
+    assert reported.do(add_copies(1, key(2), unsealed=1)) == [(LogEvent.SHUFFLE_COPIES_ADDED, "nightly/2")]
+    assert reported.do(add_copies(2, key(2))) == [(LogEvent.SHUFFLE_COPIES_ADDED, "nightly/2")]
+
+
 def test_who_is_not_listened_to_changes_nothing() -> None:
     """A machine that tells nobody comes to the same state."""
     reported, silent = Reported(), StateMachine()

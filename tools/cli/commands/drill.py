@@ -177,6 +177,15 @@ def region(asked: Asked, copies: int) -> int:
 
 
 @drill.command()
+@_options(3)
+def restored(asked: Asked) -> int:
+    """Kill one host after the other, which stay away: their copies are made again, and the last host has everything."""
+    from holdfast.tools.drills.restored import GROUND, drill
+
+    return _run(asked, "restored", drill, GROUND)
+
+
+@drill.command()
 @_options(10)
 def driver(asked: Asked) -> int:
     """Kill the driver: another one attaches, reads and continues; without one, leases expire and data is deleted."""

@@ -35,6 +35,8 @@ class Counters:
     epochs_opened: int = counted("epochs begun")
     epochs_sealed: int = counted("epochs sealed")
     epoch_bytes: int = counted("bytes of sealed epochs")
+    epochs_restored: int = counted("epochs copied here from other workers")
+    restored_bytes: int = counted("bytes of those")
     epoch_seals: int = counted("successful SEAL requests")
     epoch_seal_microseconds: int = counted("how long those took together")
     epochs_split_for_room: int = counted(

@@ -22,13 +22,14 @@ from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.services.map_service import MapService
 from holdfast.worker.server.services.push_service import PushService
 from holdfast.worker.server.services.request import Request, in_parts
+from holdfast.worker.server.services.restore_service import RestoreService
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.server.services.stream_service import StreamService
 
 #: The part of all connections that is for workers and masters.
 SERVERS_SHARE = 8
 #: What only masters send.
-_OF_MASTERS = (FrameType.SEAL, FrameType.REGISTERED)
+_OF_MASTERS = (FrameType.SEAL, FrameType.REGISTERED, FrameType.RESTORE)
 #: What nobody sends without a body.
 _WITH_BODY = (FrameType.PUSH, FrameType.REPLICATE)
 #: What is an answer, or is not for the services.
@@ -57,6 +58,7 @@ class DataServer:
         self.streams = StreamService(context)
         self.seals = SealService(context)
         self.pushes = PushService(context, self.seals)
+        self.restores = RestoreService(context, self.seals.reduce.forgot)
         self._takes: dict[FrameType, Callable[[Request], None]] = {
             FrameType.MAP_PUSH: self.maps.push,
             FrameType.PUSH: self.pushes.push,
@@ -70,6 +72,7 @@ class DataServer:
             FrameType.PUSH_CREDIT: self.pushes.credit,
             FrameType.CHUNKS_OPEN: self.streams.open_chunks,
             FrameType.SEAL: self.seals.seal,
+            FrameType.RESTORE: self.restores.restore,
             FrameType.REGISTERED: self._registered,
             FrameType.PING: Request.reply,
         }
@@ -196,8 +199,11 @@ class DataServer:
         self.accept(False, reason)
         self._ending = True
         self.pushes.end()
+        self.restores.stop(reason)
 
     def drain(self, yes: bool) -> None:
+        if yes:
+            self.restores.stop("this worker drains")
         self.maps.files.drain(yes)
         self.pushes.drain(yes)
 
@@ -221,3 +227,4 @@ class DataServer:
         self.asking.forget(shuffle)
         self.maps.drop(self.maps.files.forget(shuffle))
         self.pushes.reduce.forget(shuffle)
+        self.restores.forget(shuffle)

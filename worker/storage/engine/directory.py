@@ -73,8 +73,8 @@ class StorageDirectory:
         #: what writers may still add before the next look
         self.room = DirectoryRoom()
         self._lock_file = lock
-        self._pool, self.lane, self.owner = threads
-        self._files = env.files
+        self.pool, self.lane, self.owner = threads
+        self.files = env.files
         self.folders = Folders(env.files, root / names.DATA)
         #: bytes that are on their way here from another directory
         self.coming_bytes = 0
@@ -196,7 +196,7 @@ class StorageDirectory:
 
     def forgotten(self, key: MapFileKey) -> EpochRecord | None:
         """That of a sealed map file that is there and not in the index."""
-        if key.shuffle in self.sealed and self._files.exists(self.root / layout.sealed_path(key)):
+        if key.shuffle in self.sealed and self.files.exists(self.root / layout.sealed_path(key)):
             return self._from_footers(key, CorruptError("the index has forgotten it"))
         return None
 
@@ -226,7 +226,7 @@ class StorageDirectory:
         folder, why = self.root / layout.shuffle_folder(key.shuffle), ""
         own = [layout.sealed_name(key)] if isinstance(key, MapFileKey) else None
         try:
-            found = own or sorted(self._files.names_if_any(folder))
+            found = own or sorted(self.files.names_if_any(folder))
         except OSError as error:
             raise CorruptError(f"{key}: {cause}, and {folder} cannot be read: {error}") from error
         for listed in found:
@@ -234,7 +234,7 @@ class StorageDirectory:
             if name is None or name.kind is not layout.FileKind.SEALED:
                 continue
             try:
-                epochs: dict[OpenKey, EpochRecord] = dict(read_footer(self._files, folder / listed, name.key).epochs)
+                epochs: dict[OpenKey, EpochRecord] = dict(read_footer(self.files, folder / listed, name.key).epochs)
             except (CorruptError, OSError) as error:
                 why = f" ({folder / listed}: {error})"
                 continue  # the epoch may be in another file
@@ -273,22 +273,22 @@ class StorageDirectory:
         """Remove the folder of a shuffle and what is in it; all that there is of one that only empty_folders() knows.
         In the lane. Returns the folders that are gone; raises OSError."""
         folder = self.root / layout.shuffle_folder(key)
-        for name in self._files.names_if_any(folder):
-            self._files.remove(folder / name)
-        return remove_folders(self._files, folder)
+        for name in self.files.names_if_any(folder):
+            self.files.remove(folder / name)
+        return remove_folders(self.files, folder)
 
     def remove_files(self, paths: Sequence[Path]) -> None:
         """In the lane. Raises OSError."""
         for path in paths:
-            self._files.remove(path)
+            self.files.remove(path)
 
     def close(self) -> None:
         """Let running seals end and give the directory back; one that hangs is left to the end of the process."""
         if self.condition.hanging:
-            for pool in (self._pool, self.lane):
+            for pool in (self.pool, self.lane):
                 pool.shutdown(wait=False, cancel_futures=True)
             return
-        self._pool.shutdown()
+        self.pool.shutdown()
         self.lane.shutdown()  # behind it: what failed in there is marked here
         self.index.close()
         del self._lock_file

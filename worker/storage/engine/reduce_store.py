@@ -36,10 +36,11 @@ from holdfast.worker.storage.engine.rounds import Missing, Wanted
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
-from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, sealed_path
+from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, PackKey, sealed_path
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
 from holdfast.worker.storage.log.push_log import Segment, is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
+from holdfast.worker.storage.tiers.arriving import Arrival
 from holdfast.worker.storage.tiers.moving import FileMove
 
 if TYPE_CHECKING:
@@ -340,6 +341,35 @@ class ReduceStore:
             directory.count_sealed(job.shuffle, [record.file_bytes for record in work.data])
             if work.map is None:  # files of maps stay where they are
                 self.on_sealed(directory, work.data)
+
+    # copies of what other workers have sealed
+
+    def kept(self, key: EpochKey) -> SealedEpoch | None:
+        """What became of an epoch here, as a seal would say it; FAILED_COPY of one that was written here and never
+        sealed. None: nothing of it is or was here. Raises RetryError BUSY while it is being sealed."""
+        found: SealedEpoch | None = None
+        for directory in self._directories:
+            if key in directory.unsealed.sealing:
+                raise RetryError(f"{key} is being sealed", status=Status.BUSY)
+            record = self._recorded(directory, key)
+            if record is not None and record.status is Status.OK:
+                return record.answer(key)
+            if record is not None:
+                found = record.answer(key)
+            elif found is None and directory.unsealed.has(key):
+                found = SealedEpoch(key.partition, key.epoch, Status.FAILED_COPY)
+        return found
+
+    def arrive(self, directory: int, ack: Ack, wanted: Sequence[tuple[EpochKey, int]]) -> Arrival:
+        """Begin to take epochs of one shuffle, each with its bytes, into a directory. Raises OSError."""
+        chosen = self._directories[directory]
+        self._packs += 1
+        pack = PackKey(wanted[0][0].shuffle, chosen.unsealed.log.incarnation, self._packs)
+        try:
+            return Arrival(chosen, pack, ack, wanted, self.on_sealed)
+        except OSError as error:
+            chosen.unsealed.broke(error)
+            raise
 
     def hangs(self, shuffle: ShuffleKey) -> str:
         """Why seals of a shuffle that run may not end soon: the disk that one of them needs hangs. "" if none does."""

@@ -374,7 +374,7 @@ def _copy(env: Env, path: Path, move: FileMove, target: StorageDirectory, record
             if (yield partial(read_footer, files, new, move.key)) != record:
                 raise CorruptError(f"{new} is not what was copied")
             folders = target.folders.unsynced(final.parent)
-            yield partial(_take_in, files, target.index, new, final, folders, record)
+            yield partial(take_in, files, target.index, new, final, folders, record)
             target.folders.synced(folders)
             target.count_sealed(move.key.shuffle, [record.file_bytes])
     except Exception as error:
@@ -385,7 +385,7 @@ def _copy(env: Env, path: Path, move: FileMove, target: StorageDirectory, record
     yield partial(files.remove, new)
 
 
-def _take_in(files: Files, index: Index, new: Path, final: Path, folders: Unsynced, record: DataRecord) -> None:
+def take_in(files: Files, index: Index, new: Path, final: Path, folders: Unsynced, record: DataRecord) -> None:
     """In a thread: give a whole copy its name and its record. Raises OSError or HoldfastError."""
     files.rename(new, final)
     try:

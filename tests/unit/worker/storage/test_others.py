@@ -478,7 +478,7 @@ def test_a_store_that_closes_lets_seals_end(tmp_path: Path, kind: str) -> None:
     assert gate.entered.wait(30)
     closing = threading.Thread(target=world.store.close, daemon=True)
     closing.start()
-    wait_until(lambda: world.store._directories[0]._pool._shutdown, "the pool to take nothing more")  # type: ignore[attr-defined]
+    wait_until(lambda: world.store._directories[0].pool._shutdown, "the pool to take nothing more")  # type: ignore[attr-defined]
     gate.open.set()
     closing.join(30)
     assert job.done(), "what came before the end is answered"

@@ -114,12 +114,15 @@ final class ChunkFetch implements Fetch.Judge {
         }
     }
 
-    /** Whether one of these workers may have sealed copies since the manifest was read. */
+    /**
+     * Whether there may be copies that the manifest does not name as sealed, while these workers are alive: one is back that had
+     * something to seal, or one is lost, and what it had may have been copied again.
+     */
     boolean mayHaveCopies(Set<Integer> alive) {
         for (Partition partition : partitions) {
             for (int row = manifest.first(partition.number); row < manifest.first(partition.number + 1); row++) {
                 EpochResult result = manifest.get(row);
-                if (!partition.whole && result.copies().stream().anyMatch(copy -> isBack(copy, alive))) {
+                if (!partition.whole && result.copies().stream().anyMatch(copy -> mayHaveMore(copy, alive))) {
                     return true;
                 }
             }
@@ -138,8 +141,8 @@ final class ChunkFetch implements Fetch.Judge {
         return false;
     }
 
-    private static boolean isBack(CopyResult copy, Set<Integer> alive) {
-        return copy.unsealed() && alive.contains(copy.worker());
+    private static boolean mayHaveMore(CopyResult copy, Set<Integer> alive) {
+        return alive.contains(copy.worker()) ? copy.unsealed() : copy.readable();
     }
 
     /** A newer manifest names copies that were sealed since. An epoch that was LOST before is left as it was. */

@@ -376,7 +376,7 @@ public final class FetchReader implements BatchSource {
         }
     }
 
-    /** Learns copies that were sealed since the manifest was read; without an answer the workers that are known have to do. */
+    /** Learns copies that were sealed or made since the manifest was read; without an answer the workers that are known have to do. */
     private void learnCopies(Set<Integer> alive) {
         if (System.nanoTime() - manifestAtNs < 0 || !chunks.mayHaveCopies(alive)) {
             return;

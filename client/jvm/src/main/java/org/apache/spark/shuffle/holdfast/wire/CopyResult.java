@@ -6,8 +6,8 @@ public record CopyResult(int worker, int status, long sizeBytes) {
         return status == Status.OK;
     }
 
-    /** Whether the worker was away and said nothing: it is asked to seal the copy when it is back. */
+    /** Whether it may be readable later: the worker was away and seals it when it is back, or makes it of another copy. */
     public boolean unsealed() {
-        return status == Status.UNAVAILABLE;
+        return status == Status.UNAVAILABLE || status == Status.NOT_SEALED;
     }
 }

@@ -25,6 +25,7 @@ public final class FrameType {
     public static final int CHUNKS_DATA = 53;
     /** From the leading master to a worker. */
     public static final int REGISTERED = 54;
+    public static final int RESTORE = 55;
 
     private FrameType() {}
 
@@ -49,6 +50,7 @@ public final class FrameType {
             case CHUNKS_OPEN -> "CHUNKS_OPEN";
             case CHUNKS_DATA -> "CHUNKS_DATA";
             case REGISTERED -> "REGISTERED";
+            case RESTORE -> "RESTORE";
             default -> "";
         };
     }

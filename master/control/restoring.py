@@ -1,0 +1,292 @@
+"""Restored copies: what workers had that are gone is copied again, from one worker to another.
+
+Rules
+* What is short of copies is read from manifests, as is what is being copied: whoever leads goes on. How long a worker
+  is gone is known to each leader since it leads, so a new one waits anew.
+* First the places of copies are in the log, then they are made: one command of each kind replaces a manifest
+  (manifests.py). Places are chosen as those of partitions that move (placement/replace.py).
+* A worker sends to one other and takes from one at a time, at `worker.restore_rate`. Whom to ask for what is decided by
+  core/restoring.py. A worker that fails is left alone for growing pauses.
+
+Runs in the event loop, while this master is the leader.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import NamedTuple
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import ReplicaPlace, Restore, SealedEpoch
+from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
+from holdfast.common.log_events import LogEvent
+from holdfast.common.system.log import log_event
+from holdfast.master.control.locations import Locations, off_loop
+from holdfast.master.control.manifests import replace_manifest, with_manifest
+from holdfast.master.core.restoring import (
+    Copying,
+    CopyQueue,
+    Short,
+    Shortage,
+    is_due,
+    shortage,
+    with_places,
+    with_restored,
+)
+from holdfast.master.core.seals import EpochKey
+from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader, WhileLeading
+from holdfast.master.leader.turns import turn
+from holdfast.master.leader.worker_queues import WorkerQueues
+from holdfast.master.observe.counts import ShortOfCopies
+from holdfast.master.placement.members import NotEnoughError
+from holdfast.master.placement.replace import Moving
+
+_PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
+_NOWHERE_NS = 10 * 10**9
+#: Shuffles that are looked at before others have their turn.
+_SLICE = 1_000
+
+
+class _Absent(NamedTuple):
+    """Workers that are lost, and those of them that have been for so long that they are not waited for."""
+
+    lost: frozenset[int]
+    gone: frozenset[int]
+
+
+@dataclass(slots=True)
+class _Look:
+    """What one look at a shuffle has found, and of which record, while who was lost and gone."""
+
+    shuffle: Shuffle
+    absent: _Absent
+    found: Shortage
+    since_ns: int
+    #: nobody could take its copies: until then it is not tried again, unless something changes
+    rests_until_ns: int = 0
+
+
+class CopyRestorer(WhileLeading):
+    """Has copies made of what is short of them."""
+
+    def __init__(self, leader: Leader, fleet: Fleet, locations: Locations, asker: Asker) -> None:
+        super().__init__(leader)
+        section = leader.config.worker
+        self._after_ns, self._rate = section.restore_after.ns, int(section.restore_rate)
+        self._fleet = fleet
+        self._locations = locations
+        self._asker = asker
+        #: a queue for each worker that makes copies, apart from those of seals: copies take long
+        self._queues = WorkerQueues(leader.fail)
+        self._reset()
+
+    def _reset(self) -> None:
+        self._looks: dict[ShuffleKey, _Look] = {}
+        self._queue_of: dict[ShuffleKey, CopyQueue] = {}
+        self._queues.clear()
+        #: workers that make a copy, or send one
+        self._busy: set[int] = set()
+        self._tries: dict[ShuffleKey, Counter[EpochKey]] = {}
+        #: by worker that failed, until when it is left alone, and how long that pause is
+        self._paused: dict[int, tuple[int, int]] = {}
+        #: one manifest is replaced at a time: more would only be in each other's way
+        self._turn = asyncio.Lock()
+        self._leader.short = ShortOfCopies()
+
+    async def _run(self) -> None:
+        while self._after_ns:
+            try:
+                await self._look()
+            except HoldfastError as error:
+                log_event(LogEvent.RESTORE_FAILED, status=error.status.name, reason=error)
+            await asyncio.sleep(self._leader.config.lease.tick.seconds)
+
+    # Who is gone, and what is missing.
+
+    def _judge(self, workers: Iterable[Worker]) -> tuple[_Absent, int]:
+        """Return who is not there, and in how many ns the next one of them is gone, 0 if none will be."""
+        now = self._leader.now_ns()
+        left = {
+            each.id: self._after_ns - self._leader.liveness.worker_silence(now, each.id, each.incarnation)
+            for each in workers
+            if not each.alive
+        }
+        gone = frozenset(number for number, ns in left.items() if ns <= 0)
+        return _Absent(frozenset(left), gone), min([ns for ns in left.values() if ns > 0], default=0)
+
+    async def _look(self) -> None:
+        """Look at what is new, find places for what has none, and have copied what can be."""
+        workers = self._leader.peek(lambda state: dict(state.workers))
+        absent, wait_ns = self._judge(workers.values())
+        await self._look_at_all(absent)
+        for look in sorted(self._looks.values(), key=lambda each: (each.found.left, each.since_ns)):
+            if look.found.short and self._leader.now_ns() >= look.rests_until_ns and self._is_due(look):
+                await self._place(look, workers)
+        self._copy(workers)
+        self._leader.short = ShortOfCopies(
+            sum(each.found.epochs for each in self._looks.values()),
+            sum(len(each.found.copying) for each in self._looks.values()),
+            self._leader.now_ms() + wait_ns // 10**6 if wait_ns else 0,
+        )
+
+    async def _look_at_all(self, absent: _Absent) -> None:
+        """Find out what every committed shuffle is short of."""
+        shuffles = self._leader.peek(
+            lambda state: [
+                each
+                for each in state.every_shuffle()
+                if each.committed_ms and each.kind == KIND_REDUCE and each.copies_wanted > 1
+            ]
+        )
+        there = {each.key for each in shuffles}
+        for key in [key for key in self._looks if key not in there]:
+            self._forget(key)
+        for number, shuffle in enumerate(shuffles):
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+            look = self._looks.get(shuffle.key)
+            if look is None or look.shuffle is not shuffle or look.absent != absent:
+                await self._look_at(shuffle, absent)
+
+    async def _look_at(self, shuffle: Shuffle, absent: _Absent) -> None:
+        key, known = shuffle.key, self._looks.get(shuffle.key)
+        found = Shortage()
+        named = await self._locations.manifest_workers(shuffle) if absent.lost else frozenset[int]()
+        if shuffle.unsealed or shuffle.under_replicated or absent.lost & named:
+            wanted, (lost, gone) = shuffle.copies_wanted, absent
+            found = await with_manifest(shuffle, partial(shortage, wanted=wanted, lost=lost, gone=gone))
+        since = known.since_ns if known is not None and known.found.epochs else self._leader.now_ns()
+        self._looks[key] = _Look(shuffle, absent, found, since)
+        if found.copying:
+            self._queue_of[key] = CopyQueue(found.copying, self._tries.setdefault(key, Counter()))
+        else:
+            self._queue_of.pop(key, None)
+
+    def _forget(self, key: ShuffleKey) -> None:
+        for part in (self._looks, self._queue_of, self._tries):
+            part.pop(key, None)
+
+    def _is_due(self, look: _Look) -> bool:
+        """A clock that is wrong may hasten it, and holds up nothing."""
+        lived_ms = self._leader.now_ms() - look.shuffle.committed_ms
+        waited_ms = (self._leader.now_ns() - look.since_ns) // 10**6
+        return is_due(look.found.missing_bytes, self._rate, max(lived_ms, waited_ms))
+
+    # Places.
+
+    async def _place(self, look: _Look, workers: Mapping[int, Worker]) -> None:
+        """Find places for copies of one shuffle, as far as there are any, and have them in the log."""
+        shuffle, short = look.shuffle, look.found.short
+        there = self._fleet.candidates(shuffle)
+        look.rests_until_ns = self._leader.now_ns() + _NOWHERE_NS
+        if not len(there):
+            return
+        rows = [_moving(each, shuffle.copies_wanted, workers) for each in short]
+        replacing = self._fleet.replacing(there, shuffle.copies_wanted)
+        try:
+            found = await off_loop(len(rows), partial(replacing, rows))
+        except NotEnoughError:
+            return  # they stay short, which is shown, until workers come
+        groups = zip(short, found.groups, strict=True)
+        places = {each.row: more for each, group in groups if (more := _new(each, group, workers))}
+        if not places:
+            return
+        self._fleet.chosen("restored", shuffle, there, found.adhering)
+        change = partial(with_places, places=places, gone=look.absent.gone)
+        version = shuffle.manifest_version
+        async with turn(self._turn, "manifests"):
+            now = self._leader.peek(lambda state: state.shuffle(shuffle.key))
+            if now is not None and now.manifest_version == version:  # else it is looked at anew
+                await replace_manifest(self._leader, shuffle.key, change)
+
+    # Copies.
+
+    def _copy(self, workers: Mapping[int, Worker]) -> None:
+        """Ask every worker that has nothing to do."""
+        now = self._leader.now_ns()
+        idle = {each.id for each in workers.values() if each.alive} - self._busy
+        wanted = {target for queue in self._queue_of.values() for target in queue.targets} & idle
+        for target in sorted(wanted):
+            until, _ = self._paused.get(target, (0, 0))
+            if target not in idle or now < until:
+                continue
+            offers = [
+                (copying[0].left, number, key, source, copying)
+                for number, (key, queue) in enumerate(self._queue_of.items())
+                if (next_ := queue.next(target, idle)) is not None
+                for source, copying in (next_,)
+            ]
+            if not offers:
+                continue
+            _, _, key, source, copying = min(offers)
+            if self._queues.add(target, partial(self._restore, key, workers[source], workers[target], copying)):
+                self._busy |= {source, target}
+                idle -= {source, target}
+
+    async def _restore(self, key: ShuffleKey, source: Worker, target: Worker, copying: Sequence[Copying]) -> None:
+        """Have some copies made, and say so in the manifest."""
+        try:
+            await self._ask(key, source, target, copying)
+        except HoldfastError as error:
+            log_event(LogEvent.RESTORE_FAILED, shuffle=key, worker=target.name, source=source.name, reason=error)
+            tries = self._tries.setdefault(key, Counter())
+            tries.update([each.key for each in copying])
+            if (look := self._looks.get(key)) is not None:
+                self._queue_of[key] = CopyQueue(look.found.copying, tries)
+            _, length = self._paused.get(target.id, (0, _PAUSE_MIN_NS // 2))
+            length = min(2 * length, _PAUSE_MAX_NS)
+            self._paused[target.id] = self._leader.now_ns() + length, length
+        else:
+            self._paused.pop(target.id, None)
+        finally:
+            self._busy -= {source.id, target.id}
+
+    async def _ask(self, key: ShuffleKey, source: Worker, target: Worker, copying: Sequence[Copying]) -> None:
+        shuffle = self._leader.peek(lambda state: state.shuffle(key))
+        if shuffle is None:
+            return
+        restore = Restore(
+            shuffle=key,
+            ack=Ack(shuffle.ack),
+            raft_index=RaftIndex(self._leader.index()),
+            bytes_per_second=self._rate,
+            source=ReplicaPlace(WorkerId(source.id), Incarnation(source.incarnation), source.data_address),
+            epochs=[(*each.key, each.size_bytes) for each in copying],
+        )
+        answer = await self._asker.restore(target, restore)
+        said: dict[EpochKey, SealedEpoch] = {(each.partition, each.epoch): each for each in answer.epochs}
+        async with turn(self._turn, "manifests"):
+            added = await replace_manifest(self._leader, key, partial(with_restored, target=target.id, said=said))
+        if added:
+            self._leader.counts.restored_copies += added
+            self._leader.counts.restored_bytes += sum(each.size_bytes for each in answer.epochs)
+
+
+def _moving(short: Short, wanted: int, workers: Mapping[int, Worker]) -> Moving:
+    """An epoch as one that moves away from the workers that are gone. What shares a host with a copy is avoided."""
+    away = short.left_by[: wanted - len(short.stay)]
+    hosts = {workers[one].host for one in short.stay if one in workers}
+    avoid = frozenset(each.id for each in workers.values() if each.host in hosts or each.id in short.left_by)
+    return Moving((*short.stay, *away), frozenset(away), avoid)
+
+
+def _new(short: Short, group: Collection[int], workers: Mapping[int, Worker]) -> list[int]:
+    """Who of a group gets a copy: living workers on hosts that have none."""
+    hosts = {workers[one].host for one in short.stay if one in workers}
+    found = [
+        one
+        for one in group
+        if one not in short.left_by
+        and (worker := workers.get(one)) is not None
+        and worker.alive
+        and worker.host not in hosts
+    ]
+    return found[: short.missing]
