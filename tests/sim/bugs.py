@@ -35,12 +35,13 @@ from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
+from tests.sim.copy_bugs import COPY_BUGS
 from tests.sim.dfs_bugs import DFS_BUGS
 from tests.sim.map_bugs import MAP_BUGS
 from tests.sim.storage_bugs import STORAGE_BUGS
 from tests.sim.swap import Mistakes, Swap
 
-BUGS = Mistakes(STORAGE_BUGS | MAP_BUGS | DFS_BUGS)
+BUGS = Mistakes(STORAGE_BUGS | MAP_BUGS | DFS_BUGS | COPY_BUGS)
 bug, planted = BUGS.add, BUGS.planted
 
 

@@ -38,13 +38,15 @@ SICK_LOG_SEEDS = 3_500_000
 SILENT_SEEDS = 3_600_000
 #: Up to three copies of everything, with faults that take one or two of them.
 COPIES_SEEDS = 3_700_000
+#: Workers stay away, and what they had is copied again.
+RESTORE_SEEDS = 3_800_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
-    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
+    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
 )
 
 
@@ -77,6 +79,10 @@ _FEW = (
 _COPY_FAULTS = (
     *((), ("kill",), ("kill", "cut"), ("kill", "isolate"), ("cut",), ("isolate",), ("wipe_some",), ("kill", "wipe")),
     *(("full",), ("full", "kill"), ("sick",), ("kill", "sick"), ("hang", "kill"), ("kill", "log_rot")),
+)
+_RESTORE_FAULTS = (
+    *(("kill",), ("kill",), ("kill", "wipe"), ("kill", "inside"), ("kill", "aimed"), ("kill", "isolate")),
+    *(("kill", "full"), ("kill", "sick"), ("kill", "cut"), ("kill", "master"), ("power",), ("kill", "rot")),
 )
 _DFS_FAULTS = (
     *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
@@ -305,6 +311,26 @@ def _with_copies(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_restored_copies(seed: int, shape: Shape) -> Shape:
+    """Two copies, mostly, on workers that are often away for so long that their copies are made anew elsewhere; some
+    lose what they had. Readers go on all the time."""
+    rng = random.Random(f"restored {seed}")
+    return replace(
+        _with_copies(seed, shape),
+        workers=rng.choice((4, 5)),
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN)),
+        copies=rng.choice((2, 2, 3)),
+        faults=rng.choice(_RESTORE_FAULTS),
+        pace=rng.choice((1.0, 2.0)),
+        restart=rng.choice((8.0, 16.0)),
+        fault_seconds=30.0,
+        restore_after=rng.choice(("1s", "3s")),
+        hasty=rng.choice((0.0, 0.0, 0.2)),
+        readers=rng.choice((0, 1)),
+        asks=True,
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -358,6 +384,7 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     SICK_LOG_SEEDS: _with_sick_logs,
     SILENT_SEEDS: _with_silent,
     COPIES_SEEDS: _with_copies,
+    RESTORE_SEEDS: _with_restored_copies,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
 }

@@ -373,7 +373,7 @@ class Job:
         asked: list[tuple[int, int]] = [
             (each.partition, each.epoch)
             for each in done.manifest.epochs
-            if any(copy.worker == worker.number for copy in each.copies)
+            if any(copy.worker == worker.number and not copy.restoring for copy in each.copies)
         ]
         link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
         seal = Seal(shuffle=done.shuffle.key, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=asked)

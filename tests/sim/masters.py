@@ -23,6 +23,7 @@ from holdfast.master.control.early import EarlySeals
 from holdfast.master.control.late import LateCopies
 from holdfast.master.control.locations import Locations
 from holdfast.master.control.moving import EpochMover
+from holdfast.master.control.restoring import CopyRestorer
 from holdfast.master.control.reviving import Reviver
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.state.state import State
@@ -45,14 +46,19 @@ T = TypeVar("T")
 GRACE_SECONDS = 30
 
 
-def config_of(name: str, names: list[str], offset: float, dfs: str = "") -> Config:
-    """The configuration of a master whose clock is off by so many seconds; `dfs`: the URL of the DFS."""
+def config_of(name: str, names: list[str], offset: float, dfs: str = "", restore_after: str = "0s") -> Config:
+    """The configuration of a master whose clock is off by so many seconds; `dfs`: the URL of the DFS; `restore_after`:
+    of a lost worker, "0s" never."""
     peers = [{"name": each, "raft": f"{each}:1", "http": f"{each}:2"} for each in names]
     return from_tables(
         {
             "cluster": {"id": "sim"},
             "master": {"name": name, "directory": "/nowhere", "peers": peers},
-            "worker": {"return_grace": f"{GRACE_SECONDS}s"},
+            "worker": {
+                "return_grace": f"{GRACE_SECONDS}s",
+                "restore_after": restore_after,
+                "restore_rate": "4KiB",
+            },
             "lease": {"worker": "3s", "heartbeat": "500ms", "tick": "200ms", "deletion_grace": "6s"},
             "faults": {"enabled": True, "clock_offset": f"{int(offset * 1000)}ms"},
             **({"dfs": {"url": dfs, **DFS_TIMES}} if dfs else {}),
@@ -135,7 +141,8 @@ class SimMaster:
 
     def __init__(self, cluster: Cluster, name: str, offset: float) -> None:
         self.cluster, self.name = cluster, name
-        self._config = config_of(name, cluster.names, offset, cluster.bucket.url if cluster.bucket is not None else "")
+        url = cluster.bucket.url if cluster.bucket is not None else ""
+        self._config = config_of(name, cluster.names, offset, url, cluster.restore_after)
         self.life = Life(name)
         self.life.alive = False
         self.believes = False
@@ -160,6 +167,7 @@ class SimMaster:
         self.sealing = Sealing(self.leader, locations, asker)
         early = EarlySeals(self.leader, locations, asker, self.sealing.begun)
         self.late = LateCopies(self.leader, locations, asker)
+        self.restorer = CopyRestorer(self.leader, fleet, locations, asker)
         reviver = Reviver(self.leader, fleet, locations, self.sealing, early)
         self.mover = EpochMover(self.leader, fleet, locations, self.sealing, early)
         shuffles = Shuffles(self.leader, masters, registry, fleet, locations, self.sealing, reviver, asker)
@@ -208,11 +216,17 @@ class Cluster:
     """The log, and who leads."""
 
     def __init__(
-        self, loop: VirtualLoop, rng: random.Random, network: Network, count: int, bucket: Bucket | None = None
+        self,
+        loop: VirtualLoop,
+        rng: random.Random,
+        network: Network,
+        count: int,
+        bucket: Bucket | None = None,
+        restore_after: str = "0s",
     ) -> None:
-        """`bucket`: the DFS, if there is one."""
+        """`bucket`: the DFS, if there is one; `restore_after`: see config_of."""
         self.loop, self.rng, self._network = loop, rng, network
-        self.bucket = bucket
+        self.bucket, self.restore_after = bucket, restore_after
         self.names = [f"m{number}" for number in range(1, count + 1)]
         self.log: list[tuple[int, bytes]] = []
         self.term = 0

@@ -27,6 +27,7 @@ from holdfast.common.formats.messages import (
     StreamOpen,
     StreamOpened,
 )
+from holdfast.common.formats.reduce_messages import ChunksData, ChunksOpen, ChunksOpened
 from holdfast.common.net.frames.client import Reply
 from holdfast.common.net.frames.wire import FileRange
 from holdfast.common.statuses import Status
@@ -308,7 +309,7 @@ class SimBody:
 class OpenedStream:
     """Stands for common/net/frames/client.ClientStream."""
 
-    def __init__(self, link: Link, frames: Sink, opened: StreamOpened) -> None:
+    def __init__(self, link: Link, frames: Sink, opened: StreamOpened | ChunksOpened) -> None:
         self._link, self._frames, self.opened = link, frames, opened
 
     def credit(self, size: int) -> None:
@@ -387,17 +388,24 @@ class Link:
         """Open a stream of MAP files into the product's sink."""
         frames = Sink()
         reply = await self.request(FrameType.STREAM_OPEN, request.encode(), sink=frames)
-        background(self._bring_to(frames, sink))
+        background(self._bring_to(frames, sink, StreamData.decode))
         return OpenedStream(self, frames, StreamOpened.decode(reply.meta))
 
+    async def open_chunks(self, request: ChunksOpen, sink: Any) -> OpenedStream:
+        """Open a stream of chunks into the product's sink."""
+        frames = Sink()
+        reply = await self.request(FrameType.CHUNKS_OPEN, request.encode(), sink=frames)
+        background(self._bring_to(frames, sink, ChunksData.decode))
+        return OpenedStream(self, frames, ChunksOpened.decode(reply.meta))
+
     @staticmethod
-    async def _bring_to(frames: Sink, sink: Any) -> None:
+    async def _bring_to(frames: Sink, sink: Any, decode: Callable[[bytes], StreamData | ChunksData]) -> None:
         while True:
             meta, body, error = await frames.frames.get()
             if error is not None:
                 sink.failed(error)
                 return
-            data = StreamData.decode(meta)
+            data = decode(meta)
             sink.data(data, SimBody(body) if body else None)
             if data.flags & DataFlag.END:
                 return

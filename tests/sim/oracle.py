@@ -11,7 +11,7 @@ from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import CorruptError, HoldfastError, RetryError
 from holdfast.common.formats.messages import Ack, MapSealed
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
-from holdfast.common.formats.reduce_messages import Push, PushAnswer, Seal, SealAnswer, SealedEpoch
+from holdfast.common.formats.reduce_messages import Push, PushAnswer, Restore, Seal, SealAnswer, SealedEpoch
 from holdfast.common.ids import Epoch, MapFileKey, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
 from holdfast.master.core.state.records import Shuffle
@@ -76,7 +76,7 @@ class Oracle:
         #: what the masters have decided by now
         self.truth: Callable[[], State]
         self.acked_batches = 0
-        self.sealed_epochs = 0
+        self.sealed_epochs = self.restored_epochs = 0
         #: what is on the DFS, if there is one
         self.dfs: DfsBooks | None = None
 
@@ -161,6 +161,26 @@ class Oracle:
                 self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")
             if each.status != Status.OK:
                 continue
+            self._whole(worker, key, each)
+
+    def restored(self, worker: SimWorker, restore: Restore, meta: bytes) -> None:
+        """A copy is what its source has sealed, or was sealed here before; it is durable, and is sealed for ever."""
+        if (worker.name, restore.shuffle) in self._deleted:
+            return
+        source = self.numbers.get(restore.source.worker)
+        for each in SealAnswer.decode(meta).epochs:
+            key = EpochKey(restore.shuffle, each.partition, each.epoch)
+            if each.status != Status.OK:
+                continue
+            self.restored_epochs += 1
+            of = self._seals.get((source.name, key)) if source is not None else None
+            before = self._seals.get((worker.name, key), each)
+            if before.status == Status.UNKNOWN_FILE:  # it was not here when somebody asked
+                before = each
+            self._seals[worker.name, key] = each
+            if before != each or (of is not None and of.status == Status.OK and of.crc_sum != each.crc_sum):
+                self.fail(f"{worker.name} says that {key}, restored, is {each}; it was {before}, its source has {of}")
+            self._levels[worker.name, key] = Ack.SYNCED
             self._whole(worker, key, each)
 
     def _answered(self, worker: SimWorker, key: EpochKey, status: int) -> None:
@@ -341,9 +361,14 @@ class Oracle:
         self.named(key, manifest, winners)
 
     def named(self, key: ShuffleKey, manifest: ReduceManifest, winners: ReduceWinners) -> None:
-        """A manifest calls no epoch empty in which something was acknowledged that may be of a winner."""
+        """A manifest calls no epoch empty in which something was acknowledged that may be of a winner, and names no
+        copy that was not sealed. What it names counts: an epoch is lost where all of these are."""
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
+            for worker in [self.numbers[copy.worker] for copy in each.readable if copy.worker in self.numbers]:
+                self._copies.setdefault(epoch, {})[worker.name] = worker
+                if (worker.name, epoch) not in self._seals and not DEADLY & worker.sins.keys():
+                    self.fail(f"{epoch} is said to be on {worker.name}, which has not sealed it")
             empty = not each.readable and not each.lost
             sins = [worker.sins.keys() for worker in self._copies.get(epoch, {}).values()]
             # That a log was taken away is not known any more in another boot; who reads misses what was in it.

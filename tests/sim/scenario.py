@@ -92,6 +92,8 @@ class Shape:
     #: the DFS, if there is one: "s3" or "hdfs"
     dfs: str = ""
     fault_seconds: float = FAULT_SECONDS
+    #: what a worker had that is lost for so long is copied again; "0s": never
+    restore_after: str = "0s"
 
 
 #: The share of seeds in which many push at once into windows of a single body, with two copies: who could wait for one
@@ -199,7 +201,7 @@ class Scenario:
         self.loop.close()
 
     async def _main(self) -> None:
-        self.cluster = Cluster(self.loop, self.rng, self.network, 3, self.bucket)
+        self.cluster = Cluster(self.loop, self.rng, self.network, 3, self.bucket, self.shape.restore_after)
         self.cluster.start()
         self.oracle.truth = self.cluster.truth
         if self.bucket is not None:

@@ -18,6 +18,7 @@ from tests.sim.families import (
     LOG_SEEDS,
     MAP_SEEDS,
     MOVE_SEEDS,
+    RESTORE_SEEDS,
     REUSE_SEEDS,
     SICK_LOG_SEEDS,
     SILENT_SEEDS,
@@ -119,6 +120,17 @@ def test_up_to_three_copies_are_safe() -> None:
         copies.add(scenario.shape.copies)
     assert copies == {1, 2, 3}
     assert acknowledged > 1000
+    assert reads > 50
+
+
+def test_copies_that_are_gone_are_made_again() -> None:
+    """No checker objects where workers are away for so long that what they had is copied again, while others die, lose
+    what they have, or are cut off: copies are what their sources have, and nothing that is named is missing."""
+    restored = reads = 0
+    for scenario in safe(range(RESTORE_SEEDS, RESTORE_SEEDS + 15)):
+        restored += scenario.oracle.restored_epochs
+        reads += scenario.job.reads
+    assert restored > 50
     assert reads > 50
 
 

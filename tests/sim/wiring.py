@@ -14,7 +14,7 @@ from holdfast.client.write import push_writer
 from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
 from holdfast.worker.server.membership import neighbours, registration
-from holdfast.worker.server.services import forwarding, stream_service, stream_sources
+from holdfast.worker.server.services import forwarding, restore_service, stream_service, stream_sources
 from tests.sim.client import runtime_here
 from tests.sim.control import Control
 from tests.sim.env.files import path_of, read_range, size_of
@@ -66,7 +66,7 @@ async def _alone(_: object) -> None:
 def wired(network: Network, check_seconds: float) -> Iterator[None]:
     """The product's edges connect through the simulated network; workers ask so often what they may delete."""
     Dialer.network = network
-    swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, links)]
+    swaps: list[Swap] = [(module, "FrameClient", Dialer) for module in (forwarding, restore_service, links)]
     swaps += [
         (module, "runtime", runtime_here)
         for module in (push_writer, addresses_module, stream_reader, shared_read_state)

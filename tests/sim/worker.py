@@ -19,7 +19,7 @@ from holdfast.common.dfs.store import DfsStore
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Hello, MapSeal, MapSealed
-from holdfast.common.formats.reduce_messages import Push, Seal
+from holdfast.common.formats.reduce_messages import Push, Restore, Seal
 from holdfast.common.ids import NO_WORKER, ShuffleKey, WorkerId
 from holdfast.worker.core.health import HealthLimits
 from holdfast.worker.server.context import ServerBounds, WorkerContext
@@ -63,6 +63,8 @@ PROBE_SECONDS = 1.0
 #: How often the DFS is looked at.
 LOOK_SECONDS = 3.0
 _HEALTH = HealthLimits(probe_timeout_ns=8 * 10**9)
+#: What the oracle hears of.
+_WATCHED = (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL, FrameType.RESTORE, FrameType.MAP_SEAL)
 #: A worker that cannot start is started again.
 AGAIN_SECONDS = 1.0
 
@@ -379,7 +381,7 @@ class SimWorker:
         self._do(lambda: self.server.writable(end))  # type: ignore[arg-type]
 
     def handle(self, end: ServerEnd, header: FrameHeader, meta: bytes, body: bytes) -> None:
-        if header.type in (FrameType.PUSH, FrameType.REPLICATE, FrameType.SEAL, FrameType.MAP_SEAL):
+        if header.type in _WATCHED:
             end.asked[header] = meta, body
         self._do(lambda: self._handle(end, header, meta, body))
 
@@ -414,6 +416,8 @@ class SimWorker:
             return
         if header.type is FrameType.SEAL:
             self._oracle.sealed(self, Seal.decode(asked[0]), meta)
+        elif header.type is FrameType.RESTORE:
+            self._oracle.restored(self, Restore.decode(asked[0]), meta)
         elif header.type is FrameType.MAP_SEAL:
             self._oracle.map_sealed(self, MapSeal.decode(asked[0]).file, MapSealed.decode(meta))
         else:
