@@ -105,7 +105,9 @@ class Admin:
             versions=self._versions,
             under_replicated=sum(shuffle.under_replicated for shuffle in every),
             awaited=sum(shuffle.awaited for shuffle in every if shuffle.under_replicated),
-            **{f"adhering_{how}": count for how, count in self._adherence.found._asdict().items()},
+            adhering_strict=self._adherence.found.strict,
+            adhering_soft=self._adherence.found.soft,
+            adhering_failed=self._adherence.found.failed,
             **asdict(self._leader.short),
         )
 

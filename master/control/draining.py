@@ -13,18 +13,19 @@ Runs in the event loop. Called by admin.py for people, by registry.py for worker
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from itertools import islice
 
 from holdfast.common.errors import ConflictError, NoRoomError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.tags import named as all_of
 from holdfast.master.api.statuses import bad_request
-from holdfast.master.core.drains import DrainVerdict, Kept, Takers, judge, named, ref_of
+from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
-from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.fleet.fleet import ANY, Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.leader.turns import turn
 
@@ -42,16 +43,19 @@ class Draining:
         self._fleet = fleet
         #: one check and what follows from it at a time, or two could drain everybody together
         self._turn = asyncio.Lock()
-        #: workers that took data a moment ago: with all workers draining each of them asks for it
-        self._taking = Takers()
+        #: by tags, two workers with them that took data a moment ago, if there are as many: with all workers draining
+        #: each of them asks
+        self._taking: dict[frozenset[str], frozenset[int]] = {}
         self._taking_until_ns = 0
         self._taking_lives = -1
 
-    def _takers(self) -> Takers:
-        """The workers that take new data."""
-        numbers = [one.worker for one, _ in self._fleet.taking(KIND_REDUCE, Ack.WRITTEN)]
-        workers = self._leader.peek(lambda state: [state.workers[each] for each in numbers])
-        return Takers(workers, self._fleet.wanted_tags())
+    def _takers(self, tags: frozenset[str]) -> Iterator[int]:
+        """The workers that take new data with these tags."""
+        return (one.worker for one, _ in self._fleet.taking(KIND_REDUCE, Ack.WRITTEN, tags))
+
+    def _wanted(self, worker: Worker) -> frozenset[str]:
+        """Those of its tags that somebody wants: who takes its data has them, too."""
+        return self._fleet.wanted_tags().intersection(worker.tags) if worker.tags else ANY
 
     async def set(self, texts: Sequence[str], cancel: bool, within_ms: int = 0) -> list[Worker]:
         """Have the named workers drain, or take data again; return their records. `within_ms`: after that their hosts
@@ -75,7 +79,7 @@ class Draining:
         """A worker is shutting down: drain it, unless no other worker takes data; return its record."""
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
-            if not now.draining_ms and self._takers().beside(now):
+            if not now.draining_ms and any(each != worker.id for each in self._takers(self._wanted(now))):
                 await self._propose([now], True)
         return self._leader.peek(lambda state: state.workers[worker.id])
 
@@ -83,9 +87,11 @@ class Draining:
         """Whether another worker takes the data of this one, or did a moment ago."""
         now, lives = self._leader.now_ns(), self._leader.lives_changed
         if now >= self._taking_until_ns or lives != self._taking_lives:
-            self._taking = self._takers()
-            self._taking_until_ns, self._taking_lives = now + _TAKING_NS, lives
-        return self._taking.beside(worker)
+            self._taking, self._taking_until_ns, self._taking_lives = {}, now + _TAKING_NS, lives
+        tags = self._wanted(worker)
+        if tags not in self._taking:
+            self._taking[tags] = frozenset(islice(self._takers(tags), 2))
+        return len(self._taking[tags] - {worker.id}) > 0
 
     def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
@@ -126,14 +132,15 @@ class Draining:
         lost = [each.name for each in meant if not each.alive]
         if lost:
             raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
-        takers, numbers = self._takers(), [each.id for each in meant]
-        alone = [each for each in meant if not each.draining_ms and not takers.beside(each, numbers)]
-        if alone:
-            tags = alone[0].tags
-            raise NoRoomError(
-                f"no other worker would take data of {alone[0].name}{f' ({all_of(tags)})' if tags else ''}: start one "
-                "first, or drain fewer. A worker that is only restarted need not drain: acknowledged data survives that"
-            )
+        leaving = {each.id for each in meant}
+        by_tags = {self._wanted(each): each for each in meant if not each.draining_ms}
+        for tags, worker in by_tags.items():
+            if not any(each not in leaving for each in self._takers(tags)):
+                pool = f" ({all_of(tags)})" if tags else ""
+                raise NoRoomError(
+                    f"no other worker would take data of {worker.name}{pool}: start one first, or drain fewer. A "
+                    "worker that is only restarted need not drain: acknowledged data survives a restart"
+                )
 
     async def _propose(self, workers: Sequence[Worker], draining: bool, leaves_ms: int = 0) -> None:
         self._taking_until_ns = 0

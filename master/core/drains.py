@@ -9,7 +9,7 @@ master/control/draining.py.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from holdfast.common.errors import error_for
@@ -44,24 +44,6 @@ class DrainVerdict(NamedTuple):
     restart: bool
     removal: bool
     waits: str
-
-
-class Takers:
-    """Who takes new data, by those of its tags that somebody wants."""
-
-    def __init__(self, workers: Iterable[Worker] = (), wanted: Collection[str] = ()) -> None:
-        self._wanted = wanted
-        self._found: dict[frozenset[str], set[int]] = {}
-        for each in workers:
-            self._found.setdefault(self._tags(each), set()).add(each.id)
-
-    def _tags(self, worker: Worker) -> frozenset[str]:
-        return frozenset(each for each in worker.tags if each in self._wanted)
-
-    def beside(self, worker: Worker, leaving: Collection[int] = ()) -> bool:
-        """Whether there is another one, that does not leave either, for all that this worker may be given."""
-        without, tags = {worker.id, *leaving}, self._tags(worker)
-        return any(tags <= each and not found <= without for each, found in self._found.items())
 
 
 class Drains:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from holdfast.master.raft.errors import PeerRefused, WireError
@@ -36,6 +38,12 @@ def test_both_sides_agree() -> None:
     for text in (b"one", b"two"):
         assert right.session.open(left.session.seal(text) + text) == text
         assert left.session.open(right.session.seal(text) + text) == text
+
+
+def test_each_side_learns_which_masters_the_other_knows() -> None:
+    """By the digest of its list, which none may alter."""
+    left, right = meet(replace(LEFT, members="five"), replace(RIGHT, members="three"))
+    assert (left.members, right.members) == ("three", "five")
 
 
 @pytest.mark.parametrize(
@@ -202,7 +210,7 @@ def test_another_protocol_version_is_named() -> None:
     """A hello of another version is refused with both versions in the text."""
     hello = bytearray(Initiator(MemberIdentity("m2", "c1", SECRET), "m1", ONE).hello())
     hello[1] = 9
-    with pytest.raises(PeerRefused, match="version 9; this master has 2"):
+    with pytest.raises(PeerRefused, match="version 9; this master has 3"):
         Acceptor(MemberIdentity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes(hello))
 
 

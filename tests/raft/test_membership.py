@@ -88,7 +88,7 @@ def test_what_was_agreed_is_remembered(tmp_path: Path) -> None:
 
 def test_three_masters_become_five_by_restarts_with_settings(nodes: Nodes) -> None:
     """One more at a time: each master is restarted with the next list while the others work, and all that was
-    acknowledged is on the new ones. A jump is refused, and so is the second step before all have taken the first."""
+    acknowledged is on the new ones. A jump is refused."""
     ports = {f"m{number}": f"127.0.0.1:{port}" for number, port in enumerate(free_ports(5), 1)}
 
     def named(names: frozenset[str]) -> dict[str, str]:

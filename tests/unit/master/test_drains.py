@@ -1,17 +1,21 @@
 """What keeps a draining worker from being restarted or removed, and whom a person means."""
 
+import asyncio
 from collections import Counter
 from dataclasses import replace
 
 import pytest
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, NoRoomError
 from holdfast.common.statuses import Status
-from holdfast.master.core.drains import Drains, Kept, Placed, Takers, held, judge, named
+from holdfast.master.control.draining import Draining
+from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Worker
-from tests.unit.master.build import Log, worker
+from holdfast.master.fleet.fleet import Fleet
+from tests.unit.master.alone import Node, do, leader_of
+from tests.unit.master.build import I1, Log, application, worker
 
 CLEAR, DONE = Placed(0, 0), Kept(0, 0)
 
@@ -53,20 +57,30 @@ def test_copies_on_draining_workers_are_counted() -> None:
     assert held(newest, frozenset({4})) == {}
 
 
-def test_somebody_else_takes_the_data_of_a_worker_that_drains() -> None:
-    """Another one that has all of its tags that somebody wants, and does not leave as well; tags that nobody wants
-    hold up nothing."""
-    log = Log()
-    for number, tags in ((1, ("ssd", "a")), (2, ("ssd", "etl")), (3, ("ssd",)), (4, ())):
-        log.do(replace(worker(number), tags=tags))
-    one, two, three, four = log.state.workers.values()
-    takers = Takers([one, two, three, four], {"ssd", "etl"})
-    assert [takers.beside(each) for each in (one, two, three, four)] == [True, False, True, True]
-    assert not takers.beside(one, [2, 3])
-    assert takers.beside(four, [2, 3])
-    assert not takers.beside(four, [1, 2, 3])
-    assert Takers([one, two], {"etl"}).beside(one)
-    assert not Takers().beside(one)
+def test_a_worker_drains_where_another_one_takes_its_data() -> None:
+    """One that has all of its tags that somebody wants, and does not leave as well; tags that nobody wants hold up
+    nothing."""
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        draining = Draining(leader, Fleet(leader))
+        leader.leadership(True, 1)
+        for number, tags in ((1, ("ssd", "rare")), (2, ("ssd", "etl")), (3, ("ssd",)), (4, ())):
+            await do(leader, replace(worker(number), tags=tags))
+        await do(leader, replace(application(), tags=("ssd", "etl")))
+        one, two, three, four = leader.peek(lambda state: list(state.workers.values()))
+        assert [draining.others(each) for each in (one, two, three, four)] == [True, False, True, True]
+        with pytest.raises(NoRoomError, match=r"data of w2 \(the tags etl and ssd\)"):
+            await draining.set(["w2"], False)
+        with pytest.raises(NoRoomError, match=r"data of w[13] \(the tag ssd\)"):
+            await draining.set(["w3", "w1", "w2"], False)
+        assert [each.id for each in await draining.set(["w1", "w4"], False)] == [1, 4]
+        await do(leader, cmd.Forget(I1, False, 0))
+        # Nobody wants a tag any more.
+        assert [each.id for each in await draining.set(["w2"], False)] == [2]
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
 
 
 def test_whether_a_host_is_ready_when_it_goes_away() -> None:
