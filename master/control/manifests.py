@@ -29,7 +29,7 @@ T = TypeVar("T")
 Change = Callable[[Sequence[EpochResult]], tuple[EpochResult, ...]]
 
 
-class Replaced(NamedTuple):
+class NewManifest(NamedTuple):
     """A manifest that took the place of another one."""
 
     manifest: bytes
@@ -60,17 +60,17 @@ async def replace_manifest(leader: Leader, key: ShuffleKey, change: Change) -> i
     return None
 
 
-def _changed(shuffle: Shuffle, change: Change) -> Replaced | None:
+def _changed(shuffle: Shuffle, change: Change) -> NewManifest | None:
     known = ReduceManifest.decode(shuffle.manifest).epochs
     results = change(known)
     if results == known:
         return None
     added = sum(len(new.readable) - len(old.readable) for new, old in zip(results, known, strict=True))
     manifest = ReduceManifest(shuffle.partitions, results).encode()
-    return Replaced(manifest, tally(results, shuffle.copies_wanted), added)
+    return NewManifest(manifest, tally(results, shuffle.copies_wanted), added)
 
 
-async def _propose(leader: Leader, shuffle: Shuffle, made: Replaced) -> Answer:
+async def _propose(leader: Leader, shuffle: Shuffle, made: NewManifest) -> Answer:
     version = shuffle.manifest_version.to_bytes(4, "little")
     upload = upload_name(len(made.manifest), repr(shuffle.key).encode(), version, made.manifest)
     numbers = {name: number for name, number in made.tally._asdict().items() if name != "epochs"}

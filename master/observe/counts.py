@@ -46,7 +46,7 @@ class ShortOfCopies:
     copies_coming: int = 0
     restore_at_ms: int = 0
 
-    def told(self, now_ms: int) -> str:
+    def sentence(self, now_ms: int) -> str:
         """For people; "" if nothing is short of copies."""
         in_s = max(0, self.restore_at_ms - now_ms) // 1000
         return short_of_copies(self.epochs_short, self.copies_coming, in_s) if self.epochs_short else ""

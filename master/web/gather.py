@@ -208,7 +208,7 @@ class Pages:
                 silent=sum(each.silent for each in look.applications),
                 application=look.application,
                 pace=look.pace,
-                short=self._leader.short.told(self._leader.now_ms()),
+                short=self._leader.short.sentence(self._leader.now_ms()),
             )
         )
 

@@ -16,7 +16,7 @@ from holdfast.common.formats.reduce_messages import PushCredit, Restore, Seal, S
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, RaftIndex
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.server.services.restore_service import Pace
+from holdfast.worker.server.services.restore_service import RestorePace
 from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.offline.verify import verify_directory
 from tests.support.reduce_data import Writer, shuffle_of
@@ -183,7 +183,7 @@ def test_only_masters_ask_for_copies(tmp_path: Path) -> None:
 
 def test_the_pace_is_what_was_asked_for() -> None:
     """Whatever comes at a time, no more than the rate is asked for; a pause of the source is not caught up on."""
-    pace = Pace(100, 10.0)
+    pace = RestorePace(100, 10.0)
     assert pace.wait(50, 10.0) == 0.5
     assert pace.wait(50, 10.2) == pytest.approx(0.8)
     assert pace.wait(100, 20.0) == 1.0

@@ -61,7 +61,7 @@ class _Sink:
         self.came.put_nowait(error)
 
 
-class Pace:
+class RestorePace:
     """So many bytes a second. Pure; times are seconds."""
 
     def __init__(self, bytes_per_second: int, now: float) -> None:
@@ -170,7 +170,7 @@ class RestoreService:
         request = ChunksOpen(shuffle=asked.shuffle, credit_bytes=CREDIT_BYTES, files=files)
         stream = await source.open_chunks(request, self._sink)
         now = asyncio.get_running_loop().time
-        pace = Pace(asked.bytes_per_second, now())
+        pace = RestorePace(asked.bytes_per_second, now())
         chunk: list[bytes] = []
         while True:
             data, body = await self._next(asked.source)
