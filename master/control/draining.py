@@ -132,10 +132,10 @@ class Draining:
         lost = [each.name for each in meant if not each.alive]
         if lost:
             raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
-        leaving = {each.id for each in meant}
+        those = {each.id for each in meant}
         by_tags = {self._wanted(each): each for each in meant if not each.draining_ms}
         for tags, worker in by_tags.items():
-            if not any(each not in leaving for each in self._takers(tags)):
+            if not any(each not in those for each in self._takers(tags)):
                 pool = f" ({all_of(tags)})" if tags else ""
                 raise NoRoomError(
                     f"no other worker would take data of {worker.name}{pool}: start one first, or drain fewer. A "

@@ -17,7 +17,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.master.core.state.records import Shuffle
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
-from holdfast.master.observe.explaining import Explainer, Ground
+from holdfast.master.observe.explaining import Explainer, ClusterView
 from holdfast.master.placement.groups import Adhering
 
 #: Between two looks, or so many times what the last one took.
@@ -45,7 +45,7 @@ class AdherenceCount(WhileLeading):
         #: of the last look; none on a follower
         self.found = Adhering()
         self._judged: dict[ShuffleKey, _Judged] = {}
-        self._ground: Ground | None = None
+        self._view: ClusterView | None = None
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()
@@ -58,16 +58,16 @@ class AdherenceCount(WhileLeading):
 
     async def _look(self) -> None:
         shuffles = self._leader.peek(lambda state: [each for each in state.every_shuffle() if not each.committed_ms])
-        ground, tags = self._explainer.ground(), self._fleet.tags_by_instance(shuffles)
-        before = self._judged if ground == self._ground else {}
+        view, tags = self._explainer.view(), self._fleet.tags_by_instance(shuffles)
+        before = self._judged if view == self._view else {}
         judged: dict[ShuffleKey, _Judged] = {}
         for number, shuffle in enumerate(shuffles, 1):
             known, own = before.get(shuffle.key), tags[shuffle.key.instance]
             if known is None or known.shuffle is not shuffle or known.tags != own:  # records never change
-                _, adhering = await self._explainer.judged(shuffle, ground)
+                _, adhering = await self._explainer.judged(shuffle, view)
                 known = _Judged(shuffle, own, Adhering.of(Counter(adhering)))
             judged[shuffle.key] = known
             if not number % _SLICE:
                 await asyncio.sleep(0)
-        self._judged, self._ground = judged, ground
+        self._judged, self._view = judged, view
         self.found = Adhering(*map(sum, zip(Adhering(), *(each.adhering for each in judged.values()), strict=True)))

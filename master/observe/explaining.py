@@ -34,7 +34,7 @@ LIMIT_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class Ground:
+class ClusterView:
     """By what shuffles are judged at one moment: the policy, where workers are, and their tags."""
 
     policy: Policy
@@ -65,9 +65,9 @@ class Explainer:
             name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
             text = f"there is no shuffle {name}: see `holdfast shuffles`"
             raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
-        ground = self.ground()
-        policy = ground.policy
-        rows, adhering = await self.judged(shuffle, ground)
+        view = self.view()
+        policy = view.policy
+        rows, adhering = await self.judged(shuffle, view)
         limit = min(request.limit or LIMIT_MAX, LIMIT_MAX)
         shown = range(request.first, min(request.first + limit, len(rows)))
         key = shuffle.key
@@ -91,15 +91,15 @@ class Explainer:
             tags=sorted(self._fleet.tags_of(key)),
         )
 
-    def ground(self) -> Ground:
+    def view(self) -> ClusterView:
         """By what shuffles are judged now."""
         tags = self._leader.peek(lambda state: {each.id: frozenset(each.tags) for each in state.workers.values()})
-        return Ground(self._fleet.policy, self._fleet.places_now(), tags)
+        return ClusterView(self._fleet.policy, self._fleet.places_now(), tags)
 
-    async def judged(self, shuffle: Shuffle, ground: Ground) -> tuple[list[tuple[int, Workers]], list[Adherence]]:
+    async def judged(self, shuffle: Shuffle, view: ClusterView) -> tuple[list[tuple[int, Workers]], list[Adherence]]:
         """Return epoch and workers of each partition, and how they stand to what is wished."""
-        rows, there = await self._rows(shuffle), ground.there(self._fleet.tags_of(shuffle.key))
-        return rows, await off_loop(len(rows), lambda: _adhering(rows, ground, shuffle.copies_wanted, there))
+        rows, there = await self._rows(shuffle), view.there(self._fleet.tags_of(shuffle.key))
+        return rows, await off_loop(len(rows), lambda: _adhering(rows, view, shuffle.copies_wanted, there))
 
     async def _rows(self, shuffle: Shuffle) -> list[tuple[int, Workers]]:
         """Return epoch and workers of each partition; of MAP partitions the ring, each with its neighbours."""
@@ -121,7 +121,7 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
     return state.shuffle(ShuffleKey(Instance(request.instance), ShuffleId(request.shuffle), Generation(number)))
 
 
-def _adhering(rows: Sequence[tuple[int, Workers]], ground: Ground, copies: int, there: There) -> list[Adherence]:
-    places = [tuple([ground.places.get(one) for one in workers]) for _, workers in rows]
-    verdicts = {each: adherence(ground.policy, each, copies, there) for each in set(places)}
+def _adhering(rows: Sequence[tuple[int, Workers]], view: ClusterView, copies: int, there: There) -> list[Adherence]:
+    places = [tuple([view.places.get(one) for one in workers]) for _, workers in rows]
+    verdicts = {each: adherence(view.policy, each, copies, there) for each in set(places)}
     return [verdicts[each] for each in places]
