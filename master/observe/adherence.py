@@ -17,7 +17,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.master.core.state.records import Shuffle
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
-from holdfast.master.observe.explaining import Explainer, ClusterView
+from holdfast.master.observe.explaining import ClusterView, Explainer
 from holdfast.master.placement.groups import Adhering
 
 #: Between two looks, or so many times what the last one took.
