@@ -17,7 +17,7 @@ from holdfast.common.ids import ShuffleKey
 from holdfast.master.core.state.records import Shuffle
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
-from holdfast.master.observe.explaining import ClusterView, Explainer
+from holdfast.master.observe.explaining import Explainer, PlacementView
 from holdfast.master.placement.groups import Adhering
 
 #: Between two looks, or so many times what the last one took.
@@ -45,7 +45,7 @@ class AdherenceCount(WhileLeading):
         #: of the last look; none on a follower
         self.found = Adhering()
         self._judged: dict[ShuffleKey, _Judged] = {}
-        self._view: ClusterView | None = None
+        self._view: PlacementView | None = None
 
     async def _run(self) -> None:
         loop = asyncio.get_running_loop()

@@ -34,7 +34,7 @@ LIMIT_MAX = 10_000
 
 
 @dataclass(frozen=True)
-class ClusterView:
+class PlacementView:
     """By what shuffles are judged at one moment: the policy, where workers are, and their tags."""
 
     policy: Policy
@@ -91,12 +91,12 @@ class Explainer:
             tags=sorted(self._fleet.tags_of(key)),
         )
 
-    def view(self) -> ClusterView:
+    def view(self) -> PlacementView:
         """By what shuffles are judged now."""
         tags = self._leader.peek(lambda state: {each.id: frozenset(each.tags) for each in state.workers.values()})
-        return ClusterView(self._fleet.policy, self._fleet.places_now(), tags)
+        return PlacementView(self._fleet.policy, self._fleet.places_now(), tags)
 
-    async def judged(self, shuffle: Shuffle, view: ClusterView) -> tuple[list[tuple[int, Workers]], list[Adherence]]:
+    async def judged(self, shuffle: Shuffle, view: PlacementView) -> tuple[list[tuple[int, Workers]], list[Adherence]]:
         """Return epoch and workers of each partition, and how they stand to what is wished."""
         rows, there = await self._rows(shuffle), view.there(self._fleet.tags_of(shuffle.key))
         return rows, await off_loop(len(rows), lambda: _adhering(rows, view, shuffle.copies_wanted, there))
@@ -121,7 +121,7 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
     return state.shuffle(ShuffleKey(Instance(request.instance), ShuffleId(request.shuffle), Generation(number)))
 
 
-def _adhering(rows: Sequence[tuple[int, Workers]], view: ClusterView, copies: int, there: There) -> list[Adherence]:
+def _adhering(rows: Sequence[tuple[int, Workers]], view: PlacementView, copies: int, there: There) -> list[Adherence]:
     places = [tuple([view.places.get(one) for one in workers]) for _, workers in rows]
     verdicts = {each: adherence(view.policy, each, copies, there) for each in set(places)}
     return [verdicts[each] for each in places]
