@@ -159,7 +159,7 @@ class World:
         spark.write_text(f"spark.holdfast.master.endpoints {cluster.endpoints}\n")
         page = (ROOT / "docs" / "placement.md").read_text("utf-8")
         (directory / "cluster.toml").write_text(
-            textwrap.dedent(page[page.index("    [shuffle]") : page.index("\nMetrics of")])
+            textwrap.dedent(page[page.index("    [shuffle]") : page.index("\n`holdfast status` and the page say")])
         )
         self._stand_for = {
             "$HOLDFAST_MASTERS": cluster.endpoints,
