@@ -23,12 +23,12 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from typing import Any
+from typing import Any, NamedTuple
 
 import psutil
 from pyspark.sql import SparkSession
 
-from benchmarks.workloads import WORKLOADS
+from benchmarks.workloads import WORKLOADS, query
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.connection.direct import worker_status
 
@@ -41,6 +41,18 @@ _BASE = {
     "spark.sql.shuffle.partitions": "16",
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
 }
+
+
+class Run(NamedTuple):
+    """What one side did."""
+
+    seconds: float
+    #: of all its processes
+    cpu_s: float
+    result: str
+    #: bytes that Spark counts as written by map tasks, and the CPU of those tasks
+    written: int
+    write_cpu_s: float
 
 
 class Side:
@@ -57,11 +69,11 @@ class Side:
         self._others = others
         self._say({**_BASE, **conf})
 
-    def run(self, workload: str, scale: float) -> tuple[float, float, str]:
-        """Return wall seconds, CPU seconds and the result."""
+    def run(self, workload: str, scale: float, sql: str | None = None) -> Run:
+        """Run a workload, or a query."""
         cpu = self._cpu_seconds()
-        answer = self._say({"workload": workload, "scale": scale})
-        return answer["seconds"], self._cpu_seconds() - cpu, answer["result"]
+        answer = self._say({"workload": workload, "scale": scale, "sql": sql})
+        return Run(cpu_s=self._cpu_seconds() - cpu, **answer)
 
     def close(self) -> None:
         """End the session and its process."""
@@ -109,13 +121,30 @@ def serve() -> None:
     spark.sparkContext.setLogLevel("ERROR")
     jvm: Any = spark.sparkContext._jvm
     answer({})
+    counted = written(jvm, -1)[0]
     for line in lines:
         asked = json.loads(line)
         started = time.perf_counter()
-        result = WORKLOADS[asked["workload"]](spark, asked["scale"])
-        answer({"seconds": time.perf_counter() - started, "result": result})
+        sql = asked["sql"]
+        result = query(spark, sql) if sql else WORKLOADS[asked["workload"]](spark, asked["scale"])
+        seconds = time.perf_counter() - started
+        counted, written_bytes, write_cpu_s = written(jvm, counted)
+        answer({"seconds": seconds, "result": result, "written": written_bytes, "write_cpu_s": write_cpu_s})
         jvm.System.gc()  # so that neither side pays for the other
     spark.stop()
+
+
+def written(jvm: Any, behind: int) -> tuple[int, int, float]:
+    """The newest stage; what those behind this one wrote for shuffles, in bytes; CPU seconds of those that wrote."""
+    context = jvm.org.apache.spark.SparkContext.getOrCreate()
+    context.listenerBus().waitUntilEmpty()
+    store = context.statusStore()
+    found = store.stageList(None, False, False, getattr(store, "stageList$default$4")(), None)
+    stages = [found.apply(each) for each in range(found.size())]
+    wrote = [each for each in stages if each.stageId() > behind and each.shuffleWriteBytes()]
+    newest = max([behind, *(each.stageId() for each in stages)])
+    cpu_s = sum(each.executorCpuTime() for each in wrote) / 1e9
+    return newest, sum(each.shuffleWriteBytes() for each in wrote), cpu_s
 
 
 def geometric_mean(values: list[float]) -> float:
@@ -169,7 +198,7 @@ def compare(options: argparse.Namespace) -> None:
                 before = moved(cluster)
                 order = (own, ours) if pair % 2 == 0 else (ours, own)
                 found = {side.name: side.run(workload, options.scale) for side in order}
-                (own_s, own_cpu, result), (our_s, our_cpu, our_result) = found[own.name], found[ours.name]
+                (own_s, own_cpu, result, *_), (our_s, our_cpu, our_result, *_) = found[own.name], found[ours.name]
                 if result != our_result:
                     sys.exit(f"{workload}: the results differ: {result} and {our_result}")
                 after = moved(cluster)
