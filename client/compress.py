@@ -1,10 +1,11 @@
 """Compresses payloads before they become batches, and undoes it.
 
 Rules: a compressed payload is u32 length of the original, then one LZ4 block (Codec.LZ4) or one zstd frame
-(Codec.ZSTD). What does not shrink by an eighth is sent as it is, and the next few payloads of its partition are then
-not even tried: hashes, media and data that is compressed already would only cost time. Nor is what is longer than a
-region, so that a length that is wrong makes no reader take more memory than that. The codecs are those of pyarrow,
-imported when first needed. Called by region.py, batches.py and the readers.
+(Codec.ZSTD); what Java tasks wrote may be planes (row_planes.py), compressed so. What does not shrink by an eighth is
+sent as it is, and the next few payloads of its partition are then not even tried: hashes, media and data that is
+compressed already would only cost time. Nor is what is longer than a region, so that a length that is wrong makes no
+reader take more memory than that. The codecs are those of pyarrow, imported when first needed. Called by region.py,
+batches.py and the readers.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import struct
 from typing import Any
 
 from holdfast.client.core.read.compressed import LZ4_FRAMED_BYTES_MAX, lz4_framed, lz4_possible, zstd_possible
+from holdfast.client.core.read.row_planes import rows_of
 from holdfast.common.errors import ConfigError, CorruptError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.limits import REGION_BYTES_MAX
@@ -32,6 +34,8 @@ EVERY = 8
 #: The last one that was tried has shrunk.
 _SHRINKS = -1
 _NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
+#: What compressed the planes.
+_OF_PLANES = {Codec.LZ4_ROWS: Codec.LZ4, Codec.ZSTD_ROWS: Codec.ZSTD}
 
 
 class PayloadError(CorruptError):
@@ -114,6 +118,8 @@ def decompress(codec: Codec, payload: Buffer) -> Buffer:
     """Return the original of a payload. Raises PayloadError if it cannot be one."""
     if codec is Codec.NONE:
         return payload
+    if codec in _OF_PLANES:
+        return _rows(decompress(_OF_PLANES[codec], payload))
     if codec not in _NAMES:
         raise ConfigError(f"this payload was compressed by the engine ({codec.name}); only the engine can undo it")
     if len(payload) < _LENGTH.size:
@@ -132,6 +138,13 @@ def decompress(codec: Codec, payload: Buffer) -> Buffer:
             return _lz4(small, size)
         return memoryview(_codec(_NAMES[codec]).decompress(small, decompressed_size=size))
     except (OSError, ValueError) as error:
+        raise PayloadError(f"a payload cannot be decompressed: {error}") from error
+
+
+def _rows(planes: Buffer) -> Buffer:
+    try:
+        return rows_of(memoryview(planes))
+    except ValueError as error:
         raise PayloadError(f"a payload cannot be decompressed: {error}") from error
 
 

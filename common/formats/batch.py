@@ -7,7 +7,7 @@ Header, 28 bytes, little endian:
    20  u32 payload length       24  u32 CRC-32C of (seed, header[0:24], payload)
 
 Flags: bit 0 LAST, bit 1 MORE (the record continues in the next batch of the same map, attempt and partition),
-bits 4 and 5 codec, all others 0. A LAST batch's payload starts with TOTALS: u32 number of batches, itself included,
+bits 4 to 6 codec, all others 0. A LAST batch's payload starts with TOTALS: u32 number of batches, itself included,
 and u64 sum mod 2^64 of the CRCs of the batches before it (its own CRC covers the totals).
 """
 
@@ -35,8 +35,8 @@ TOTALS = struct.Struct("<IQ")
 LAST = 0x01
 MORE = 0x02
 _CODEC_SHIFT = 4
-_CODEC_MASK = 0x30
-_KNOWN_FLAGS = LAST | MORE | _CODEC_MASK
+CODEC_MASK = 0x70
+_KNOWN_FLAGS = LAST | MORE | CODEC_MASK
 
 PAYLOAD_BYTES_MAX = BATCH_BYTES_MAX - HEADER_BYTES
 
@@ -50,6 +50,12 @@ class Codec(IntEnum):
     LZ4 = 1
     ZSTD = 2
     ENGINE = 3  #: by the engine's own codec; Holdfast passes it through
+    LZ4_ROWS = 5  #: rows of Spark SQL as planes, then LZ4
+    ZSTD_ROWS = 6
+
+
+#: By what a batch has in its flags.
+_CODECS = frozenset(codec << _CODEC_SHIFT for codec in Codec)
 
 
 class Batch(NamedTuple):
@@ -66,7 +72,7 @@ class Batch(NamedTuple):
 
     @property
     def codec(self) -> Codec:
-        return Codec((self.flags & _CODEC_MASK) >> _CODEC_SHIFT)
+        return Codec((self.flags & CODEC_MASK) >> _CODEC_SHIFT)
 
 
 @dataclass(slots=True)
@@ -119,7 +125,8 @@ def parse_batch(data: memoryview, offset: int, seed: int) -> tuple[Batch, int]:
     if len(data) - offset < HEADER_BYTES:
         raise CorruptError(f"batch header cut at offset {offset}: {len(data) - offset} of {HEADER_BYTES} bytes")
     magic, version, flags, map_id, attempt, number, length, crc = HEADER.unpack_from(data, offset)
-    if magic != MAGIC or version != VERSION or flags & ~_KNOWN_FLAGS or length > PAYLOAD_BYTES_MAX:
+    known = not flags & ~_KNOWN_FLAGS and flags & CODEC_MASK in _CODECS
+    if magic != MAGIC or version != VERSION or not known or length > PAYLOAD_BYTES_MAX:
         raise CorruptError(f"not a batch header at offset {offset}")
     start = offset + HEADER_BYTES
     end = start + length

@@ -1,14 +1,17 @@
 """Payloads that cannot be undone, or not be made: a reader and a writer say so, and no row is missing unseen."""
 
+import pyarrow
 import pytest
 
 from holdfast.client import Codec, ReduceShuffle, Session, compress
+from holdfast.client.compress import Buffer, Compressor
 from holdfast.client.read.manifests import PushManifest
 from holdfast.common.errors import ConfigError, CorruptError, GiveUpError
 from holdfast.common.formats.reduce_layouts import ReduceManifest, ReduceWinners
 from holdfast.common.ids import AttemptId
 from tests.cluster.shapes import Shape
 from tests.support.reduce_client import contents, push, read
+from tests.support.row_planes import planes, row
 
 SHARED = Shape(masters=1, workers=2)
 #: It shrinks, so that it is sent compressed.
@@ -57,6 +60,29 @@ def test_a36_a_written_row_that_cannot_be_undone_is_an_error(
         CorruptError, match=r"shuffle .*partition 0 .*from worker \d+: a payload cannot be decompressed"
     ):
         list(shuffle.reader([0]))
+
+
+def packed(compressor: Compressor, partition: int, payload: Buffer) -> tuple[Codec, Buffer]:
+    """What a writer makes of planes, as a Java task has them."""
+    small = bytes(pyarrow.Codec("lz4_raw").compress(payload))
+    return Codec.LZ4_ROWS, len(payload).to_bytes(4, "little") + small
+
+
+def test_planes_that_a_java_task_pushed_are_read_as_rows(session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows of Spark SQL come back as they were, and planes with something wrong in them, their checksum right, are an
+    error that names shuffle, partition, chunk and worker."""
+    rows = [row(3, bytes(8 * (each % 4))) for each in range(500)]
+    good = planes(rows, 3)
+    for payload in (good, good[:-8], bytes(4) + good[4:], good[:8] + b"x" + good[9:]):
+        shuffle = session.register_reduce_shuffle(1)
+        with monkeypatch.context() as now:
+            now.setattr(Compressor, "compress", packed)
+            shuffle.commit([push(shuffle, 0, 1, [(0, payload)], codec=Codec.LZ4)])
+        if payload == good:
+            assert read(shuffle, [0]) == contents({0: [(0, b"".join(rows))]})
+            continue
+        with pytest.raises(CorruptError, match=r"shuffle .*chunk 0 from worker \d+: a payload cannot be .*: planes of"):
+            read(shuffle, [0])
 
 
 class _Exhausted:

@@ -25,10 +25,14 @@ from holdfast.client.compress import PayloadError, decompress
 from holdfast.common.formats.batch import Codec
 from holdfast.common.limits import KIB, REGION_BYTES_MAX
 from tests.support.jvm import Jvm
+from tests.support.row_planes import planes, row
 
 CORPUS = Path(__file__).parent / "corpus" / "payloads"
 _NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
+#: Codecs of rows, by what compresses their planes.
+_OF_ROWS = {Codec.LZ4: Codec.LZ4_ROWS, Codec.ZSTD: Codec.ZSTD_ROWS}
 _LENGTH = struct.Struct("<I")
+_PLANES_HEAD_BYTES = 8
 #: What Java has at a time; its answers are of fixed size.
 _BATCH = 20_000
 _ANSWER = struct.Struct(">BII")
@@ -71,7 +75,8 @@ def of_python(payload: Payload) -> Verdict:
         original = decompress(payload.codec, payload.data)
     except PayloadError:
         return _REFUSED
-    assert len(original) == _LENGTH.unpack_from(payload.data)[0], "it is not as long as it claimed"
+    more = _PLANES_HEAD_BYTES if payload.codec in _OF_ROWS.values() else 0
+    assert len(original) + more == _LENGTH.unpack_from(payload.data)[0], "it is not as long as it claimed"
     return Verdict(True, len(original), zlib.crc32(original))
 
 
@@ -96,15 +101,16 @@ class Payloads:
         """The next one."""
         chance = self._chance
         codec = chance.choice([Codec.LZ4, Codec.ZSTD])
-        original = self._original()
+        of_rows = chance.random() < 0.3
+        original = self._planes() if of_rows else self._original()
         if chance.random() < 0.1 and codec is Codec.ZSTD:
             small = self._made()
         else:
             small = bytes(pyarrow.Codec(_NAMES[codec]).compress(original))
         size = len(original)
-        for _ in range(chance.choice([0, 1, 1, 1, 2, 3])):
+        for _ in range(chance.choice([0, 0, 1] if of_rows else [0, 1, 1, 1, 2, 3])):
             small, size = self._spoiled(codec, small, size)
-        return Payload(codec, _LENGTH.pack(size & 0xFFFF_FFFF) + small)
+        return Payload(_OF_ROWS[codec] if of_rows else codec, _LENGTH.pack(size & 0xFFFF_FFFF) + small)
 
     def _original(self) -> bytes:
         chance = self._chance
@@ -115,6 +121,29 @@ class Payloads:
         if kind == 1:
             return chance.randbytes(size)
         return (chance.randbytes(chance.randrange(1, 40)) * (size + 1))[:size]
+
+    def _planes(self) -> bytes:
+        """Rows, turned, with something wrong in half of them: head, lengths, content, or too few bytes or too many."""
+        chance = self._chance
+        words, count = chance.choice([0, 1, 2, 9]), chance.choice([0, 7, 8, 9, 64, 500])
+        most = chance.choice([0, 1, 4])
+        rows = [row(words, chance.randbytes(8 * chance.randint(0, most)), chance) for _ in range(count)]
+        made = bytearray(planes(rows, words))
+        match chance.randrange(8):
+            case 0:
+                at = chance.choice([0, 4])
+                made[at : at + 4] = chance.choice([0, 7, words + 1, count + 1, 1 << 29, 0xFFFF_FFFF]).to_bytes(
+                    4, "little"
+                )
+            case 1:
+                at = chance.randrange(len(made))
+                made[at] ^= 1 << chance.randrange(8)
+            case 2 if count:  # two lengths that are wrong together
+                one, other = (_PLANES_HEAD_BYTES + chance.randrange(count) for _ in range(2))
+                made[one], made[other] = made[one] + 8 & 0xFF, made[other] - 8 & 0xFF
+            case 3:
+                return bytes(made[: chance.randrange(len(made))]) + chance.randbytes(chance.randrange(3))
+        return bytes(made)
 
     def _made(self) -> bytes:
         """A frame of zstd put together by hand, of blocks that stand for much."""
@@ -179,7 +208,9 @@ def judge(jvm: Jvm, payloads: Iterable[Payload], directory: Path) -> tuple[list[
             counts[f"python: {type(error).__name__}"] += 1
             wrong.append(payload)
             continue
-        counts["taken" if verdict.taken else "refused"] += 1
+        judged = "taken" if verdict.taken else "refused"
+        counts[judged] += 1
+        counts[f"{judged} of rows"] += payload.codec in _OF_ROWS.values()
         asked.append(payload)
         ours.append(verdict)
     for payload, one, other in zip(asked, ours, of_java(jvm, asked, directory), strict=True):

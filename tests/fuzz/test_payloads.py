@@ -28,6 +28,8 @@ def test_a25_hostile_payloads_are_undone_exactly_or_refused(jvm: Jvm, tmp_path: 
     wrong, counts = judge(jvm, (made.next() for _ in range(5_000)), tmp_path)
     assert [each.keep() for each in wrong[:20]] == []
     assert counts["taken"] > 500
+    assert counts["taken of rows"] > 300
+    assert counts["refused of rows"] > 300
     assert counts["refused"] > 500
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.client.compress import Compressor, decompress
+from holdfast.client.core.read.row_planes import rows_of
 from holdfast.common import limits
 from holdfast.common.formats import layouts, reduce_layouts
 from holdfast.common.formats.batch import Codec, parse_batches
@@ -19,8 +20,11 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import NO_WORKER, ShuffleKey
 from holdfast.common.statuses import MEANINGS, Loop, Status
 from tests.support.jvm import Jvm
+from tests.support.row_planes import planes, row
 from tests.unit.common import samples
 
+#: Of the fixed part of a row.
+WORDS = 4
 GOLDEN = Path(__file__).parents[1] / "golden"
 #: Messages that a client of REDUCE partitions neither sends nor gets.
 NOT_SPOKEN = {
@@ -71,7 +75,7 @@ def test_all_sources_compile(jvm: Jvm) -> None:
 def test_every_golden_file_is_read(read: dict[str, Any]) -> None:
     """A golden file of the data plane or of REDUCE arrays is compared byte for byte, or named above as not spoken."""
     names = {path.stem for path in GOLDEN.glob("*.hex")}
-    ours = {name for name in names if name.split("_")[0] in ("batches", "frame", "message", "array")}
+    ours = {name for name in names if name.split("_")[0] in ("batches", "rows", "frame", "message", "array")}
     done = {f"{name}_{part}" if name.startswith("array") else name for name in read for part in ("head", "rows")}
     assert ours - NOT_SPOKEN == {name for name in done if not name.startswith(("constants", "statuses"))}
 
@@ -110,6 +114,13 @@ def test_batches_have_the_same_fields(read: dict[str, Any]) -> None:
         [each.flags, each.map, each.attempt, each.number, each.crc, bytes(each.payload).hex(), *(each.totals or (0, 0))]
         for each in found
     ]
+
+
+def test_planes_are_the_same(read: dict[str, Any]) -> None:
+    """So are the planes of rows, which Java made of the rows and turned back."""
+    rows = samples.golden()["rows"]
+    assert read["rows"] == rows.hex() == rows_of(memoryview(samples.golden()["rows_planes"])).hex()
+    assert read["rows_planes"] == samples.golden()["rows_planes"].hex()
 
 
 def test_arrays_have_the_same_fields(read: dict[str, Any]) -> None:
@@ -157,6 +168,11 @@ def test_compressed_payloads_go_both_ways(jvm: Jvm, tmp_path: Path) -> None:
     """What Python compressed Java undoes, and what Java compressed of that Python undoes: the same bytes."""
     rng = random.Random(11)
     originals, there = [], []
+    rows = [row(WORDS, bytes(8 * (each % 3)), rng) for each in range(2_000)]
+    for of_planes, codec in ((Codec.LZ4_ROWS, Codec.LZ4), (Codec.ZSTD_ROWS, Codec.ZSTD)):
+        small = bytes(Compressor(codec).compress(0, planes(rows, WORDS))[1])
+        originals.append((of_planes, b"".join(rows)))
+        there.append(struct.pack(">BI", of_planes, len(small)) + small)
     for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
         for size in (0, 1, 300, 4_097, 70_000, 3_000_000):
             original = bytes(rng.choice(b"abc") for _ in range(size)) if size < 100_000 else b"holdfast" * (size // 8)
@@ -165,7 +181,7 @@ def test_compressed_payloads_go_both_ways(jvm: Jvm, tmp_path: Path) -> None:
             originals.append((used, original))
             there.append(struct.pack(">BI", used, len(payload)) + bytes(payload))
     (tmp_path / "python").write_bytes(b"".join(there))
-    jvm.run("wire.CodecMain", tmp_path / "python", tmp_path / "java")
+    jvm.run("wire.CodecMain", WORDS, tmp_path / "python", tmp_path / "java")
     back, at = (tmp_path / "java").read_bytes(), 0
     for used, original in originals:
         codec, size = struct.unpack_from(">BI", back, at)

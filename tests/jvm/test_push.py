@@ -211,7 +211,7 @@ class Joining(PartitionReader):
                     continue
                 if self.encrypted:
                     payload = (~np.frombuffer(payload, np.uint8)).tobytes()
-                yield Record(partition, number, decompress(Codec(flags >> 4 & 3), payload))  # type: ignore[arg-type]
+                yield Record(partition, number, decompress(Codec(flags >> 4 & 7), payload))  # type: ignore[arg-type]
                 payload = b""
 
 

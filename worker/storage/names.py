@@ -24,7 +24,7 @@ import re
 
 #: The format of a storage directory and of everything in it: the one place to raise it. A directory that has another
 #: number is refused whole (identity.py).
-FORMAT = 3
+FORMAT = 4
 IDENTITY = "identity"
 STARTS = "starts"
 LOCK = "lock"

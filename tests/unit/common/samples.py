@@ -24,11 +24,14 @@ from holdfast.common.ids import (
     WorkerId,
 )
 from holdfast.common.statuses import Status
+from tests.support.row_planes import planes, row
 
 SHUFFLE = ShuffleKey(Instance(bytes(range(16))), ShuffleId(7), Generation(2), StateId(0xFEDC_BA98_7654_3210))
 FILE = MapFileKey(SHUFFLE, MapId(3), AttemptId(0x0102030405060708), Epoch(1))
 PARTITION = PartitionId(5)
 PAYLOADS = (b"alpha", b"beta", b"")
+#: Rows of two fields: a number, and a text that some do not have.
+ROWS = [row(3, b"8 bytes." * (each % 3)) for each in range(75)]
 TOTALS = messages.FileTotals(regions=2, batches=40, size_bytes=1 << 33, crc_sum=(1 << 64) - 1)
 
 
@@ -216,6 +219,8 @@ def golden() -> dict[str, bytes]:
     files = {f"message_{name}": message.encode() for name, message in MESSAGES.items()}
     files["message_replicate"] = REPLICATE.encode()
     files["batches"] = batches()
+    files["rows"] = b"".join(ROWS)
+    files["rows_planes"] = planes(ROWS, 3)
     body = batches()
     push = messages.MapPush(handle=12, region=0, flags=0, runs=[(PARTITION, len(body))])
     files["frame_map_push"] = encode_frame(FrameType.MAP_PUSH, 77, push.encode(), len(body)) + body

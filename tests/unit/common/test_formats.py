@@ -9,7 +9,14 @@ import pytest
 
 from holdfast.common.errors import CorruptError, HoldfastError, ProtocolError, error_for
 from holdfast.common.formats import layouts, messages, reduce_layouts, reduce_messages
-from holdfast.common.formats.batch import HEADER_BYTES, Codec, parse_batch, parse_batches, whole_batch_bytes
+from holdfast.common.formats.batch import (
+    HEADER_BYTES,
+    BatchWriter,
+    Codec,
+    parse_batch,
+    parse_batches,
+    whole_batch_bytes,
+)
 from holdfast.common.formats.checksum import SEED, crc32c, partition_seed
 from holdfast.common.formats.frame import HEADER_BYTES as FRAME_HEADER_BYTES
 from holdfast.common.formats.frame import FrameType, check_meta, decode_header, encode_frame
@@ -88,6 +95,14 @@ def test_length_of_a_batch_is_known_from_its_header():
     assert whole_batch_bytes(whole[:HEADER_BYTES], 0) == HEADER_BYTES + len(samples.PAYLOADS[0])
     with pytest.raises(CorruptError):
         whole_batch_bytes(memoryview(b"x" * HEADER_BYTES), 0)
+
+
+@pytest.mark.parametrize("codec", [4, 7])
+def test_a_codec_that_is_none_is_refused(codec):
+    """Bits of a codec that mean nothing are no batch header, though the checksum is right."""
+    head = BatchWriter(samples.FILE.map, samples.FILE.attempt, SEED_5).header(b"x", codec=codec)
+    with pytest.raises(CorruptError, match="not a batch header"):
+        parse_batch(memoryview(head + b"x"), 0, SEED_5)
 
 
 @pytest.mark.parametrize("name", sorted(samples.MESSAGES))

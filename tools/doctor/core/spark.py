@@ -34,6 +34,7 @@ KEYS: dict[str, re.Pattern[str]] = {
     "ack": re.compile(r"memory|written|synced", re.IGNORECASE),
     "fallback": re.compile(r"auto|never", re.IGNORECASE),
     "codec": re.compile(r"none|lz4|zstd", re.IGNORECASE),
+    "codec.rowPlanes": _TRUTH,
     "push.buffer": _SIZE,
     "push.frame": _SIZE,
     "push.open": _SIZE,

@@ -10,7 +10,16 @@ import struct
 from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError, GiveUpError
-from holdfast.common.formats.batch import HEADER_BYTES, LAST, MAGIC, MORE, PAYLOAD_BYTES_MAX, TOTALS, VERSION
+from holdfast.common.formats.batch import (
+    CODEC_MASK,
+    HEADER_BYTES,
+    LAST,
+    MAGIC,
+    MORE,
+    PAYLOAD_BYTES_MAX,
+    TOTALS,
+    VERSION,
+)
 from holdfast.common.formats.checksum import SEED, crc32c
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
@@ -19,8 +28,7 @@ from holdfast.common.statuses import Status
 _HEADER = struct.Struct("<IIQIII")
 _TAG = MAGIC | VERSION << 16
 _TAG_MASK = 0x00FF_FFFF
-_CODEC_BITS = 0x30
-_UNKNOWN_FLAGS = (0xFF & ~(LAST | MORE | _CODEC_BITS)) << 24
+_UNKNOWN_FLAGS = (0xFF & ~(LAST | MORE | CODEC_MASK)) << 24
 _LAST = LAST << 24
 _CRC_OFFSET = 24
 _PARTITION = struct.Struct("<I")

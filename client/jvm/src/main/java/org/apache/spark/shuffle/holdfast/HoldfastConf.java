@@ -35,6 +35,7 @@ import scala.Tuple2;
  * @param mayFallBack whether Spark's own shuffle is used where Holdfast cannot be reached at registration
  * @param pushBuffer how much a writer gathers for a partition before it is pushed as a batch
  * @param compression how batches are compressed
+ * @param rowPlanes whether rows of SQL are turned into planes before
  * @param push what a writer may hold
  * @param fetch what a reader may have on its way
  * @param reads which copy a reader asks first
@@ -54,6 +55,7 @@ public record HoldfastConf(
         boolean mayFallBack,
         int pushBuffer,
         Compression compression,
+        boolean rowPlanes,
         PushLimits push,
         FetchLimits fetch,
         ReadSettings readSettings,
@@ -91,6 +93,7 @@ public record HoldfastConf(
                 mayFallBack && !dynamic,
                 (int) read.bytes("push.buffer", 64 * KIB, 4 * KIB, 4 * MIB),
                 read.compression(),
+                read.truth("codec.rowPlanes", true),
                 new PushLimits(
                         (int) read.bytes("push.frame", share.frame(), PushLimits.FRAME_BYTES_MIN, 4 * MIB),
                         read.bytes("push.open", share.open(), TaskShare.LEAST, 1024 * MIB),
@@ -152,8 +155,8 @@ public record HoldfastConf(
         Compression compression() {
             return switch (word("codec", isSet("codec") ? "" : sparksCodec(), "none", "lz4", "zstd")) {
                 case "none" -> Compression.NONE;
-                case "zstd" -> new Compression(Codec.ZSTD, zstdLevel());
-                default -> Compression.of(Codec.LZ4);
+                case "zstd" -> Compression.of(Codec.ZSTD, zstdLevel());
+                default -> Compression.of(Codec.LZ4, Codec.USUAL_LEVEL);
             };
         }
 

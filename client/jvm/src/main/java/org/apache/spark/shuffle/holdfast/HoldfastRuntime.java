@@ -12,6 +12,7 @@ import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
 import org.apache.spark.shuffle.holdfast.fetch.Manifests;
 import org.apache.spark.shuffle.holdfast.fetch.ReadBook;
 import org.apache.spark.shuffle.holdfast.fetch.ReadContext;
+import org.apache.spark.shuffle.holdfast.push.Compression;
 import org.apache.spark.shuffle.holdfast.push.Encryption;
 import org.apache.spark.shuffle.holdfast.push.PartitionLocations;
 import org.apache.spark.shuffle.holdfast.push.PushContext;
@@ -111,11 +112,11 @@ public final class HoldfastRuntime implements AutoCloseable {
         return generations;
     }
 
-    /** A writer of one map attempt; {@code encryption} is null where payloads are not encrypted. */
-    PushWriter pushWriter(
-            HoldfastShuffleHandle<?, ?, ?> handle, RegisteredShuffle registered, int map, long attempt, Encryption encryption)
+    /** A writer of one map attempt; {@code rows} is null where payloads are not rows of SQL, {@code encryption} where they are not encrypted. */
+    PushWriter pushWriter(RegisteredShuffle registered, int map, long attempt, RowSerializers.Known rows, Encryption encryption)
             throws HoldfastException {
-        return new PushWriter(pushContext, registered, locations(registered), map, attempt, conf.compression(), encryption);
+        Compression compression = rows == null || !conf.rowPlanes() ? conf.compression() : conf.compression().ofRows(rows.fields());
+        return new PushWriter(pushContext, registered, locations(registered), map, attempt, compression, encryption);
     }
 
     /** The manifest of a generation; commits it first if needed, with the winners of Spark's statuses. */

@@ -11,6 +11,7 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.holdfast.control.Manifest;
 import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
+import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.util.collection.ExternalSorter;

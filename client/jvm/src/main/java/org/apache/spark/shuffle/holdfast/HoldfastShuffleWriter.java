@@ -11,6 +11,7 @@ import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.push.PushWriter;
+import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import scala.Option;
@@ -33,6 +34,8 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     private final long attempt;
     private final TaskContext context;
     private final ShuffleWriteMetricsReporter metrics;
+    /** Null where records are not rows of SQL. */
+    private final RowSerializers.Known rows;
 
     private PushWriter push;
     private PartitionBuffers buffers;
@@ -54,6 +57,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
         attempt = context.taskAttemptId();
         this.context = context;
         this.metrics = metrics;
+        rows = RowSerializers.of(handle.dependency().serializer());
     }
 
     @Override
@@ -118,7 +122,7 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
 
     private void open() throws HoldfastException {
         push = runtime.pushWriter(
-                handle, registered, context.partitionId(), attempt, IoEncryption.of(SparkEnv.get(), handle.encrypted()));
+                registered, context.partitionId(), attempt, rows, IoEncryption.of(SparkEnv.get(), handle.encrypted()));
         // An error in an iterator below us, or a kill, may end the task without stop().
         context.addTaskCompletionListener(task -> {
             end();
@@ -165,7 +169,6 @@ final class HoldfastShuffleWriter<K, V> extends ShuffleWriter<K, V> {
     private RecordWriter recordWriter() {
         ShuffleDependency<K, V, ?> dependency = handle.dependency();
         Serializer serializer = dependency.serializer();
-        RowSerializers.Known rows = RowSerializers.of(serializer);
         if (rows != null) {
             return new RowWriter(buffers, dependency.partitioner(), rows, checksums);
         }

@@ -9,6 +9,7 @@ import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.fetch.HaltedSource;
 import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
 import org.apache.spark.shuffle.holdfast.push.Compression;
+import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -32,7 +33,7 @@ public final class EdgesMain {
                 .set("spark.holdfast.cluster.id", " here ").set("spark.holdfast.lease", "10s").set("spark.holdfast.codec", "zstd")
                 .set("spark.holdfast.push.frame", "2m");
         HoldfastConf read = HoldfastConf.of(good);
-        check(read.clusterId().equals("here") && read.leaseMs() == 10_000 && read.compression().equals(new Compression(Codec.ZSTD, 1)), "settings: " + read);
+        check(read.clusterId().equals("here") && read.leaseMs() == 10_000 && read.compression().equals(Compression.of(Codec.ZSTD, 1)), "settings: " + read);
         check(HoldfastConf.of(good.clone().remove("spark.holdfast.lease")).leaseMs() == 0, "no lease is the cluster's");
         refused(good, "replicatoin", "2", "spark.holdfast.replication meant?");
         refused(good, "master.endpoints", "nohost", "host:port");
@@ -42,6 +43,7 @@ public final class EdgesMain {
         refused(good, "lease", "long", "is a time");
         refused(good, "replication", "6", "1 to 5");
         refused(good, "codec", "snappy", "none, lz4, zstd");
+        refused(good, "codec.rowPlanes", "maybe", "true, false");
         refused(good, "push.frame", "1g", "bytes, not");
         refused(good, "fallback", "perhaps", "auto, never");
         check(read.tags().isEmpty(), "no tags: any worker");
@@ -87,13 +89,13 @@ public final class EdgesMain {
 
     /** Spark's own settings of compression hold, or are refused: none is taken for another one. */
     private static void compression(SparkConf plain) {
-        check(HoldfastConf.of(plain).compression().equals(Compression.of(Codec.LZ4)), "Spark's default");
+        check(HoldfastConf.of(plain).compression().equals(Compression.of(Codec.LZ4, 1)), "Spark's default");
         SparkConf zstd = plain.clone().set("spark.io.compression.codec", "org.apache.spark.io.ZStdCompressionCodec");
-        check(HoldfastConf.of(zstd.clone().set("spark.io.compression.zstd.level", "9")).compression().equals(new Compression(Codec.ZSTD, 9)),
+        check(HoldfastConf.of(zstd.clone().set("spark.io.compression.zstd.level", "9")).compression().equals(Compression.of(Codec.ZSTD, 9)),
                 "the level of zstd");
         SparkConf snappy = plain.clone().set("spark.io.compression.codec", "snappy");
         check(HoldfastConf.of(snappy.clone().set("spark.shuffle.compress", "false")).compression().equals(Compression.NONE), "none wanted");
-        check(HoldfastConf.of(snappy.clone().set("spark.holdfast.codec", "lz4")).compression().equals(Compression.of(Codec.LZ4)), "chosen");
+        check(HoldfastConf.of(snappy.clone().set("spark.holdfast.codec", "lz4")).compression().equals(Compression.of(Codec.LZ4, 1)), "chosen");
         String chosen = "set spark.holdfast.codec to lz4, zstd or none";
         refusal(snappy, "spark.io.compression.codec is snappy", chosen);
         refusal(plain.clone().set("spark.io.compression.codec", "lzf"), "spark.io.compression.codec is lzf", chosen);

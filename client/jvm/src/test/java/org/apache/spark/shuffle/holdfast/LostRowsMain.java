@@ -10,6 +10,7 @@ import org.apache.spark.memory.SparkOutOfMemoryError;
 import org.apache.spark.memory.TaskMemoryManager;
 import org.apache.spark.memory.UnifiedMemoryManager;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
+import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;

@@ -12,6 +12,7 @@ import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
+import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
@@ -46,6 +47,7 @@ public final class PushWriter {
     private final long attempt;
     private final Compression compression;
     private final Shrinking shrinking;
+    private final Turning turning = new Turning();
     private final Encryption encryption;
     private final SeededCrc crc;
 
@@ -233,12 +235,10 @@ public final class PushWriter {
         int at = body.position();
         int payloadAt = at + BatchHeader.SIZE + (last ? BatchHeader.TOTALS_BYTES : 0);
         body.position(payloadAt);
-        int number = 0;
-        if (bound == 0 || !shrinking.shrank(partition, len, compression.compress(data, off, len, body))) {
+        int number = bound == 0 ? 0 : compress(partition, data, off, len, body);
+        if (number == 0) {
             body.position(payloadAt);
             body.put(data, off, len);
-        } else {
-            number = compression.codec().number();
         }
         seal(frame, partition, at, BatchHeader.flags(last ? BatchHeader.LAST : 0, number));
     }
@@ -252,12 +252,11 @@ public final class PushWriter {
         int number = 0;
         if (compressed) {
             ByteBuffer small = ByteBuffer.allocate(compression.codec().bound(len)).order(ByteOrder.LITTLE_ENDIAN);
-            int size = compression.compress(data, off, len, small);
-            if (shrinking.shrank(partition, len, size)) {
+            number = compress(partition, data, off, len, small);
+            if (number != 0) {
                 payload = small.array();
                 from = 0;
-                left = size;
-                number = compression.codec().number();
+                left = small.position();
             }
         }
         if (encryption != null && left > 0) {
@@ -286,6 +285,21 @@ public final class PushWriter {
             int flags = (left > 0 ? BatchHeader.MORE : 0) | (ends ? BatchHeader.LAST : 0);
             seal(frame, partition, at, BatchHeader.flags(flags, number));
         } while (left > 0);
+    }
+
+    /** Puts a payload, compressed, at the position of {@code dst}; returns the codec's number, or 0 where it did not shrink. */
+    private int compress(int partition, byte[] data, int off, int len, ByteBuffer dst) {
+        int from = dst.position();
+        boolean due = compression.ofRows() && turning.due();
+        if (due) {
+            compression.compress(data, off, len, dst, false);
+        }
+        int asTheyAre = dst.position() - from;
+        Codec used = compression.compress(data, off, len, dst.position(from), due || turning.better());
+        if (due && !turning.compared(asTheyAre, dst.position() - from)) {
+            used = compression.compress(data, off, len, dst.position(from), false);
+        }
+        return shrinking.shrank(partition, len, dst.position() - from) ? used.number() : 0;
     }
 
     /** Writes the header of the batch that ends where the frame's body is now, and counts it. */

@@ -21,7 +21,9 @@ public final class BatchHeader {
     /** The record continues in the next batch of the same map, attempt and partition. */
     public static final int MORE = 0x02;
     private static final int CODEC_SHIFT = 4;
-    private static final int CODEC_MASK = 0x30;
+    private static final int CODEC_MASK = 0x70;
+    /** A bit for each codec's number. */
+    private static final int CODECS = 0b110_1111;
     private static final int KNOWN_FLAGS = LAST | MORE | CODEC_MASK;
 
     private static final int MAP_AT = 4;
@@ -40,7 +42,7 @@ public final class BatchHeader {
     private int batches;
     private long crcSum;
 
-    /** Flags of a batch: {@link #LAST} and {@link #MORE} or 0, and the codec's number (0 none, 1 lz4, 2 zstd). */
+    /** Flags of a batch: {@link #LAST} and {@link #MORE} or 0, and the codec's number, see {@link Codec#number}. */
     public static int flags(int lastAndMore, int codecNumber) {
         return lastAndMore | codecNumber << CODEC_SHIFT;
     }
@@ -91,7 +93,7 @@ public final class BatchHeader {
         crc = data.getInt(offset + CRC_AT);
         payloadOffset = offset + SIZE;
         payloadBytes = whole - SIZE;
-        if ((flags & ~KNOWN_FLAGS) != 0) {
+        if ((flags & ~KNOWN_FLAGS) != 0 || (CODECS >> codec() & 1) == 0) {
             throw new HoldfastException(Status.CORRUPT, "not a batch header at offset " + offset);
         }
         if (check.ofBatch(partition, data, offset, payloadBytes) != crc) {

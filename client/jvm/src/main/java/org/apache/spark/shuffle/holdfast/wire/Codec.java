@@ -8,11 +8,11 @@ import net.jpountz.lz4.LZ4Factory;
 import net.jpountz.lz4.LZ4SafeDecompressor;
 
 /**
- * How payloads are compressed: u32 length of the original, then one LZ4 block or one zstd frame (docs/protocol.md). Constants
- * are in the order of their numbers on the wire. Thread-safe; zstd contexts are kept in {@link ZstdContexts}.
+ * How payloads are compressed: u32 length of the original, then one LZ4 block or one zstd frame (docs/protocol.md). The codecs of rows have another one
+ * compress the {@link RowPlanes} of the original. Thread-safe; zstd contexts are kept in {@link ZstdContexts}.
  */
 public enum Codec {
-    NONE {
+    NONE(0, null) {
         @Override
         public int bound(int n) {
             return n;
@@ -34,7 +34,7 @@ public enum Codec {
             payload.get(payload.position(), original, 0, size);
         }
     },
-    LZ4 {
+    LZ4(1, null) {
         @Override
         boolean possible(ByteBuffer payload, int at, int size) {
             return size <= (long) LZ4_RATIO_MAX * (payload.limit() - at);
@@ -70,7 +70,7 @@ public enum Codec {
             checkSize(got, size);
         }
     },
-    ZSTD {
+    ZSTD(2, null) {
         @Override
         boolean possible(ByteBuffer payload, int at, int size) {
             return ZstdFrame.possible(payload, at, size);
@@ -90,7 +90,9 @@ public enum Codec {
         void undo(ByteBuffer payload, byte[] original, int size) throws HoldfastException {
             checkSize(ZstdContexts.decompress(payload, payload.position() + LENGTH_BYTES, original, size), size);
         }
-    };
+    },
+    LZ4_ROWS(5, LZ4),
+    ZSTD_ROWS(6, ZSTD);
 
     /** Default level of zstd: as spark.io.compression.zstd.level by default. */
     public static final int USUAL_LEVEL = 1;
@@ -106,24 +108,66 @@ public enum Codec {
         static final LZ4SafeDecompressor DECOMPRESSOR = LZ4Factory.fastestInstance().safeDecompressor();
     }
 
+    private static final Codec[] ALL = values();
+
+    private final int number;
+    /** What compresses the planes of rows; null of a codec that takes any bytes, as they are. */
+    private final Codec ofPlanes;
+
+    Codec(int number, Codec ofPlanes) {
+        this.number = number;
+        this.ofPlanes = ofPlanes;
+    }
+
     /** The codec of a number in a batch's flags. BAD_REQUEST for the engine's own (3), which only the engine can undo. */
     public static Codec of(int number) throws HoldfastException {
-        return switch (number) {
-            case 0 -> NONE;
-            case 1 -> LZ4;
-            case 2 -> ZSTD;
-            default -> throw new HoldfastException(Status.BAD_REQUEST,
-                    "this payload was compressed by the engine (codec " + number + "); only the engine can undo it");
-        };
+        for (Codec each : ALL) {
+            if (each.number == number) {
+                return each;
+            }
+        }
+        throw new HoldfastException(Status.BAD_REQUEST,
+                "this payload was compressed by the engine (codec " + number + "); only the engine can undo it");
     }
 
     /** Its number in a batch's flags. */
     public final int number() {
-        return ordinal();
+        return number;
     }
 
-    /** The most bytes that {@link #compress} may write for {@code n} bytes. */
-    public abstract int bound(int n);
+    /** The same without planes. */
+    public final Codec asTheyAre() {
+        return ofPlanes == null ? this : ofPlanes;
+    }
+
+    /** The one that compresses the planes of rows with this one; none for {@link #NONE}. */
+    public final Codec ofRows() {
+        for (Codec each : ALL) {
+            if (each.ofPlanes == this) {
+                return each;
+            }
+        }
+        return NONE;
+    }
+
+    /** The most bytes that {@link #compress} or {@link #compressRows} may write for {@code n} bytes. */
+    public int bound(int n) {
+        return ofPlanes.bound(n + RowPlanes.HEAD_BYTES);
+    }
+
+    /**
+     * As {@link #compress}, of rows that have {@code words} words of fixed part each; false, and nothing was put, where they are fewer than
+     * {@link RowPlanes#ROWS_MIN}. Only for codecs of rows.
+     */
+    public final boolean compressRows(byte[] src, int off, int len, int words, ByteBuffer dst, int level) {
+        if (!RowPlanes.possible(src, off, len)) {
+            return false;
+        }
+        byte[] planes = ByteArrays.SHARED.take(len + RowPlanes.HEAD_BYTES);
+        ofPlanes.compress(planes, 0, RowPlanes.turn(src, off, len, words, planes), dst, level);
+        ByteArrays.SHARED.give(planes);
+        return true;
+    }
 
     /**
      * Put {@code len} bytes, compressed, at the position of {@code dst} (little endian, heap or direct), which has
@@ -147,6 +191,9 @@ public enum Codec {
      * bytes: no memory is taken for that.
      */
     public int originalBytes(ByteBuffer payload) throws HoldfastException {
+        if (ofPlanes != null) {
+            return RowPlanes.rowBytes(ofPlanes.originalBytes(payload));
+        }
         if (payload.remaining() < LENGTH_BYTES) {
             throw new HoldfastException(Status.CORRUPT, "a compressed payload without its length");
         }
@@ -186,7 +233,11 @@ public enum Codec {
         throw new UnsupportedOperationException(name());
     }
 
-    abstract void undo(ByteBuffer payload, byte[] original, int size) throws HoldfastException;
+    void undo(ByteBuffer payload, byte[] original, int size) throws HoldfastException {
+        byte[] planes = ofPlanes.decompress(payload, ByteArrays.SHARED.take(size + RowPlanes.HEAD_BYTES));
+        RowPlanes.back(planes, size, original);
+        ByteArrays.SHARED.give(planes);
+    }
 
     /** Arrays that are reused grow in steps, or each payload a little longer than the last would cost a new one. */
     private static int roundUp(int size) {

@@ -78,7 +78,7 @@ public final class PushMain {
             return new Work(
                     sizes, Integer.parseInt(options.getOrDefault("records", "100")),
                     Long.parseUnsignedLong(options.getOrDefault("attempt", "100")),
-                    new Compression(Codec.valueOf(options.getOrDefault("codec", "LZ4")), Integer.parseInt(options.getOrDefault("level", "1"))), options.containsKey("last"), options.containsKey("encrypted"),
+                    Compression.of(Codec.valueOf(options.getOrDefault("codec", "LZ4")), Integer.parseInt(options.getOrDefault("level", "1"))), options.containsKey("last"), options.containsKey("encrypted"),
                     options.containsKey("halt"), Integer.parseInt(options.getOrDefault("noise", "-1")));
         }
     }

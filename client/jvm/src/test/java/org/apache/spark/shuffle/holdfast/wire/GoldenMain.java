@@ -53,6 +53,7 @@ public final class GoldenMain {
         byte[] batches = golden.bytes("batches");
         print("batches", golden.batches(batches, false));
         print("batches", golden.batches(batches, true));
+        golden.planes();
         golden.frame("frame_push");
         golden.frame("frame_map_push");
         golden.frame("frame_refusal");
@@ -121,6 +122,19 @@ public final class GoldenMain {
         }
         compare("batches", golden, again);
         return "[" + String.join(", ", reported) + "]";
+    }
+
+    /** Planes are made of the golden rows, compared, and turned back. */
+    private void planes() throws Exception {
+        byte[] rows = bytes("rows");
+        byte[] planes = new byte[rows.length + RowPlanes.HEAD_BYTES];
+        check(RowPlanes.turn(rows, 0, rows.length, RowPlanes.words(2), planes) == planes.length, "planes know their length");
+        compare("rows_planes", bytes("rows_planes"), ByteBuffer.wrap(planes));
+        byte[] back = new byte[rows.length];
+        RowPlanes.back(planes, rows.length, back);
+        compare("rows", rows, ByteBuffer.wrap(back));
+        print("rows", '"' + HexFormat.of().formatHex(back) + '"');
+        print("rows_planes", '"' + HexFormat.of().formatHex(planes) + '"');
     }
 
     private void frame(String name) throws Exception {

@@ -22,6 +22,8 @@ import java.util.Random;
 public final class WireChecks {
     private static final ShuffleKey SHUFFLE = new ShuffleKey(Instance.ofHex("000102030405060708090a0b0c0d0e0f"), 7, 2, 0xFEDC_BA98_7654_3210L);
     private static final int PARTITION = 5;
+    /** Those that take any bytes. */
+    private static final List<Codec> BLOCKS = List.of(Codec.NONE, Codec.LZ4, Codec.ZSTD);
 
     /** A decoder of something. */
     private interface Decoder {
@@ -43,6 +45,7 @@ public final class WireChecks {
         pushBounds();
         arrays();
         codecs();
+        rowPlanes();
         allocations();
         System.out.println("checked");
     }
@@ -124,6 +127,10 @@ public final class WireChecks {
             same(38, new BatchHeader().parse(data, 0, PARTITION, crc), "a good header");
             data.put(wrong[0], (byte) wrong[1]);
             refused(Status.CORRUPT, "byte " + wrong[0], () -> new BatchHeader().parse(data, 0, PARTITION, crc));
+        }
+        for (int codec : new int[] {4, 7}) {
+            BatchHeader.write(data, 0, BatchHeader.flags(0, codec), 1, 2, 3, 10, PARTITION, crc);
+            refused(Status.CORRUPT, "codec " + codec, () -> new BatchHeader().parse(data, 0, PARTITION, crc));
         }
         // A LAST that has no room for its totals, with a right checksum.
         data.clear();
@@ -273,7 +280,7 @@ public final class WireChecks {
 
     private static void codecs() throws Exception {
         Random random = new Random(5);
-        for (Codec codec : Codec.values()) {
+        for (Codec codec : BLOCKS) {
             for (int size : new int[] {0, 1, 255, 5_000, 100_000, 3 * Limits.MIB}) {
                 byte[] original = new byte[size + 3];
                 for (int i = 0; i < size; i++) {
@@ -329,6 +336,49 @@ public final class WireChecks {
         }
     }
 
+    /** Rows of one length and of several, few and many, some of no field, are the same again, at any offset; fewer than eight have no planes. */
+    private static void rowPlanes() throws Exception {
+        Random random = new Random(6);
+        for (Codec codec : List.of(Codec.LZ4_ROWS, Codec.ZSTD_ROWS)) {
+            for (int count : new int[] {1, 7, 8, 9, 15, 16, 63, 64, 65, 128, 1_001}) {
+                for (int words : new int[] {0, 1, 7, 30}) {
+                    for (int variableMax : new int[] {0, 1, 4}) {
+                        byte[] rows = rows(random, count, words, variableMax);
+                        int size = rows.length - 3;
+                        ByteBuffer to = ByteBuffer.allocateDirect(codec.bound(size)).order(ByteOrder.LITTLE_ENDIAN);
+                        boolean turned = codec.compressRows(rows, 3, size, words, to, Codec.USUAL_LEVEL);
+                        same(count >= RowPlanes.ROWS_MIN, turned, count + " rows have planes");
+                        if (turned) {
+                            same(size, codec.originalBytes(to.flip()), codec + " knows the length");
+                            byte[] back = codec.decompress(to, null);
+                            check(Arrays.equals(rows, 3, rows.length, back, 0, size), codec + " of " + count + " rows of " + words + " words");
+                        }
+                    }
+                }
+            }
+        }
+        same(Codec.NONE, Codec.NONE.ofRows(), "what is not compressed has no planes");
+        refused(Status.CORRUPT, "planes without a head", () -> RowPlanes.rowBytes(7));
+        for (int[] head : new int[][] {{0, 0}, {7, 1}, {8, -1}, {-1, 1}, {8, Integer.MAX_VALUE}, {Integer.MAX_VALUE, 1 << 28}, {13, 0}}) {
+            byte[] planes = new byte[60];
+            ByteBuffer.wrap(planes).order(ByteOrder.LITTLE_ENDIAN).putInt(head[0]).putInt(head[1]);
+            refused(Status.CORRUPT, "planes of " + Arrays.toString(head), () -> RowPlanes.back(planes, 52 - head[0] % 2, new byte[60]));
+        }
+    }
+
+    /** Behind three bytes. */
+    private static byte[] rows(Random random, int count, int words, int variableMax) {
+        ByteBuffer made = ByteBuffer.allocate(3 + count * (4 + 8 * (words + variableMax))).order(ByteOrder.LITTLE_ENDIAN).position(3);
+        for (int row = 0; row < count; row++) {
+            int variable = variableMax < 2 ? variableMax : random.nextInt(variableMax + 1);
+            made.putInt(8 * (words + variable));
+            for (int word = 0; word < words + variable; word++) {
+                made.putLong(random.nextLong() >>> random.nextInt(64));
+            }
+        }
+        return Arrays.copyOf(made.array(), made.position());
+    }
+
     /** Writing, checking, compressing and decompressing a batch costs no heap. */
     private static void allocations() throws Exception {
         ThreadMXBean threads = (ThreadMXBean) ManagementFactory.getThreadMXBean();
@@ -338,7 +388,7 @@ public final class WireChecks {
         byte[] record = new byte[2_000];
         byte[] reuse = new byte[4_096];
         List<String> reported = new ArrayList<>();
-        for (Codec codec : Codec.values()) {
+        for (Codec codec : BLOCKS) {
             long before = 0;
             int rounds = 20_000;
             // The first half warms up: class loading and the first contexts do allocate.

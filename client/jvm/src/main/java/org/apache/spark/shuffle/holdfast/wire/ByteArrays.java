@@ -1,14 +1,14 @@
-package org.apache.spark.shuffle.holdfast;
+package org.apache.spark.shuffle.holdfast.wire;
 
 /**
- * Arrays that tasks of one JVM hand on to each other: the buffers of partitions and what batches are inflated into.
+ * Arrays that tasks of one JVM hand on to each other: the buffers of partitions, rows as planes, and what batches are inflated into.
  *
  * <p>Rules: sizes are powers of two from 1 KiB to 1 MiB, larger ones are left to the collector; what is kept is bounded, by 64 MiB and by
  * a sixteenth of the heap, since Spark's memory manager does not count it. Contents are not cleared. Safe for all threads.
  */
-final class ByteArrays {
+public final class ByteArrays {
     /** The one of this JVM. */
-    static final ByteArrays SHARED = new ByteArrays(Math.min(64L << 20, Runtime.getRuntime().maxMemory() / 16));
+    public static final ByteArrays SHARED = new ByteArrays(Math.min(64L << 20, Runtime.getRuntime().maxMemory() / 16));
 
     private static final int LOG_LEAST = 10;
     private static final int LOG_MOST = 20;
@@ -19,12 +19,12 @@ final class ByteArrays {
     private final long bytesMax;
     private long bytes;
 
-    ByteArrays(long bytesMax) {
+    public ByteArrays(long bytesMax) {
         this.bytesMax = bytesMax;
     }
 
     /** An array of at least {@code length} bytes, of the next power of two where one is kept. */
-    byte[] take(int length) {
+    public byte[] take(int length) {
         int log = log(length);
         if (log > LOG_MOST) {
             return new byte[length];
@@ -44,7 +44,7 @@ final class ByteArrays {
     }
 
     /** Takes an array back; the caller must not touch it any more. */
-    void give(byte[] array) {
+    public void give(byte[] array) {
         int log = log(array.length);
         if (log > LOG_MOST || array.length != 1 << log) {
             return;
@@ -65,7 +65,7 @@ final class ByteArrays {
     }
 
     /** Bytes kept for later, for tests and the log. */
-    synchronized long bytesKept() {
+    public synchronized long bytesKept() {
         return bytes;
     }
 
