@@ -11,14 +11,15 @@ from collections.abc import Iterable, Sequence
 
 from holdfast.common.limits import TAGS_MAX
 
-_TAG = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,62}")
+#: What a tag looks like.
+TAG = "[A-Za-z0-9][A-Za-z0-9._-]{0,62}"
 
 
 def tags_problem(tags: Sequence[str]) -> str:
     """Say what is wrong with some tags; "" if nothing is."""
     if len(tags) > TAGS_MAX:
         return f"{len(tags)} tags are too many: there may be {TAGS_MAX}"
-    wrong = [each for each in tags if not _TAG.fullmatch(each)]
+    wrong = [each for each in tags if not re.fullmatch(TAG, each)]
     if not wrong:
         return ""
     return f"{wrong[0][:80]!r} is no tag: 1 to 63 letters, digits, dots, underscores and dashes, no sign of these first"

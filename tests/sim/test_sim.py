@@ -84,7 +84,7 @@ def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "least_faults"), [(LOG_SEEDS, 400), (FEW_SEEDS, 250), (REUSE_SEEDS, 700), (SICK_LOG_SEEDS, 500)]
+    ("first", "least_faults"), [(LOG_SEEDS, 400), (FEW_SEEDS, 250), (REUSE_SEEDS, 600), (SICK_LOG_SEEDS, 500)]
 )
 def test_logs_and_single_faults_are_safe(first: int, least_faults: int) -> None:
     """No checker objects where segments turn fast, syncs fail and faults strike in the middle of steps of the log, nor

@@ -11,6 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.common.limits import COPIES_MAX
+from holdfast.common.tags import TAG
 from holdfast.common.sizes import counted
 from holdfast.common.version import installing
 from holdfast.tools.doctor.core.facts import Cluster, JarFact, SparkFact
@@ -57,6 +58,7 @@ KEYS: dict[str, re.Pattern[str]] = {
     "lease": _TIME,
     "request.timeout": _TIME,
     "register.timeout": _TIME,
+    "tags": re.compile(rf"{TAG}( *, *{TAG})*"),
     "security.ca": _TEXT,
     "security.tokenFile": _TEXT,
 }
