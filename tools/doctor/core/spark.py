@@ -11,8 +11,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 from holdfast.common.limits import COPIES_MAX
-from holdfast.common.tags import TAG
 from holdfast.common.sizes import counted
+from holdfast.common.tags import TAG
 from holdfast.common.version import installing
 from holdfast.tools.doctor.core.facts import Cluster, JarFact, SparkFact
 from holdfast.tools.doctor.core.findings import Symptom, advice, problem
