@@ -192,9 +192,9 @@ class Registration:
         self._server.accept(False, "this worker is registering anew")
         incarnation = Incarnation(max(lowest, standing.incarnation + 1))
         writes = [asyncio.wrap_future(one) for one in self._store.record_start(incarnation)]
-        done, late = await asyncio.wait(writes, timeout=DISK_SECONDS) if writes else (set(), set())
-        for one in late:  # nobody waits for what it says: the directory itself is not well then
+        for one in writes:  # maybe nobody waits for what it says in the end: the directory itself is not well then
             one.add_done_callback(lambda ended: ended.cancelled() or ended.exception())
+        done, _ = await asyncio.wait(writes, timeout=DISK_SECONDS) if writes else (set(), set())
         errors = [one.exception() for one in done]
         if all(error is not None for error in errors):
             raise HoldfastError("no directory takes the number of this start", status=Status.DISK_FAILED)
