@@ -243,7 +243,8 @@ class UnsealedEpochs:
             self.release()
             if not self.log.size_bytes:
                 self.log.remove_spares()
-            if not self.left and not self._handed:
+            # A copy that was given up, and has no mark yet, would have been never here for the next start.
+            if not self.left and not self._handed and not self.marks.due:
                 self._remove_old_log()
         except (OSError, NoRoomError) as error:
             self.broke(error)
@@ -489,7 +490,8 @@ class UnsealedEpochs:
             assert isinstance(copy, PartitionCopy), "that of a map is given up"
             copy.views = self.log.views
             self._take(copy)
-            if copy.ack is Ack.SYNCED and copy.file_bytes:
+            # One that was finished is on the disk, under its sealed name.
+            if copy.ack is Ack.SYNCED and copy.file_bytes and copy.key not in self._finished:
                 self._unsynced[copy] = None
 
     def give_up(self, key: OpenKey, error: Exception) -> None:
