@@ -154,8 +154,8 @@ class Oracle:
             # copy that is given up, a later start may find it whole.
             excused = {"rotten", "meddled", "unreadable"} & worker.sins.keys()
             excused |= {"sick", "wiped", "full"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
-            # What was never here nobody records: behind a crash that hurt the log it may be called lost.
-            doubted = before.status is Status.UNKNOWN_FILE and each.status == Status.DATA_LOST
+            # What was never here nobody records: behind a crash that hurt the log it may be called lost, or given up.
+            doubted = before.status is Status.UNKNOWN_FILE and each.status in (Status.DATA_LOST, Status.FAILED_COPY)
             changed = before != each and not excused and not doubted
             if changed or (before.status == each.status == Status.OK and before != each):
                 self.fail(f"{worker.name} sealed {key}: {before.status.name} before, {each.status.name} now")

@@ -28,7 +28,9 @@ def mark_failed(files: Files, root: Path, key: OpenKey, path: Path | None = None
         files.truncate(mark, 0)
     elif not files.exists(mark):
         files.create(mark)
-    files.sync_folder(mark.parent)
+    # Nothing in it may have been synced before, and then its own name was not either.
+    for folder in (mark.parent, mark.parent.parent, root / names.DATA):
+        files.sync_folder(folder)
 
 
 class FailureMarks:

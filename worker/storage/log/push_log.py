@@ -185,26 +185,28 @@ class PushLog:
         lowest, seed = min(mine, default=number), crc32c(head)
         taken = 0
         spare = next(filter(_may_be_used, reversed(self._spares)), None)
-        if spare is not None:  # it stays one, and its room is counted, until this has succeeded
+        if spare is not None:
             handle, mapped, taken = spare.handle, spare.map, spare.held_bytes
             self._files.rename(spare.path, path)
-            spare.path = path
+            self._spares.remove(spare)
         else:
             if self._files.exists(path):  # of a try to begin it that failed
                 self._files.remove(path)
             handle = self._files.create(path)
             self._files.set_size(handle, SEGMENT_BYTES_MAX)  # a hole: takes no room, and is mapped once
             mapped = self._files.map(handle, SEGMENT_BYTES_MAX)
-        self._files.write(handle, head + SegmentNote(RECORDS_AT, lowest, closed=False, synced=0).encode(seed), 0)
-        if self._recorded != self.incarnation:
-            with _as_os_error():
-                self._index.put_log(self.incarnation, self._boot_id)
-            self._recorded = self.incarnation
-        if mine:
-            before = self.segments[mine[-1]]
-            self._write_note(before, before.end, closed=True)
-        if spare is not None:
-            self._spares.remove(spare)
+        try:
+            self._files.write(handle, head + SegmentNote(RECORDS_AT, lowest, closed=False, synced=0).encode(seed), 0)
+            if self._recorded != self.incarnation:
+                with _as_os_error():
+                    self._index.put_log(self.incarnation, self._boot_id)
+                self._recorded = self.incarnation
+            if mine:
+                before = self.segments[mine[-1]]
+                self._write_note(before, before.end, closed=True)
+        except OSError:
+            self._files.remove(path)  # its note would go on to say that segments are needed which go meanwhile
+            raise
         segment = Segment(number, path, handle, mapped, self.incarnation, seed, lowest, taken_bytes=taken)
         self._next += 1
         self.segments[number] = self._current = segment
