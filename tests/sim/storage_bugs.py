@@ -361,18 +361,6 @@ def note_counts_before_it_is_written() -> list[Swap]:
 
 
 @bug
-def failed_round_is_forgotten() -> list[Swap]:
-    """A copy that waits for its seal, and whose sync has failed, is acknowledged by the next round of syncs."""
-
-    def round_over(self: Any, of_map: Any, found: Any, *rest: Any) -> None:
-        found.broken.clear()
-        original(self, of_map, found, *rest)
-
-    original = UnsealedEpochs._round_over
-    return [(UnsealedEpochs, "_round_over", round_over)]
-
-
-@bug
 def segment_goes_on_after_an_error() -> list[Swap]:
     """What follows a write that failed goes behind it."""
 
