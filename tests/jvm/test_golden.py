@@ -31,6 +31,7 @@ NOT_SPOKEN = {
     *(f"message_map_{name}" for name in ("open", "opened", "push", "seal", "sealed", "abort")),
     *(f"message_stream_{name}" for name in ("open", "opened", "data")),
     *(f"message_seal{name}" for name in ("", "_answer")),
+    "message_restore",
     "message_registered",
     "message_replicate",
     "array_map_assignment",
