@@ -167,7 +167,6 @@ def test_files_on_the_dfs_are_found_again() -> None:
 UNSEEN = {
     "footers_of_what_was_given_up_count",
     "names_on_the_dfs_used_again",
-    "sealing_begins_beside_a_sync",
     "start_seals_before_it_is_accepted",
 }
 
