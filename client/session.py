@@ -75,8 +75,7 @@ class Session:
         endpoints: str,
         app: str = "",
         *,
-        attach: bool = False,
-        instance: bytes | str | None = None,
+        attach: bool | bytes | str = False,
         lease_seconds: float | None = None,
         no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
         user: str | None = None,
@@ -84,10 +83,11 @@ class Session:
         fetch: FetchOptions | None = None,
         credentials: Credentials | None = None,
     ) -> None:
-        """Register the application `app`, or with `attach` join an existing one.
+        """Register the application `app`, or join an existing one.
 
         endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
-        instance: with `attach`, its instance id (16 bytes or 32 hex digits); by default the newest alive of name `app`.
+        attach: join the newest application of name `app` that is alive, or the one with this instance id (16 bytes or
+            32 hex digits).
         lease_seconds: how long the masters keep the shuffles without a renewal; by default the cluster's setting.
         no_room_grace: seconds that registering and pushing wait while no worker has room; then they raise
             NoRoomError, which names the limits that were met.
@@ -101,11 +101,11 @@ class Session:
         """
         endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
         app = text("app", app, "the application's name")
-        instance = _instance(instance)
-        if instance is not None and (not attach or len(instance) != INSTANCE_BYTES):
+        instance = None if isinstance(attach, bool) else _instance(attach)
+        if instance is not None and len(instance) != INSTANCE_BYTES:
             raise ConfigError(
-                f"`instance` needs attach=True and has {INSTANCE_BYTES} bytes, or {2 * INSTANCE_BYTES} hex digits "
-                "as `holdfast shuffles --json` shows them"
+                f"`attach` is True or an instance id of {INSTANCE_BYTES} bytes, or {2 * INSTANCE_BYTES} hex digits as "
+                "`holdfast shuffles --json` shows them"
             )
         if len(app.encode()) > NAME_BYTES_MAX or not (app or instance):
             raise ConfigError(f"`app` is the application's name, 1 to {NAME_BYTES_MAX} bytes, not {app!r}")
@@ -427,7 +427,7 @@ def check_session(given: object) -> None:
         raise ConfigError(f"`session` is a holdfast.client.Session, not {given!r}")
 
 
-def _instance(given: bytes | str | None) -> bytes | None:
+def _instance(given: bytes | str) -> bytes:
     if not isinstance(given, str):
         return given
     try:

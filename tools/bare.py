@@ -57,6 +57,19 @@ def shuffle_key(instance: bytes, shuffle: int) -> pb.ShuffleKey:
     return pb.ShuffleKey(instance=instance, shuffle=shuffle, generation=0)
 
 
+def reduce_request(instance: bytes, shuffle: int, partitions: int, maps: int = 1) -> pb.RegisterShuffleRequest:
+    """What registers one of REDUCE partitions with two copies, of an application that holds its own lease."""
+    return pb.RegisterShuffleRequest(
+        key=shuffle_key(instance, shuffle),
+        kind=pb.PARTITION_KIND_REDUCE,
+        partitions=partitions,
+        maps=maps,
+        copies=2,
+        ack=Ack.WRITTEN,
+        holder=instance,
+    )
+
+
 async def register_shuffle(
     control: ControlClient,
     instance: bytes,

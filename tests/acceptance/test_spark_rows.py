@@ -325,7 +325,7 @@ def test_row_52_written_by_the_jvm_and_read_by_python(world: World) -> None:
     with world.through():
         assert world.spark.ask("keep_rows", rows) == rows
     (shuffle,) = world.shuffles()
-    with Session(world.cluster.endpoints, attach=True, instance=shuffle.key.instance.hex()) as session:
+    with Session(world.cluster.endpoints, attach=shuffle.key.instance.hex()) as session:
         opened = session.open_reduce_shuffle(shuffle.key.shuffle)
         found = [row for record in opened.reader(range(4)) for row in unsafe_rows(bytes(record.payload))]
     assert sorted(found) == [(number, 3 * number) for number in range(rows)]

@@ -68,9 +68,7 @@ def test_a34_what_a_closed_session_left_can_still_be_read(secure: LocalCluster) 
     first = Session(secure.endpoints, app="shared", credentials=secure.credentials)
     shuffle = first.register_reduce_shuffle(4, 1)
     shuffle.commit([push(shuffle, 0, 1, records_of(1))])
-    with Session(
-        secure.endpoints, attach=True, instance=bytes(first.instance), credentials=secure.credentials
-    ) as second:
+    with Session(secure.endpoints, attach=bytes(first.instance), credentials=secure.credentials) as second:
         first.close()
         assert read(shuffle) == contents({0: records_of(1)})
         assert read(second.open_reduce_shuffle(shuffle.key.shuffle)) == contents({0: records_of(1)})

@@ -29,7 +29,7 @@ from holdfast.client import Session
 from tests.cluster.test_restored_masters import records_like
 from tests.support.reduce_client import PARTITIONS, push
 endpoints, instance, number, commits, seed = sys.argv[1:]
-session = Session(endpoints, attach=True, instance=instance)
+session = Session(endpoints, attach=instance)
 records = records_like(int(seed))
 if number == "9":
     shuffle = session.register_map_shuffle(PARTITIONS, 1, copies=2, shuffle_id=9)

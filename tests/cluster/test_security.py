@@ -282,9 +282,9 @@ def test_row_50_users_keep_to_their_own(cluster: LocalCluster, keeper: Keeper) -
         with pytest.raises(ApplicationGoneError):
             Session(cluster.endpoints, app="nightly", attach=True, credentials=bob)
         with pytest.raises(ApplicationGoneError) as there:
-            Session(cluster.endpoints, attach=True, instance=session.instance, credentials=bob)
+            Session(cluster.endpoints, attach=session.instance, credentials=bob)
         with pytest.raises(ApplicationGoneError) as absent:
-            Session(cluster.endpoints, attach=True, instance=bytes(16), credentials=bob)
+            Session(cluster.endpoints, attach=bytes(16), credentials=bob)
         assert str(there.value).replace(session.instance.hex()[:8], "") == str(absent.value).replace("0" * 8, "")
         with pytest.raises(ApplicationGoneError):
             asyncio.run(

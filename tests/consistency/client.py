@@ -104,8 +104,7 @@ class Client:
                     session = Session(
                         self.endpoints,
                         app=app,
-                        attach=instance is not None,
-                        instance=instance,
+                        attach=False if instance is None else instance,
                         lease_seconds=LEASE_SECONDS,
                     )
                     one.ends("ok", instance=session.instance.hex())

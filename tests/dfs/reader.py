@@ -36,7 +36,7 @@ def of_maps(found: Contents, maps: range) -> Contents:
 
 if __name__ == "__main__":
     endpoints, instance, number, *bounds = sys.argv[1:]
-    with Session(endpoints, attach=True, instance=instance) as session:
+    with Session(endpoints, attach=instance) as session:
         shuffle = session.open_reduce_shuffle(int(number))
         whole = read(shuffle, range(shuffle.partitions))
         some = read(shuffle, range(shuffle.partitions), maps=range(*map(int, bounds)))

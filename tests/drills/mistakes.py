@@ -49,17 +49,10 @@ def copies_count_before_they_are_made(role: str) -> None:
     """The leader calls a copy sealed as soon as it has a place, and has it made by nobody."""
     if role != "master":
         return
-    from holdfast.common.statuses import Status
-    from holdfast.master.core import restoring
+    from tests.sim.copy_bugs import place_of_a_copy_counts_as_one
 
-    def placed(epoch: Any, workers: Any, gone: Any) -> Any:
-        made = original(epoch, workers, gone)
-        size = max(copy.size_bytes for copy in made.copies)
-        full = [copy._replace(status=Status.OK, size_bytes=size) if copy.restoring else copy for copy in made.copies]
-        return made._replace(copies=tuple(full))
-
-    original = restoring._placed
-    restoring._placed = placed
+    for owner, name, placed in place_of_a_copy_counts_as_one():
+        setattr(owner, name, placed)
 
 
 def acknowledged_before_the_journal(role: str) -> None:

@@ -147,7 +147,7 @@ def test_a06_fewer_copies_are_a_warning(programs: Programs, tmp_path: Path) -> N
         )
         java = Shell(program)
         instance, *_ = java.call("lease", "app", 0)
-        with Session(cluster.endpoints, attach=True, instance=instance) as session:
+        with Session(cluster.endpoints, attach=instance) as session:
 
             def written(shuffle_id: int) -> None:
                 java.call("register", shuffle_id, 0, 4, 1, 2, False, False)

@@ -57,7 +57,9 @@ class Outcome:
 def run(master: str, jobs: list[str], directory: Path, conf: dict[str, str]) -> Outcome:
     """Run the jobs in a Spark of their own."""
     directory.mkdir(parents=True)
-    asked = {"master": master, "conf": conf, "events": str(directory), "jobs": jobs}
+    # How many partitions are read together goes by their share of all, not by how well rows compress.
+    alike = {"spark.sql.adaptive.coalescePartitions.minPartitionSize": "1b"}
+    asked = {"master": master, "conf": {**alike, **conf}, "events": str(directory), "jobs": jobs}
     done = subprocess.run(
         [sys.executable, JOB, json.dumps(asked)],
         capture_output=True,

@@ -13,12 +13,11 @@ from collections.abc import Mapping, Sequence
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.errors import HoldfastError
-from holdfast.common.formats.messages import Ack
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
-from holdfast.tools.bare import register_application, shuffle_key
+from holdfast.tools.bare import reduce_request, register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.figures import Figure
 from holdfast.tools.benches.fleet import HOSTS, moved_on, register, registration
@@ -122,15 +121,7 @@ async def _beside(client: ControlClient, leader: Server) -> list[Figure]:
         registering.append(time.perf_counter() - began)
     await register_application(client, instance, "bench")
     for number in range(_REPEATS):
-        request = pb.RegisterShuffleRequest(
-            key=shuffle_key(instance, number),
-            kind=pb.PARTITION_KIND_REDUCE,
-            partitions=PARTITIONS,
-            maps=1,
-            copies=2,
-            ack=Ack.WRITTEN,
-            holder=instance,
-        )
+        request = reduce_request(instance, number, PARTITIONS)
         began = time.perf_counter()
         reply = await client.call("Shuffles/RegisterShuffle", request)
         placing.append(time.perf_counter() - began)

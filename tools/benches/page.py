@@ -17,7 +17,7 @@ from holdfast.common.net.control import ControlClient
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.system.tasks import awaited
-from holdfast.tools.bare import register_application
+from holdfast.tools.bare import reduce_request, register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
@@ -88,17 +88,7 @@ async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     for number in range(APPLICATIONS):
         instance = secrets.token_bytes(16)
         await register_application(client, instance, f"application-{number}")
-        requests = [
-            pb.RegisterShuffleRequest(
-                key=pb.ShuffleKey(instance=instance, shuffle=shuffle),
-                kind=pb.PARTITION_KIND_REDUCE,
-                partitions=200,
-                maps=40,
-                copies=2,
-                ack=1,
-            )
-            for shuffle in range(SHUFFLES)
-        ]
+        requests = [reduce_request(instance, shuffle, 200, 40) for shuffle in range(SHUFFLES)]
         for first in range(0, SHUFFLES, AT_ONCE):
             some = requests[first : first + AT_ONCE]
             await asyncio.gather(*(client.call("Shuffles/RegisterShuffle", each) for each in some))

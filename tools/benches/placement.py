@@ -12,12 +12,10 @@ import time
 from collections.abc import Mapping
 
 from holdfast.client.cluster.local import LocalCluster
-from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import ReduceLocations
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.net.control import ControlClient
-from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.tools.bare import register_application
+from holdfast.tools.bare import reduce_request, register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
@@ -62,15 +60,7 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
         await register_application(client, instance, "bench")
         times, encoded, together = [], 0, 0
         for number in range(SHUFFLES):
-            request = pb.RegisterShuffleRequest(
-                key=pb.ShuffleKey(instance=instance, shuffle=number),
-                kind=pb.PARTITION_KIND_REDUCE,
-                partitions=PARTITIONS,
-                maps=1,
-                copies=2,
-                ack=Ack.WRITTEN,
-                holder=instance,
-            )
+            request = reduce_request(instance, number, PARTITIONS)
             began = time.perf_counter()
             reply = await client.call("Shuffles/RegisterShuffle", request)
             times.append(time.perf_counter() - began)

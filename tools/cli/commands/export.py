@@ -43,7 +43,7 @@ def export(shuffle: str, directory: Path, form: str, partitions: str, masters: s
     from holdfast.client.session import Session
 
     instance = app if INSTANCE.fullmatch(app) else None
-    with Session(masters, app="" if instance else app, attach=True, instance=instance) as session:
+    with Session(masters, app="" if instance else app, attach=instance or True) as session:
         rows = open_rows(session, number, generation=generation or 0)
         wanted = _wanted(partitions, rows.partitions)
         document = _export(rows, wanted, directory, form)

@@ -37,6 +37,8 @@ class FaultyDisk(Disk):
         self.sync_error = 0
         self.commit_error = 0
         self.remove_error = 0
+        #: of marks of copies that are given up
+        self.mark_error = 0
         #: of the next look at something with this name
         self.look_error, self.look_name = 0, ""
         #: no index can be read
@@ -63,6 +65,11 @@ class FaultyDisk(Disk):
         if self.remove_error and Path(path).suffix == ".push":
             raise OSError(self.remove_error, os.strerror(self.remove_error))
         super().remove(path)
+
+    def create(self, path: Name) -> Handle:
+        if self.mark_error and Path(path).suffix == ".failed":
+            raise OSError(self.mark_error, os.strerror(self.mark_error))
+        return super().create(path)
 
     def _look(self, path: Name) -> None:
         error = self.look_error

@@ -7,10 +7,12 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
+from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
@@ -163,6 +165,24 @@ def test_a_log_that_cannot_be_looked_at_is_not_taken_for_none(tmp_path: Path) ->
         world.start()
     world.start()
     assert statuses(world, [(0, 0)]) == [Status.OK]
+
+
+def test_a_log_stays_until_what_was_given_up_has_its_mark(tmp_path: Path) -> None:
+    """A copy that an earlier start left in its log is given up on a sick disk, which takes no mark of it either: the
+    next start does not say that it was never here."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a")]) == {}
+    world.restart()
+    world.disk.sync_error = world.disk.mark_error = world.disk.commit_error = errno.EIO
+    with suppress(HoldfastError):
+        assert statuses(world, [(0, 0)]) == [Status.FAILED_COPY]
+    world.disk.commit_error = 0
+    world.store.reduce.tick()
+    world.store.reduce.tick()
+    world.disk.sync_error = world.disk.mark_error = 0
+    world.restart()
+    assert statuses(world, [(0, 0)]) != [Status.UNKNOWN_FILE]
 
 
 def test_doubts_of_one_directory_do_not_hide_what_another_has(tmp_path: Path) -> None:

@@ -1,6 +1,7 @@
 """What happens to one shuffle is nobody else's concern: deleted ones, failing ones, directories that hang."""
 
 import errno
+import os
 import threading
 from collections import deque
 from collections.abc import Callable
@@ -51,6 +52,13 @@ class GatedDisk(FaultyDisk):
         self.removal: tuple[Callable[[Path], bool], Gate] | None = None
         #: what comes before the next syncs of data, one after another
         self.data: deque[Callable[[], object]] = deque()
+        #: and before the next commits of the index
+        self.commits: deque[Callable[[], object]] = deque()
+
+    def commit(self, transaction: Callable[[], None]) -> None:
+        if self.commits:
+            self.commits.popleft()()
+        super().commit(transaction)
 
     def sync(self, handle: Handle) -> None:
         if self.data:
@@ -82,6 +90,43 @@ class Gated(World):
         """Where the files of a shuffle are."""
         (found,) = (self.root / str(directory) / "data" / shuffle.instance.hex()).glob(f"{shuffle.shuffle}-*")
         return found
+
+
+def test_whoever_waits_for_the_next_sync_hears_of_the_one_that_failed(tmp_path: Path) -> None:
+    """A sync fails under a copy that waits for its seal. A push that waits for the sync after it, which the kernel
+    calls good, is refused like the first, and the seal says FAILED_COPY."""
+    world, gate, index, writer = Gated(tmp_path), Gate(), Gate(), Writer(SHUFFLE)
+    big = b"x" * 60_000
+
+    def fails() -> None:
+        gate.pass_through()
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    world.disk.data.append(fails)
+    told: list[object] = []
+
+    def push() -> None:
+        try:
+            told.append(world.push(writer, [writer.batch(0, big)], Ack.SYNCED))
+        except HoldfastError as error:
+            told.append(error.status)
+
+    unsealed = world.store._directories[0].unsealed
+    pushes = [threading.Thread(target=push, daemon=True) for _ in range(2)]
+    pushes[0].start()
+    assert gate.entered.wait(30)
+    pushes[1].start()
+    wait_until(lambda: unsealed._next, "the other one to wait")
+    seal = threading.Thread(target=lambda: told.append(world.seal([(0, 0)])[0].status), daemon=True)
+    seal.start()
+    wait_until(lambda: unsealed.sealing, "the seal to wait")
+    world.disk.commits.append(index.pass_through)  # the seal comes to its end after the second sync
+    gate.open.set()
+    for thread in pushes:
+        thread.join(30)
+    index.open.set()
+    seal.join(30)
+    assert told == [Status.FAILED_COPY] * 3
 
 
 def test_a03_a_round_of_syncs_goes_on_without_what_was_deleted(tmp_path: Path) -> None:
