@@ -99,6 +99,8 @@ class SealWork:
     #: number of the pack file, if one is needed
     pack: int = 0
     left: list[Left] = field(default_factory=list)
+    #: the disk was too full for its folder; it may have room now, and there is no folder all the same
+    no_room: OSError | None = None
     #: epochs whose copy is given up already
     failed: list[OpenKey] = field(default_factory=list)
     #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
@@ -121,6 +123,8 @@ class SealWork:
     def finish(self) -> Items:
         """In a thread: write, sync and rename the files; return what is to be recorded. Raises OSError if the disk is
         full."""
+        if self.no_room is not None:
+            raise self.no_room
         self._write_all()
         items = [item for record in self.data for item in file_items(record)]
         done = {key for record in self.data for key, _ in record.epochs}

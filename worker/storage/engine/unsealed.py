@@ -38,7 +38,7 @@ from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.index import FINAL_SPACE
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
 from holdfast.worker.storage.layout import EpochKey, OpenKey, open_path
-from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
+from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment, is_full
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
 
@@ -381,15 +381,16 @@ class UnsealedEpochs:
         """Start to seal epochs that are in this directory: open, left behind, or given up; others may have been here,
         and are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories."""
         folder = self.root / layout.shuffle_folder(shuffle)
+        no_room = None
         if any(key in self.left for key in keys):  # what was synced of them may be in the log only, and no folder was
-            self._make_folder(folder)
+            no_room = self._make_folder(folder)
         lost = EpochRecord(status=Status.DATA_LOST, ack=Ack.MEMORY, incarnation=incarnation)
         unknown = [key for key in keys if not self.has(key)]
         sound = [key for key in keys if key not in self.failed]
         left = [self.left.pop(key) for key in sound if key in self.left]
         job = EpochSeal(shuffle, tuple(keys))
         work = self._work(job, incarnation, [self.copies[key] for key in sound if key in self.copies])
-        work.final, work.pack, work.left = final, pack, left
+        work.final, work.pack, work.left, work.no_room = final, pack, left, no_room
         work.failed = [key for key in keys if key in self.failed]
         work.finished = {key: self._finished[key] for key in keys if key in self._finished}
         work.records = dict.fromkeys(unknown, lost)
@@ -426,11 +427,14 @@ class UnsealedEpochs:
         self._held_up.append((job, work))
         self._let_seals_go_on()
 
-    def _make_folder(self, folder: Path) -> None:
+    def _make_folder(self, folder: Path) -> OSError | None:
+        """Returns what a full disk said. Whatever else is wrong the seal meets as well, and says so."""
         try:
             self._folders.make(folder)
-        except OSError as error:  # the seal meets the same, and says so
+        except OSError as error:
             self.broke(error)
+            return error if is_full(error) else None
+        return None
 
     def _let_seals_go_on(self) -> None:
         """Begin the seals of which nothing is being synced: a file is with one thread at a time."""

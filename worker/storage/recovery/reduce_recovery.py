@@ -17,7 +17,7 @@ from holdfast.common.errors import CorruptError
 from holdfast.common.formats.batch import parse_batch, whole_batch_bytes
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY
-from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
+from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
 from holdfast.worker.storage.engine.scan import Seeds
 from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, FileHead, begins_footer, decode_file_head
@@ -42,11 +42,15 @@ class Left:
     pieces: list[tuple[Path, int, int]] = field(default_factory=list)
     #: why it cannot be whole; "" if nothing is known against it
     damage: str = ""
+    #: its file has a part of its head and zeros: after a power cut none of the file was ever synced
+    torn: str = ""
 
     def doubt(self, boot_id: bytes) -> str:
         """Why this worker cannot vouch for it now; "" if it can."""
         if self.damage:
             return self.damage
+        if self.torn and boot_id in self.boots:
+            return self.torn
         if self.ack is Ack.MEMORY:
             return "it was acknowledged from memory, by an earlier start"
         if self.ack is Ack.WRITTEN and self.boots - {boot_id}:
@@ -79,10 +83,13 @@ def find_left(files: Files, segments: list[Segment], unsealed: dict[EpochKey, Pa
 def _note(files: Files, one: Left, path: Path) -> None:
     """Take in the head of an unsealed partition file."""
     one.path, one.file_bytes = path, files.stat(path).size
+    start = read_start(files, path)
     try:
-        head = decode_file_head(read_start(files, path))
+        head = decode_file_head(start)
     except CorruptError as error:
-        if one.file_bytes >= FILE_HEAD_BYTES:
+        if _is_torn(start, one):
+            one.torn = f"{path.name}: {error}"
+        elif len(start) == FILE_HEAD_BYTES:
             one.damage = f"{path.name}: {error}"
         elif not one.pieces:
             one.ack = Ack.WRITTEN  # the first write was cut: nothing of it was acknowledged
@@ -92,6 +99,13 @@ def _note(files: Files, one: Left, path: Path) -> None:
     one.ack = min(one.ack, head.ack)
     one.boots.add(head.boot_id)
     one.writers.add(head.incarnation)
+
+
+def _is_torn(start: bytes, one: Left) -> bool:
+    """Whether each byte of a head is zero or as the log's word of this epoch says that it should be."""
+    heads = [FileHead(one.key, one.ack, Incarnation(writer), boot) for writer in one.writers for boot in one.boots]
+    bytes_due = [zip(start, head.encode(), strict=True) for head in heads if len(start) == FILE_HEAD_BYTES]
+    return any(all(have in (0, due) for have, due in pairs) for pairs in bytes_due)
 
 
 def read_start(files: Files, path: Path) -> bytes:
@@ -178,7 +192,7 @@ def recover(files: Files, left: Left, boot_id: bytes) -> Recovered:
     seed = Seeds(left.key.shuffle).of(left.key.partition)
     found = Recovered()
     logged = _recover_log(files, left, seed)
-    if left.path is not None:
+    if left.path is not None and not left.torn:
         _recover_file(map_file(files, left.path), left.path.name, seed, boot_id, found, logged)
     found.extra = list(logged.values())
     return found

@@ -39,6 +39,8 @@ class FaultyDisk(Disk):
         self.remove_error = 0
         #: of marks of copies that are given up
         self.mark_error = 0
+        #: of the next folder that is made
+        self.folder_error = 0
         #: of the next look at something with this name
         self.look_error, self.look_name = 0, ""
         #: no index can be read
@@ -70,6 +72,12 @@ class FaultyDisk(Disk):
         if self.mark_error and Path(path).suffix == ".failed":
             raise OSError(self.mark_error, os.strerror(self.mark_error))
         return super().create(path)
+
+    def make_folder(self, path: Name) -> bool:
+        if self.folder_error:
+            error, self.folder_error = self.folder_error, 0
+            raise OSError(error, os.strerror(error), str(path))
+        return super().make_folder(path)
 
     def _look(self, path: Name) -> None:
         error = self.look_error

@@ -301,6 +301,50 @@ def test_the_verdict_on_what_nobody_knows_is_kept(tmp_path: Path, reboot: Callab
     assert statuses(world, [NEVER]) == [Status.DATA_LOST]
 
 
+def synced_then_flushed(root: Path) -> World:
+    """One batch that was synced in the log, and is in its file too, which was not; then killed."""
+    world = World(root)
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, os.urandom(1_000))], Ack.SYNCED) == {}
+    unsealed = world.store.reduce._directories[0].unsealed
+    (copy,) = unsealed.copy_of.values()
+    unsealed.flush(copy)
+    world.store.close()
+    return world
+
+
+@pytest.mark.parametrize("first", [0, 30, 71])
+def test_a_torn_head_of_what_was_never_synced_hurts_nothing(
+    tmp_path: Path, reboot: Callable[[], None], first: int
+) -> None:
+    """A power cut left a part of the first write of a partition file: what was SYNCED is in the log, and whole."""
+    world = synced_then_flushed(tmp_path)
+    (path,) = world.files("*.open")
+    data = path.read_bytes()
+    path.write_bytes(data[:first] + bytes(len(data) - first))
+    reboot()
+    world.start()
+    (answer,) = world.seal([(0, 0)])
+    assert (answer.status, answer.batches) == (Status.OK, 1)
+    world.store.close()
+
+
+@pytest.mark.parametrize("where", ["same boot", "flipped"])
+def test_a_head_that_is_no_part_of_itself_is_damage(tmp_path: Path, reboot: Callable[[], None], where: str) -> None:
+    """A head of which a part is missing in the boot that wrote it, or that has a wrong bit in any, is damage."""
+    world = synced_then_flushed(tmp_path)
+    (path,) = world.files("*.open")
+    data = bytearray(path.read_bytes())
+    if where == "flipped":
+        data[70] ^= 1
+        reboot()
+    else:
+        data[30:] = bytes(len(data) - 30)
+    path.write_bytes(data)
+    world.start()
+    assert statuses(world, [(0, 0)]) == [Status.DATA_LOST]
+
+
 def synced_then_written(root: Path) -> World:
     """Four epochs that are SYNCED, one batch each, then four batches of one that is WRITTEN."""
     world = World(root)

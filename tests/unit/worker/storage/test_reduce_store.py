@@ -336,6 +336,22 @@ def test_a_seal_that_met_a_full_disk_halfway_loses_nothing(world: World) -> None
     assert [len(world.read(partition)) for partition in range(3)] == [1, 1, 1]
 
 
+def test_a_seal_that_found_no_room_for_its_folder_loses_nothing(world: World) -> None:
+    """A power cut left the epochs in the log alone, and their folder could not be made on a full disk that has room a
+    moment later: asked again, all of them have every batch."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(1, b"b"), writer.batch(2, b"c")]) == {}
+    world.store.close()
+    shutil.rmtree(world.root / "0" / shuffle_folder(SHUFFLE))
+    world.start()
+    world.disk.folder_error = errno.ENOSPC
+    with pytest.raises(HoldfastError) as caught:
+        world.seal([(1, 0), (2, 0)], final=False)
+    assert caught.value.status == Status.DISK_FULL
+    answers = world.seal([(1, 0), (2, 0)])
+    assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 1)] * 2
+
+
 def test_a_failed_sync_is_never_tried_again(world: World) -> None:
     """A seal whose sync failed is FAILED_COPY for ever."""
     writer = Writer(SHUFFLE)
