@@ -375,10 +375,10 @@ class Job:
             for each in done.manifest.epochs
             if any(copy.worker == worker.number and not copy.restoring for copy in each.copies)
         ]
-        link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
         seal = Seal(shuffle=done.shuffle.key, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=asked)
         while True:
             try:
+                link = await Dialer.connect(worker.name, 1, Hello(role=Role.MASTER, cluster_id="sim"))
                 await link.request(FrameType.SEAL, seal.encode())
             except RetryError:
                 await pause(0.5)  # the masters have not accepted its start yet
