@@ -211,7 +211,7 @@ def test_drill_finds_lost_files_under_spark(tmp_path: Path, monkeypatch: pytest.
 
     with_mistake(monkeypatch, "nothing_left_after_a_start")
     drill = partial(spark.drill, killed=spark.Killed.REUSE, copies=1, every=None)
-    ground = Ground(workers=spark.workers(spark.Killed.REUSE, 1))
+    ground = spark.ground(spark.Killed.REUSE, 1)
     judge(run_drill("planted", drill, 1, 1, tmp_path, ground), "no map runs for another read")
 
 

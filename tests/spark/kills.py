@@ -15,7 +15,7 @@ from pathlib import Path
 
 from benchmarks import tpch
 from holdfast.tools.cli.output import show
-from holdfast.tools.drills.running import Ground, run_drill
+from holdfast.tools.drills.running import run_drill
 from holdfast.tools.drills.spark import drill as spark
 from holdfast.tools.drills.spark.queries import Query, Workload
 
@@ -55,9 +55,7 @@ def main() -> int:
     queries = workload(tpch.make(given.scale, given.tpch.absolute()), given.queries)
     drill = partial(spark.drill, killed=killed, copies=given.copies, every=given.every, workload=queries)
     name = f"spark --kill {killed} --copies {given.copies}, TPC-H"
-    report = run_drill(
-        name, drill, given.count, given.seed, given.dir, Ground(workers=spark.workers(killed, given.copies))
-    )
+    report = run_drill(name, drill, given.count, given.seed, given.dir, spark.ground(killed, given.copies))
     show(report.document(), False, report.draw)
     return 0 if report.good else 1
 

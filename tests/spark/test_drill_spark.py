@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from holdfast.tools.drills.running import Ground, run_drill
+from holdfast.tools.drills.running import run_drill
 from holdfast.tools.drills.spark import drill as spark
 from holdfast.tools.drills.spark.drill import Killed
 from holdfast.tools.drills.spark.events import read
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.timeout(900)
 def drilled(killed: Killed, count: int, copies: int, every: float | None, directory: Path) -> Report:
     """Run a drill; nothing was broken."""
     drill = partial(spark.drill, killed=killed, copies=copies, every=every)
-    report = run_drill(f"spark {killed}", drill, count, 1, directory, Ground(workers=spark.workers(killed, copies)))
+    report = run_drill(f"spark {killed}", drill, count, 1, directory, spark.ground(killed, copies))
     report.limits.clear()
     assert report.done == count, report.failures
     assert not [failure for failure in report.failures if spark.STALL not in failure]
@@ -37,13 +37,20 @@ def test_a_shuffle_is_read_again_whatever_was_killed_between(tmp_path: Path) -> 
 
 @pytest.mark.long
 @pytest.mark.parametrize(
-    ("killed", "copies", "every"),
-    [(Killed.LEADER, 1, 3.0), (Killed.WORKER, 1, 5.0), (Killed.WORKER, 2, 5.0), (Killed.EXECUTORS, 1, 5.0)],
+    ("killed", "copies", "every", "kills"),
+    [
+        (Killed.LEADER, 1, 3.0, 4),
+        (Killed.WORKER, 1, 5.0, 4),
+        (Killed.WORKER, 2, 5.0, 4),
+        (Killed.HOST, 2, 5.0, 4 * 2),
+        (Killed.HOST, 3, 5.0, 4 * 4),
+        (Killed.EXECUTORS, 1, 5.0, 4),
+    ],
 )
-def test_queries_do_not_notice_kills(tmp_path: Path, killed: Killed, copies: int, every: float) -> None:
+def test_queries_do_not_notice_kills(tmp_path: Path, killed: Killed, copies: int, every: float, kills: int) -> None:
     """Queries run while something is killed: equal answers, no stage runs a second time, no fetch fails."""
     report = drilled(killed, 4, copies, every, tmp_path)
-    assert report.kills == 4
+    assert report.kills == kills
     assert report.checks["no stage runs again"] > 12
 
 
@@ -52,7 +59,7 @@ def test_queries_do_not_notice_kills(tmp_path: Path, killed: Killed, copies: int
 def test_g1_queries_do_not_notice_a_rolling_restart(tmp_path: Path, copies: int) -> None:
     """Every worker is ended in order and started again while queries run: equal answers, no stage runs a second time,
     no fetch fails, and each worker ends because nothing is open there."""
-    count = spark.workers(Killed.ROLLING, copies)
+    count = spark.ground(Killed.ROLLING, copies).workers
     report = drilled(Killed.ROLLING, count, copies, 3.0, tmp_path)
     assert report.kills == 0
     assert report.counts["restarts"] == count

@@ -266,9 +266,10 @@ def clock_skew(asked: Asked) -> int:
     "killed",
     default="reuse",
     show_default=True,
-    type=click.Choice(["reuse", "leader", "worker", "rolling", "executors"]),
+    type=click.Choice(["reuse", "leader", "worker", "host", "rolling", "executors"]),
     help="What is killed: workers, masters and both between reads of one shuffle; or, while queries run, the leading "
-    "master, a worker, or executors of local-cluster[2,1,1024]. rolling: workers are restarted in order, in turn.",
+    "master, a worker, all workers of as many hosts as there are copies but one, or executors of "
+    "local-cluster[2,1,1024]. rolling: workers are restarted in order, in turn.",
 )
 @_copies(1)
 @click.option(
@@ -280,7 +281,6 @@ def clock_skew(asked: Asked) -> int:
 @_options(20)
 def spark(asked: Asked, killed: str, copies: int, every: float | None) -> int:
     """Kill servers or executors under a Spark job with the plug-in: equal answers, nothing computed twice."""
-    from holdfast.tools.drills.running import Ground
     from holdfast.tools.drills.spark import drill as module
     from holdfast.tools.drills.spark.driver import check_installed
 
@@ -288,7 +288,7 @@ def spark(asked: Asked, killed: str, copies: int, every: float | None) -> int:
     chosen = module.Killed(killed)
     run = partial(module.drill, killed=chosen, copies=copies, every=every)
     name = f"spark --kill {killed} --copies {copies}" + (f" --every {every:g}" if every else "")
-    return _run(asked, name, run, Ground(workers=module.workers(chosen, copies)))
+    return _run(asked, name, run, module.ground(chosen, copies))
 
 
 @drill.command("all")

@@ -2,10 +2,11 @@
 
 REUSE: each round reads a shuffled RDD and a shuffled DataFrame, and reads them again; then the worker is killed with -9
 and started again, and they are read once more; the same with all masters, and with masters and workers together. No map
-may run again. The others run queries in turn while a process is killed every so often: the LEADER of the masters, a
-WORKER, or one of the EXECUTORS, each of which comes back; ROLLING kills no process, the workers are stopped in order
-and started again, one after the other. Every answer must be the undisturbed one, no stage may run a
-second time, no fetch may fail. Spark's own listener reports what ran, in the event log.
+may run again. The others run queries in turn while something is killed every so often, and comes back: the LEADER of
+the masters, a WORKER, all workers of as many HOSTS as there are copies but one, or one of the EXECUTORS; ROLLING kills
+no process, the workers are stopped in order and started again, one after the other. Every answer must be the
+undisturbed one, no stage may run a second time, no fetch may fail. Spark's own listener reports what ran, in the event
+log.
 """
 
 from __future__ import annotations
@@ -24,8 +25,11 @@ import psutil
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.connection.direct import worker_status
+from holdfast.common.errors import ConfigError
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills import rolling
+from holdfast.tools.drills.failure_domain import HOST
+from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.spark import queries as spark_queries
 from holdfast.tools.drills.spark.driver import SparkProcess, spark
 from holdfast.tools.drills.spark.events import Ran
@@ -52,19 +56,24 @@ class Killed(StrEnum):
     REUSE = "reuse"
     LEADER = "leader"
     WORKER = "worker"
+    HOST = "host"
     ROLLING = "rolling"
     EXECUTORS = "executors"
 
 
 #: Seconds from one kill to the next.
-EVERY = {Killed.REUSE: 0.0, Killed.LEADER: 5.0, Killed.WORKER: 10.0, Killed.ROLLING: 5.0, Killed.EXECUTORS: 5.0}
+EVERY = {**dict.fromkeys(Killed, 5.0), Killed.REUSE: 0.0, Killed.WORKER: 10.0, Killed.HOST: 10.0}
 _MASTERS = {Killed.EXECUTORS: "local-cluster[2,1,1024]"}
 _LOCAL = "local[2,4]"  # a task may fail, or one failure would be all that is seen of a fault
 
 
-def workers(killed: Killed, copies: int) -> int:
-    """How many workers the drill wants: two of those that are left must be able to hold two copies."""
-    return 1 if killed is Killed.REUSE and copies == 1 else copies + 1
+def ground(killed: Killed, copies: int) -> Ground:
+    """The cluster that the drill wants: those that are left must be able to hold so many copies. Raises ConfigError."""
+    if killed is Killed.HOST:
+        if copies == 1:
+            raise ConfigError("with one copy the loss of a host is a loss: give --copies 2 or more")
+        return HOST.ground(copies)
+    return Ground(workers=1 if killed is Killed.REUSE and copies == 1 else copies + 1)
 
 
 async def drill(
@@ -82,7 +91,7 @@ async def drill(
     chosen = workload or spark_queries.own(_ROWS)
     folder, master = cluster.directory / "spark", _MASTERS.get(killed, _LOCAL)
     async with spark(folder, cluster.endpoints, master, copies, chosen.settings, chosen.prepare) as process:
-        run = _Run(cluster, report, process)
+        run = _Run(cluster, report, process, HOST.killed(copies))
         if killed is Killed.REUSE:
             await _reuse(run, step)
         else:
@@ -119,6 +128,8 @@ class _Run:
     cluster: LocalCluster
     report: Report
     process: SparkProcess
+    #: how many hosts are killed at once
+    hosts: int
     asked: list[_Asked] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
     #: set by every answer
@@ -211,6 +222,7 @@ async def _queries(
     kill = {
         Killed.LEADER: _kill_leader,
         Killed.WORKER: _kill_worker,
+        Killed.HOST: _kill_hosts,
         Killed.ROLLING: _restart_worker,
         Killed.EXECUTORS: _kill_executor,
     }[killed]
@@ -246,12 +258,20 @@ async def _kill_leader(run: _Run, _: random.Random) -> None:
 
 
 async def _kill_worker(run: _Run, rng: random.Random) -> None:
-    worker = rng.choice(run.cluster.workers)
-    await run.kill([worker])
+    await _kill_workers(run, rng, [rng.choice(run.cluster.workers)])
+
+
+async def _kill_hosts(run: _Run, rng: random.Random) -> None:
+    hosts = servers.by_host(run.cluster.workers)
+    await _kill_workers(run, rng, [each for host in rng.sample(sorted(hosts), run.hosts) for each in hosts[host]])
+
+
+async def _kill_workers(run: _Run, rng: random.Random, which: list[Server]) -> None:
+    await run.kill(which)
     await asyncio.sleep(rng.uniform(0.0, _AWAY_SECONDS))
-    await servers.start([worker])
-    with run.report.until("the masters do not accept the worker"):
-        await servers.registered([worker])
+    await servers.start(which)
+    with run.report.until("the masters do not accept the workers"):
+        await servers.registered(which)
 
 
 async def _restart_worker(run: _Run, _: random.Random) -> None:
