@@ -126,7 +126,8 @@ class Draining:
         report = self._leader.report(worker)
         if report is None or not report.heartbeat.HasField("emptying"):
             return None
-        return Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
+        kept = Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
+        return self._leader.drains.needed(worker, kept)
 
     def _check(self, meant: Sequence[Worker]) -> None:
         lost = [each.name for each in meant if not each.alive]

@@ -2,7 +2,7 @@
 
 Rules
 * What is short of copies is read from manifests, as is what is being copied: whoever leads goes on. How long a worker
-  is gone is known to each leader since it leads, so a new one waits anew.
+  is gone is known to each leader since it leads, so a new one waits anew. Who goes away at a time is gone from then on.
 * First the places of copies are in the log, then they are made: one command of each kind replaces a manifest
   (manifests.py). Places are chosen as those of partitions that move (placement/replace.py).
 * A worker sends to one other and takes from one at a time, at `worker.restore_rate`. Whom to ask for what is decided by
@@ -21,6 +21,7 @@ from functools import partial
 from typing import NamedTuple
 
 from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import ReplicaPlace, Restore, SealedEpoch
 from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
@@ -28,6 +29,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.manifests import replace_manifest, with_manifest
+from holdfast.master.core.drains import ref_of
 from holdfast.master.core.restoring import (
     Copying,
     CopyQueue,
@@ -38,8 +40,8 @@ from holdfast.master.core.restoring import (
     with_places,
     with_restored,
 )
-from holdfast.master.core.seals import EpochKey
-from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.seals import EpochKey, PlacedEpoch
+from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, WhileLeading
@@ -56,10 +58,16 @@ _SLICE = 1_000
 
 
 class _Absent(NamedTuple):
-    """Workers that are lost, and those of them that have been for so long that they are not waited for."""
+    """Workers that are lost; those that have been for so long that they are not waited for, and those that go away at
+    a time; the latter."""
 
     lost: frozenset[int]
     gone: frozenset[int]
+    departing: frozenset[int]
+
+    def concerns(self, shuffle: Shuffle) -> frozenset[int]:
+        """Of these a shuffle may have had a copy that it is short of now: of one copy none can be made of itself."""
+        return self.lost | self.departing if shuffle.copies_wanted > 1 else self.departing
 
 
 @dataclass(slots=True)
@@ -111,16 +119,18 @@ class CopyRestorer(WhileLeading):
 
     # Who is gone, and what is missing.
 
-    def _judge(self, workers: Iterable[Worker]) -> tuple[_Absent, int]:
+    def _judge(self, workers: Collection[Worker]) -> tuple[_Absent, int]:
         """Return who is not there, and in how many ns the next one of them is gone, 0 if none will be."""
         now = self._leader.now_ns()
+        going = frozenset(each.id for each in workers if each.draining_ms and each.leaves_ms)
+        lost = frozenset(each.id for each in workers if not each.alive)
         left = {
             each.id: self._after_ns - self._leader.liveness.worker_silence(now, each.id, each.incarnation)
             for each in workers
-            if not each.alive
+            if not each.alive and each.id not in going
         }
-        gone = frozenset(number for number, ns in left.items() if ns <= 0)
-        return _Absent(frozenset(left), gone), min([ns for ns in left.values() if ns > 0], default=0)
+        gone = going.union(number for number, ns in left.items() if ns <= 0)
+        return _Absent(lost, gone, going - lost), min([ns for ns in left.values() if ns > 0], default=0)
 
     async def _look(self) -> None:
         """Look at what is new, find places for what has none, and have copied what can be."""
@@ -131,6 +141,7 @@ class CopyRestorer(WhileLeading):
             if look.found.short and self._leader.now_ns() >= look.rests_until_ns and self._is_due(look):
                 await self._place(look, workers)
         self._copy(workers)
+        await self._look_who_is_needed([workers[each] for each in absent.departing])
         self._leader.short = ShortOfCopies(
             sum(each.found.epochs for each in self._looks.values()),
             sum(len(each.found.copying) for each in self._looks.values()),
@@ -143,7 +154,7 @@ class CopyRestorer(WhileLeading):
             lambda state: [
                 each
                 for each in state.every_shuffle()
-                if each.committed_ms and each.kind == KIND_REDUCE and each.copies_wanted > 1
+                if each.committed_ms and each.kind == KIND_REDUCE and (each.copies_wanted > 1 or absent.departing)
             ]
         )
         there = {each.key for each in shuffles}
@@ -159,9 +170,10 @@ class CopyRestorer(WhileLeading):
     async def _look_at(self, shuffle: Shuffle, absent: _Absent) -> None:
         key, known = shuffle.key, self._looks.get(shuffle.key)
         found = Shortage()
-        named = await self._locations.manifest_workers(shuffle) if absent.lost else frozenset[int]()
-        if shuffle.unsealed or shuffle.under_replicated or absent.lost & named:
-            wanted, (lost, gone) = shuffle.copies_wanted, absent
+        concerned = absent.concerns(shuffle)
+        named = await self._locations.manifest_workers(shuffle) if concerned else frozenset[int]()
+        if shuffle.unsealed or shuffle.under_replicated or concerned & named:
+            wanted, (lost, gone, _) = shuffle.copies_wanted, absent
             found = await with_manifest(shuffle, partial(shortage, wanted=wanted, lost=lost, gone=gone))
         since = known.since_ns if known is not None and known.found.epochs else self._leader.now_ns()
         self._looks[key] = _Look(shuffle, absent, found, since)
@@ -169,6 +181,21 @@ class CopyRestorer(WhileLeading):
             self._queue_of[key] = CopyQueue(found.copying, self._tries.setdefault(key, Counter()))
         else:
             self._queue_of.pop(key, None)
+
+    async def _look_who_is_needed(self, departing: Collection[Worker]) -> None:
+        """Count the shuffles for which each worker is needed that goes away."""
+        numbers = frozenset(each.id for each in departing)
+        found: Counter[int] = Counter()
+        shuffles = self._leader.peek(lambda state: list(state.every_shuffle())) if departing else []
+        for shuffle in shuffles:
+            look = self._looks.get(shuffle.key)
+            if shuffle.kind == KIND_MAP:
+                found.update(numbers.intersection(MapAssignment.decode(shuffle.assignment).workers))
+            elif look is not None and look.shuffle is shuffle:
+                found.update(numbers & look.found.needed)
+            else:
+                found.update(await self._locations.with_epochs(shuffle, partial(_placed_on, numbers)))
+        self._leader.drains.looked_for_copies({ref_of(each): found[each.id] for each in departing})
 
     def _forget(self, key: ShuffleKey) -> None:
         for part in (self._looks, self._queue_of, self._tries):
@@ -268,6 +295,10 @@ class CopyRestorer(WhileLeading):
         if added:
             self._leader.counts.restored_copies += added
             self._leader.counts.restored_bytes += sum(each.size_bytes for each in answer.epochs)
+
+
+def _placed_on(workers: frozenset[int], epochs: Iterable[PlacedEpoch]) -> frozenset[int]:
+    return workers.intersection([worker for each in epochs for worker in each.workers])
 
 
 def _moving(short: Short, wanted: int, workers: Mapping[int, Worker]) -> Moving:

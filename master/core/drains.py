@@ -2,14 +2,15 @@
 
 Rules: pure; kept in the leader's memory, so that a new leader has it after one check and a heartbeat of every worker.
 A worker may be restarted when no open partition is placed on it and nothing is being written there; it may be removed
-when it keeps nothing besides (docs/adr/0022-drain.md). Until everything is reported its state stays. Called by
+when it keeps nothing besides, or where its host goes away at a time nothing of which others have too few copies
+(docs/adr/0022-drain.md). Until everything is reported its state stays. Called by
 master/control/draining.py.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 from holdfast.common.errors import error_for
@@ -53,11 +54,21 @@ class Drains:
         self._placed: dict[WorkerRef, Placed] = {}
         #: when, and how many shuffles
         self._most: dict[WorkerRef, tuple[int, int]] = {}
+        #: of workers whose host goes away at a time: how many shuffles would lose a copy with them
+        self._needed: dict[WorkerRef, int] = {}
 
     def looked(self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int]) -> None:
         """Take what was found of all workers that drain, by number."""
         self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
         self._most = {ref: most for ref, most in self._most.items() if ref in self._placed}
+
+    def looked_for_copies(self, needed: Mapping[WorkerRef, int]) -> None:
+        """Take for how many shuffles each worker whose host goes away is needed."""
+        self._needed = dict(needed)
+
+    def needed(self, worker: Worker, kept: Kept) -> Kept:
+        """Return what would be lost with it of what it keeps: of the rest others have their copies."""
+        return kept._replace(shuffles=min(kept.shuffles, self._needed.get(ref_of(worker), kept.shuffles)))
 
     def heard(self, worker: Worker, kept: Kept, now_ms: int) -> None:
         """A draining worker said what it keeps."""
@@ -86,6 +97,7 @@ class Drains:
         """What was seen of it counts no more."""
         self._placed.pop(ref_of(worker), None)
         self._most.pop(ref_of(worker), None)
+        self._needed.pop(ref_of(worker), None)
 
 
 def ref_of(worker: Worker) -> WorkerRef:

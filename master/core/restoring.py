@@ -3,7 +3,7 @@
 Rules
 * A copy is gone once its worker has been lost for longer than `worker.restore_after`; before, it is waited for. One
   that failed is gone, too; one that was never placed was promised to nobody. An epoch that has no copy left, or nothing
-  in it, is left alone.
+  in it, is left alone. Where a host goes away at a time (`drain --by`) its copies are gone already, and can be read.
 * A place for a copy is in the manifest before it is made: NOT_SEALED there says that it is being made. So any leader
   goes on where the one before was, and a reader takes it for what it is, a copy that cannot be read yet.
 * Nothing is taken out of a manifest while there is room: a worker that is back has its copy still. Where an epoch names
@@ -73,6 +73,8 @@ class Shortage:
     epochs: int = 0
     short: list[Short] = field(default_factory=list)
     copying: list[Copying] = field(default_factory=list)
+    #: who is gone, can be read, and has a copy of what the others have too few of
+    needed: set[int] = field(default_factory=set)
 
     @property
     def missing_bytes(self) -> int:
@@ -98,6 +100,9 @@ def shortage(epochs: Sequence[EpochResult], wanted: int, lost: Collection[int], 
         stay = [copy for copy in each.copies if copy.worker not in gone and (copy.readable or copy.unsealed)]
         size = max((copy.size_bytes for copy in each.readable), default=0)
         sources = tuple([copy.worker for copy in sealed if copy.size_bytes == size])
+        departing = {copy.worker for copy in sealed if copy.worker in gone}
+        if len(sealed) - len(departing) < most:
+            found.needed |= departing
         if sources and len(stay) < most:
             those = tuple([copy.worker for copy in stay])
             others = tuple([copy.worker for copy in each.copies if copy.worker not in those])

@@ -59,9 +59,9 @@ def listed(cluster: LocalCluster) -> dict[str, pb.WorkerInfo]:
     return {each.name: each for each in reply.workers}
 
 
-def drain(cluster: LocalCluster, *names: str, cancel: bool = False) -> list[pb.WorkerInfo]:
+def drain(cluster: LocalCluster, *names: str, cancel: bool = False, within_ms: int = 0) -> list[pb.WorkerInfo]:
     """Begin or cancel; what the leader says of them."""
-    request = pb.DrainWorkersRequest(workers=names, cancel=cancel)
+    request = pb.DrainWorkersRequest(workers=names, cancel=cancel, within_ms=within_ms)
     return list(ask(cluster.leader().address, "Admin/DrainWorkers", request, pb.DrainWorkersReply).workers)
 
 
@@ -176,6 +176,23 @@ def test_row_36_maps_end_where_they_began_and_new_ones_go_on(trio: LocalCluster,
         worker.start()
         assert reading.result() == map_contents(data)
     assert all(each.running for each in other)
+
+
+@pytest.mark.parametrize("copies", [1, 2])
+def test_what_a_host_has_that_goes_away_is_copied_before(trio: LocalCluster, driver: Session, copies: int) -> None:
+    """A worker drains since its host goes away: what is sealed there is copied to others, also where it is the only
+    copy. Once it may be removed it is killed, and everything is read, also by who knows the places of before."""
+    worker = trio.workers[0]
+    writing = Writing(driver, copies)
+    expected = writing.end()
+    assert read(writing.shuffle, range(2 * PARTITIONS)) == expected
+    drain(trio, worker.name, within_ms=3_600_000)
+    wait_until(lambda: listed(trio)[worker.name].drain.removal, "the worker to be needed by nobody")
+    assert listed(trio)[worker.name].drain.reach == "reached"
+    worker.kill()
+    assert read(writing.shuffle, range(2 * PARTITIONS)) == expected
+    with Session(trio.endpoints, app="drains", attach=True) as other:
+        assert read(other.open_reduce_shuffle(writing.shuffle.key.shuffle), range(2 * PARTITIONS)) == expected
 
 
 def test_row_36_a_drain_is_cancelled(trio: LocalCluster, driver: Session) -> None:

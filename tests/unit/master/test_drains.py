@@ -104,6 +104,20 @@ def test_whether_a_host_is_ready_when_it_goes_away() -> None:
     assert drains.reach(leaves, Kept(0, 1), False, 1_160_000) == "unknown"
 
 
+def test_what_others_have_as_well_keeps_no_host() -> None:
+    """Of three shuffles that a worker keeps one would lose a copy with it; nobody has looked before, nor after another
+    start of the drain."""
+    log, drains = Log(), Drains()
+    log.do(worker(1))
+    leaves = log.state.workers[1]
+    assert drains.needed(leaves, Kept(0, 3)) == Kept(0, 3)
+    drains.looked_for_copies({cmd.WorkerRef(1, 1): 1})
+    assert drains.needed(leaves, Kept(2, 3)) == Kept(2, 1)
+    assert drains.needed(leaves, Kept(0, 0)) == Kept(0, 0)
+    drains.forget(leaves)
+    assert drains.needed(leaves, Kept(0, 3)) == Kept(0, 3)
+
+
 def registered() -> tuple[Log, dict[str, Worker]]:
     """Three workers; the second one is called 3, the third 12."""
     log = Log()

@@ -46,6 +46,24 @@ def test_a_lost_worker_is_waited_for_and_then_not() -> None:
     assert (over.epochs, over.missing_bytes, over.left) == (1, 100, 1)
 
 
+@pytest.mark.parametrize("copies", [1, 2])
+def test_who_goes_away_is_read_and_needed_until_others_have_what_it_has(copies: int) -> None:
+    """A worker whose host goes away gets a successor for each of its copies, and is itself where they are read; until
+    that is done it is needed. What it has besides is short of nothing."""
+    others = {"w2": OK} if copies == 2 else {}
+    manifest = [epoch(0, w1=OK, **others), epoch(1, w4=OK, w5=OK)]
+    found = shortage(manifest, copies, NOBODY, {1})
+    assert [(each.row, each.left_by, each.missing) for each in found.short] == [(0, (1,), 1)]
+    assert (found.needed, found.epochs) == ({1}, 0)
+    placed = with_places(manifest, {0: [3]}, {1})
+    making = shortage(placed, copies, NOBODY, {1})
+    assert [(each.target, 1 in each.sources) for each in making.copying] == [(3, True)]
+    assert (making.needed, making.short) == ({1}, [])
+    done = with_restored(placed, 3, {(0, 0): SealedEpoch(PartitionId(0), Epoch(0), OK, 100)})
+    over = shortage(done, copies, NOBODY, {1})
+    assert (over.needed, over.short, over.copying) == (set(), [], [])
+
+
 @pytest.mark.parametrize(
     ("one", "missing"),
     [
