@@ -116,7 +116,8 @@ def many_partitions(spark: SparkSession) -> Any:
 @job
 def skewed(spark: SparkSession) -> Any:
     """A join that becomes a broadcast with local readers, and one whose skewed partition is split by maps."""
-    spark.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", "1m")
+    # Less than the big side, which would be sent to all instead where its stage happens to end first.
+    spark.conf.set("spark.sql.adaptive.autoBroadcastJoinThreshold", "8k")
     big = spark.range(0, 200_000, 1, 4).selectExpr("id", "id % 1000 AS key")
     small = spark.range(0, 1000, 1, 2).selectExpr("id AS key", "id * 2 AS twice").where("key % 100 = 1")
     local = big.join(small, "key").groupBy().count()
