@@ -165,6 +165,7 @@ class Scenario:
         self.mischief = Mischief(self)
         self.job = Job(self)
         self.maps = MapJob(self) if has_maps else None
+        self.workers: list[SimWorker] = []
 
     @property
     def long_calm(self) -> bool:
@@ -198,6 +199,8 @@ class Scenario:
             task.cancel()
         with self._simulated():
             self.loop.run_until_complete(asyncio.wait(tasks, timeout=10.0) if tasks else pause(0))
+        for worker in self.workers:
+            worker.end()
         self.loop.close()
 
     async def _main(self) -> None:

@@ -294,6 +294,11 @@ class SimWorker:
             self.sins["power"] = None
             self.disks.power_loss()
 
+    def end(self) -> None:
+        """The story is over: what its threads wait for never comes."""
+        if self.process is not None:
+            self.process.kill()
+
     def come_back(self, path: str) -> None:
         """A directory is there again, if it is not yet; whoever has it open meanwhile starts anew."""
         folder = self.gone.pop(path, None)
