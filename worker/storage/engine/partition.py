@@ -85,7 +85,7 @@ class HandedOver(NamedTuple):
 
     #: of its file
     size_bytes: int
-    #: where its oldest batch lies in the log; -1 if none does
+    #: where its oldest batch lies in the log that is nowhere else, or on the disk nowhere else; -1 if none does
     first: int
 
 

@@ -94,8 +94,9 @@ class UnsealedEpochs:
         #: files that seals finished before they met a full disk
         self._finished: dict[OpenKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
-        #: SYNCED copies that were flushed since their last sync
-        self._unsynced: dict[Copy, None] = {}
+        #: SYNCED copies whose files were written to since their last sync, each with where in the log the oldest batch
+        #: of that lies; -1 if none does
+        self._unsynced: dict[Copy, int] = {}
         self._releasing: tuple[int, Future[Missing]] | None = None
         #: what is being synced, and what is next: all of partitions together (None), and each map file by itself
         self._running: dict[MapFileKey | None, Round] = {}
@@ -151,9 +152,10 @@ class UnsealedEpochs:
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
         began = self._now_ns()
+        first = copy.pending.positions[0] if copy.pending else -1
         size = copy.flush(self._files, self._writers)
         if size:
-            self._wrote(copy, began)
+            self._wrote(copy, began, first)
         return size
 
     def write_run(self, copy: PartitionCopy, body: memoryview, sizes: Sequence[int], map_id: int) -> None:
@@ -161,11 +163,11 @@ class UnsealedEpochs:
         self.room.take(len(body))
         began = self._now_ns()
         copy.append_run(self._files, self._writers, body, sizes, map_id)
-        self._wrote(copy, began)
+        self._wrote(copy, began, -1)
 
-    def _wrote(self, copy: PartitionCopy, began_ns: int) -> None:
-        if copy.ack is Ack.SYNCED:
-            self._unsynced[copy] = None
+    def _wrote(self, copy: PartitionCopy, began_ns: int, first: int) -> None:
+        if copy.ack is Ack.SYNCED and self._unsynced.get(copy, -1) < 0:
+            self._unsynced[copy] = first
         self.wrote(copy, began_ns)
 
     def wrote(self, copy: Copy, began_ns: int) -> None:
@@ -226,7 +228,8 @@ class UnsealedEpochs:
         if not self.log.segments or number <= next(iter(self.log.segments)):
             return
         if self._unsynced or None in self._running:
-            self._releasing = number, self.sync(Wanted(dict(self._unsynced), {}, dict(self._unsynced)))
+            unsynced = dict.fromkeys(self._unsynced)
+            self._releasing = number, self.sync(Wanted(unsynced, {}, unsynced))
         else:
             self.log.remove_before(number)
 
@@ -446,7 +449,9 @@ class UnsealedEpochs:
             self._held_up.remove(one)
         for _, work in ready:
             for copy in work.copies:
-                self._unsynced.pop(copy, None)
+                first = self._unsynced.pop(copy, -1)
+                if first >= 0 and copy.key in self._handed:  # the log alone has that on the disk, until it is sealed
+                    self._handed[copy.key] = self._handed[copy.key]._replace(first=first)
             self._sealer.seal(work)
 
     def _sealed(self, job: EpochSeal, work: SealWork) -> None:
@@ -496,7 +501,7 @@ class UnsealedEpochs:
             self._take(copy)
             # One that was finished is on the disk, under its sealed name.
             if copy.ack is Ack.SYNCED and copy.file_bytes and copy.key not in self._finished:
-                self._unsynced[copy] = None
+                self._unsynced[copy] = 0  # wherever that was in the log
 
     def give_up(self, key: OpenKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""

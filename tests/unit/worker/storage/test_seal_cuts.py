@@ -1,0 +1,101 @@
+"""A power cut beside a seal that leaves nothing of what was not synced: nothing acknowledged SYNCED is missing."""
+
+import errno
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from random import Random
+from typing import Any
+
+import pytest
+
+from holdfast.common.formats.messages import Ack
+from holdfast.common.limits import KIB
+from holdfast.common.statuses import Status
+from holdfast.worker.storage.env.interfaces import Handle
+from tests.support.power_disk import PowerDisk
+from tests.support.reduce_data import Writer
+from tests.unit.worker.storage.reduce_world import SHUFFLE, World
+from tests.unit.worker.storage.test_power_cuts import boot as boot  # noqa: PLC0414
+
+
+class Nothing(Random):
+    """Of what was not synced nothing is there."""
+
+    def random(self) -> float:
+        return 1.0
+
+    def choice(self, seq: Any) -> Any:
+        return seq[0]
+
+    def randint(self, a: int, b: int) -> int:
+        return a
+
+
+class SealDisk(PowerDisk):
+    """One that a test stops at a step of a seal."""
+
+    def __init__(self, root: Path) -> None:
+        super().__init__(root)
+        #: done before the next sync of a partition file
+        self.before_sync: Callable[[], object] = lambda: None
+        #: how many pack files find no room
+        self.full_packs = 0
+
+    def sync(self, handle: Handle) -> None:
+        if os.readlink(f"/proc/self/fd/{handle.fd}").endswith(".open"):
+            act, self.before_sync = self.before_sync, lambda: None
+            act()
+        super().sync(handle)
+
+    def write_parts(self, handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        if self.full_packs and ".pack" in os.readlink(f"/proc/self/fd/{handle.fd}"):
+            self.full_packs -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        super().write_parts(handle, parts, size, offset)
+
+
+@pytest.fixture
+def world(tmp_path: Path, boot: Path) -> World:
+    """Two epochs, one SYNCED batch in each, of which the first is in its file, too, and that was not synced."""
+    boot.write_text("00000000-0000-0000-0000-000000000001\n")
+    (tmp_path / "before" / "0").mkdir(parents=True)
+    world = World(tmp_path / "before", segment_bytes=4 * KIB, disk=SealDisk(tmp_path / "before"))
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, os.urandom(3_000))], Ack.SYNCED) == {}
+    unsealed = world.store.reduce._directories[0].unsealed
+    (copy,) = unsealed.copy_of.values()
+    assert unsealed.flush(copy)
+    assert world.push(writer, [writer.batch(1, os.urandom(3_000))], Ack.SYNCED) == {}
+    return world
+
+
+def after_power_cut(world: World, boot: Path) -> Callable[[], list[tuple[Status, int]]]:
+    """Cut the power now; what is called tells what a start says of both epochs then."""
+    target = world.root.with_name("after")
+    disk = world._other_disk
+    assert isinstance(disk, SealDisk)
+    disk.cut(target, Nothing())
+
+    def told() -> list[tuple[Status, int]]:
+        boot.write_text("00000000-0000-0000-0000-000000000002\n")
+        other = World(target, segment_bytes=4 * KIB, disk=PowerDisk(target))
+        return [(Status(one.status), one.batches) for one in other.seal([(0, 0), (1, 0)])]
+
+    return told
+
+
+def test_the_log_stays_until_a_seal_has_synced(world: World, boot: Path) -> None:
+    """What was flushed from the log and not synced is on the disk in the log alone, until its seal has synced it."""
+    disk, told = world._other_disk, []
+    assert isinstance(disk, SealDisk)
+
+    def tick_and_cut() -> None:
+        world.store.reduce.tick()
+        told.append(after_power_cut(world, boot))
+
+    disk.before_sync = tick_and_cut
+    (answer,) = world.seal([(0, 0)], final=False)
+    assert answer.status == Status.OK
+    world.store.close()
+    assert told[0]() == [(Status.OK, 1)] * 2
