@@ -303,9 +303,13 @@ class UnsealedEpochs:
             sync_all,
             self._files,
             [SyncSegment(one.handle, one.failed, () if one.noted else log_folders) for one, _ in segments],
-            [SyncFile(one.opened(self._writers) or one.path_text, folders) for one, folders in files],
+            [SyncFile(one.opened(self._writers) or self._path_of(one), folders) for one, folders in files],
         )
         self._sealer.run(work, partial(self._round_over, of_map, found, segments, files))
+
+    def _path_of(self, copy: Copy) -> str:
+        """Where its file is now: one that a seal finished has its sealed name."""
+        return f"{self.root}/{layout.sealed_path(copy.key)}" if copy.key in self._finished else copy.path_text
 
     def _round_over(
         self,
@@ -499,8 +503,8 @@ class UnsealedEpochs:
             assert isinstance(copy, PartitionCopy), "that of a map is given up"
             copy.views = self.log.views
             self._take(copy)
-            # One that was finished is on the disk, under its sealed name.
-            if copy.ack is Ack.SYNCED and copy.file_bytes and copy.key not in self._finished:
+            # Of one that was finished the sealed name may not be on the disk yet.
+            if copy.ack is Ack.SYNCED and copy.file_bytes:
                 self._unsynced[copy] = 0  # wherever that was in the log
 
     def give_up(self, key: OpenKey, error: Exception) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
@@ -99,3 +100,17 @@ def test_the_log_stays_until_a_seal_has_synced(world: World, boot: Path) -> None
     assert answer.status == Status.OK
     world.store.close()
     assert told[0]() == [(Status.OK, 1)] * 2
+
+
+def test_the_log_stays_until_the_names_of_sealed_files_are_synced(world: World, boot: Path) -> None:
+    """A seal finishes one file and finds no room for another: the name of the first is not on the disk yet."""
+    disk = world._other_disk
+    assert isinstance(disk, SealDisk)
+    disk.full_packs = 1
+    with pytest.raises(HoldfastError):
+        world.seal([(0, 0), (1, 0)], final=False)
+    world.store.reduce.tick()
+    told = after_power_cut(world, boot)
+    assert [one.status for one in world.seal([(0, 0), (1, 0)])] == [Status.OK] * 2
+    world.store.close()
+    assert told() == [(Status.OK, 1)] * 2
