@@ -220,7 +220,7 @@ def dropped_files_stay() -> list[Swap]:
 @bug
 def torn_batch_taken_for_damage() -> list[Swap]:
     """An incomplete last batch costs the whole epoch."""
-    return [(recovery_module, "is_cut", lambda data, at: False)]
+    return [(recovery_module, "is_cut", lambda data, at, seed: False)]
 
 
 @bug

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.errors import CorruptError
-from holdfast.common.formats.batch import parse_batch, whole_batch_bytes
+from holdfast.common.formats.batch import HEADER_BYTES, MAGIC, VERSION, parse_batch, whole_batch_bytes
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import PUSH_ENTRY
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, ShuffleKey
@@ -23,7 +23,12 @@ from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, FileHead, begins_footer, decode_file_head
 from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, rows_of
-from holdfast.worker.storage.log.log_recovery import Segment, map_file, pieces
+from holdfast.worker.storage.log.log_recovery import Segment, find_all, map_file, pieces
+
+#: What every batch begins with.
+_BATCH_BEGIN = MAGIC.to_bytes(2, "little") + bytes((VERSION,))
+#: How often what may be the rest of a cut batch is read, at most, to find a whole one in it.
+_LOOKS = 4
 
 
 @dataclass(slots=True)
@@ -231,7 +236,7 @@ def _recover_file(
             batch, end = parse_batch(data, at, seed)
         except CorruptError as error:
             # A seal that was killed before the file got its name left a footer, or a part of one.
-            if same_boot and not is_cut(data, at) and not begins_footer(data, at, found.head.key):
+            if same_boot and not is_cut(data, at, seed) and not begins_footer(data, at, found.head.key):
                 raise CorruptError(f"{name}: {error}") from None
             break
         found.sizes.append(end - at)
@@ -242,10 +247,27 @@ def _recover_file(
     found.file_bytes = at
 
 
-def is_cut(data: memoryview, at: int) -> bool:
-    """Whether what stands at `at` is the beginning of a batch that ends behind the file."""
+def is_cut(data: memoryview, at: int, seed: int) -> bool:
+    """Whether what stands at `at` is the beginning of a batch that ends behind the file, and nothing whole is in it:
+    its length may be what is damaged."""
     try:
         size = whole_batch_bytes(data, at)
     except CorruptError:
         return False
-    return size is None or at + size > len(data)
+    return size is None or (at + size > len(data) and not _has_batch(data, at + 1, seed))
+
+
+def _has_batch(data: memoryview, start: int, seed: int) -> bool:
+    """Whether a whole batch may stand at or behind `start`; where too much looks like one, too."""
+    left = _LOOKS * len(data[start:])
+    for at in find_all(data, _BATCH_BEGIN, start):
+        try:
+            size = whole_batch_bytes(data, at)
+            left -= HEADER_BYTES if size is None or at + size > len(data) else size
+            if left < 0:
+                return True
+            parse_batch(data, at, seed)
+        except CorruptError:
+            continue
+        return True
+    return False

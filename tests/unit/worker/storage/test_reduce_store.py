@@ -8,12 +8,14 @@ from pathlib import Path
 import pytest
 
 from holdfast.common.errors import HoldfastError, RerouteError
+from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle
+from holdfast.worker.storage.index.records import FILE_HEAD_BYTES
 from holdfast.worker.storage.layout import shuffle_folder
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RECORD_MAGIC
 from holdfast.worker.storage.offline.inspect import inspect_directory
@@ -194,6 +196,22 @@ def test_an_incomplete_end_is_cut(world: World, cut: int) -> None:
     (answer,) = world.seal([(0, 0)])
     assert (answer.status, answer.batches) == (Status.OK, 3)
     assert names(world.read(0)) == [(0, 0, n) for n in range(3)]
+
+
+@pytest.mark.parametrize("batch", [0, 2])
+def test_a_wrong_length_is_no_incomplete_end(world: World, batch: int) -> None:
+    """A bit of a length that makes a batch end behind the file is damage where a whole batch stands behind it."""
+    writer = Writer(SHUFFLE)
+    for _ in range(4):
+        world.push(writer, [writer.batch(0, b"x" * 40_000)])
+    world.store.close()
+    (path,) = world.files("*.open")
+    data = bytearray(path.read_bytes())
+    data[FILE_HEAD_BYTES + batch * (HEADER_BYTES + 40_000) + 22] ^= 0x10
+    path.write_bytes(data)
+    world.start()
+    (answer,) = world.seal([(0, 0)])
+    assert answer.status == Status.DATA_LOST
 
 
 @pytest.mark.parametrize("footer", ["whole", "its first byte", "half of it"])
