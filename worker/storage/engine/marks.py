@@ -22,6 +22,8 @@ def mark_failed(files: Files, root: Path, key: OpenKey, path: Path | None = None
     """Give a copy up for good, also after a restart; what a map wrote to `path`, which is of no use to anybody, goes.
     Raises OSError."""
     mark = root / failed_path(key)
+    for folder in (mark.parent.parent, mark.parent):  # of what was in the log alone a power cut may have left none
+        files.make_folder(folder)
     written = [one for one in (path, root / sealed_path(key)) if files.exists(one)] if path is not None else []
     if written:
         files.rename(written[0], mark)
@@ -68,9 +70,6 @@ class FailureMarks:
         for key, path in due.items():
             try:
                 mark_failed(self._files, self._root, key, path)
-            except FileNotFoundError as error:
-                if not self._files.exists(self._root / names.DATA):  # else its folder went with its shuffle
-                    errors.append((key, error))
             except OSError as error:
                 errors.append((key, error))
         return errors
@@ -90,8 +89,11 @@ class FailureMarks:
         for then in waiting:
             then()
 
-    def removed(self, shuffle: ShuffleKey) -> None:
-        """The files of a dropped shuffle are gone."""
-        self.failed.difference_update([key for key in self.failed if key.shuffle == shuffle])
+    def drop(self, shuffle: ShuffleKey) -> None:
+        """The files of a shuffle are about to go: a mark that came behind that would bring its folder back."""
         for key in [key for key in self.due if key.shuffle == shuffle]:
             del self.due[key]
+
+    def removed(self, shuffle: ShuffleKey) -> None:
+        """They are gone."""
+        self.failed.difference_update([key for key in self.failed if key.shuffle == shuffle])

@@ -599,6 +599,7 @@ class UnsealedEpochs:
             size += self._handed.pop(key).size_bytes
         for job in self.jobs:
             job.dropped = job.dropped or job.shuffle == shuffle
+        self.marks.drop(shuffle)
         if known:  # until it is gone from the disk, also where its batches were in the log alone
             self._aside[shuffle] += size
 

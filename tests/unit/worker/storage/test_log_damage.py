@@ -18,6 +18,7 @@ from holdfast.common.ids import Incarnation
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
+from holdfast.worker.storage.layout import shuffle_folder
 from holdfast.worker.storage.log.log_records import (
     RECORD_BYTES,
     RECORD_MAGIC,
@@ -183,6 +184,25 @@ def test_a_log_stays_until_what_was_given_up_has_its_mark(tmp_path: Path) -> Non
     world.disk.sync_error = world.disk.mark_error = 0
     world.restart()
     assert statuses(world, [(0, 0)]) != [Status.UNKNOWN_FILE]
+
+
+def test_what_was_given_up_without_a_folder_has_its_mark(tmp_path: Path) -> None:
+    """A power cut left no folder of an epoch that is in the log, and a sick disk takes neither that nor a record of
+    the copy that is given up: its mark is made with its folder, and the next start does not say that it was never
+    here."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a")]) == {}
+    world.store.close()
+    shutil.rmtree(tmp_path / "0" / shuffle_folder(SHUFFLE))
+    world.start()
+    world.disk.folder_error = world.disk.commit_error = errno.EIO
+    assert statuses(world, [(0, 0)]) == [Status.FAILED_COPY]
+    world.disk.commit_error = 0
+    world.store.reduce.tick()
+    world.store.reduce.tick()
+    world.restart()
+    assert statuses(world, [(0, 0)]) == [Status.FAILED_COPY]
 
 
 def test_doubts_of_one_directory_do_not_hide_what_another_has(tmp_path: Path) -> None:
