@@ -216,7 +216,7 @@ class UnsealedEpochs:
     def _release(self) -> None:
         if self._releasing is not None:
             number, synced = self._releasing
-            if not synced.done():
+            if not synced.done() or self._syncs_before(number):
                 return
             self._releasing = None
             if not synced.result():  # else the copies that failed are given up, and the next round is without them
@@ -232,6 +232,12 @@ class UnsealedEpochs:
             self._releasing = number, self.sync(Wanted(unsynced, {}, unsynced))
         else:
             self.log.remove_before(number)
+
+    def _syncs_before(self, number: int) -> bool:
+        """Whether a segment before this one is being synced, or next. Used again meanwhile, what is written to its file
+        then may fail in that sync, and the next one would tell that all is well."""
+        rounds = filter(None, (self._running.get(None), self._next.get(None)))
+        return any(segment.number < number for one in rounds for segment in one.segments)
 
     def _pending(self) -> list[PartitionCopy]:
         """The copies of which something is in the log only."""

@@ -13,10 +13,12 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
+from holdfast.worker.core.write.seen_batches import PushDecision
 from holdfast.worker.storage.env.interfaces import Handle
 from tests.support.power_disk import PowerDisk
-from tests.support.reduce_data import Writer
-from tests.unit.worker.storage.reduce_world import SHUFFLE, World
+from tests.support.reduce_data import Writer, shuffle_of
+from tests.support.storage_faults import Later
+from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
 from tests.unit.worker.storage.test_power_cuts import boot as boot  # noqa: PLC0414
 
 
@@ -114,3 +116,58 @@ def test_the_log_stays_until_the_names_of_sealed_files_are_synced(world: World, 
     assert [one.status for one in world.seal([(0, 0), (1, 0)])] == [Status.OK] * 2
     world.store.close()
     assert told() == [(Status.OK, 1)] * 2
+
+
+class LossyDisk(FaultyDisk):
+    """A disk that remembers which files lost what was written to them, since their sync failed."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lost: set[int] = set()
+
+    def sync(self, handle: Handle) -> None:
+        if self.sync_error:
+            self.lost.add(os.fstat(handle.fd).st_ino)
+        super().sync(handle)
+
+
+class PushWorld(World):
+    """One whose pushes do not wait for their syncs."""
+
+    def _after(self, decision: PushDecision, failures: list[tuple[int, Status]], ack: Ack) -> None:
+        if ack is Ack.SYNCED:
+            (self.synced,) = self.store.reduce.sync(decision)
+
+
+def test_a_segment_is_not_used_again_while_it_is_synced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel tells an error once for a file: a sync of a segment that nobody needs any more must not take the error
+    of what is written into that file next."""
+    later, disk = Later(), LossyDisk()
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemThreads.pool", lambda *_: later)
+    world = PushWorld(tmp_path, segment_bytes=4 * KIB, disk=disk)
+    unsealed = world.store.reduce._directories[0].unsealed
+    writer, other = Writer(SHUFFLE), Writer(shuffle_of(2))
+    world.push(writer, [writer.batch(0, os.urandom(40_000))], Ack.SYNCED)
+    for partition in range(2):
+        world.push(other, [other.batch(partition, os.urandom(3_000))])
+    for copy in list(unsealed.copy_of.values()):
+        unsealed.flush(copy)
+    unsealed.release()  # the first segment, after the next round
+    later.run_one()
+    world.push(writer, [writer.batch(1, os.urandom(40_000))], Ack.SYNCED)
+    later.run_one()
+    unsealed.release()
+    world.push(writer, [writer.batch(2, os.urandom(3_000))], Ack.SYNCED)
+    disk.sync_error = errno.EIO
+    later.run_one()
+    disk.sync_error = 0
+    while not world.synced.done():
+        later.run_one()
+    assert disk.lost
+    assert not world.synced.result()
+    newest = unsealed.log.segments[unsealed.log.newest].path
+    assert newest.stat().st_ino not in disk.lost
+    while later.run_one():
+        pass
+    unsealed.release()
+    assert [*unsealed.log.segments] == [3]
