@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError
+from holdfast.common.formats.batch import parse_batch
 from holdfast.common.formats.messages import FileTotals
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.limits import MIB
@@ -28,6 +29,7 @@ from holdfast.common.system.log import log_event
 from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
 from holdfast.worker.storage.engine.rounds import Copy
+from holdfast.worker.storage.engine.scan import Seeds
 from holdfast.worker.storage.engine.sealing import Items
 from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
@@ -103,6 +105,8 @@ class SealWork:
     no_room: OSError | None = None
     #: epochs whose copy is given up already
     failed: list[OpenKey] = field(default_factory=list)
+    #: those whose batches in the log are looked at: the cache may have lost them when a sync of a segment failed
+    doubted: set[OpenKey] = field(default_factory=set)
     #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
     finished: dict[OpenKey, DataRecord] = field(default_factory=dict)
     #: what became of each
@@ -172,6 +176,9 @@ class SealWork:
                 self.records[copy.key] = EpochRecord(
                     status=Status.UNKNOWN_FILE, ack=copy.ack, incarnation=self.incarnation
                 )
+                continue
+            if copy.key in self.doubted and not _is_whole(copy):
+                self._give_up(copy.key, OSError(errno.EIO, "the log has lost what was not synced"))
                 continue
             packed = not copy.file_bytes and copy.pending.size_bytes < PACKED_BYTES_MAX
             (small if packed else large).append(copy)
@@ -317,6 +324,15 @@ class SealWork:
             self.env.files.remove(new)
             raise
         return record
+
+
+def _is_whole(copy: PartitionCopy) -> bool:
+    """Whether every batch that is in the log only is what it was."""
+    seed = Seeds(copy.key.shuffle).of(copy.key.partition)
+    try:
+        return all(parse_batch(part, 0, seed)[1] == len(part) for part in copy.gather().parts)
+    except CorruptError:
+        return False
 
 
 def _compare_with_disk(files: Files, handle: Handle, size: int) -> None:

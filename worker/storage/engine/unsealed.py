@@ -354,7 +354,8 @@ class UnsealedEpochs:
     def _lost_segments(self, segments: list[tuple[Segment, int]], outcomes: Iterator[Synced]) -> dict[Copy, Exception]:
         """The copies that need a segment which could not be brought to the disk."""
         lost: dict[Copy, Exception] = {}
-        copies = [*self.copies.values(), *[copy for _, work in self._held_up for copy in work.copies]]
+        waiting = {copy: work for _, work in self._held_up for copy in work.copies}
+        copies = [*self.copies.values(), *waiting]
         for (segment, end), (error, _) in zip(segments, outcomes, strict=False):
             if error is None:
                 segment.synced, segment.noted = max(segment.synced, end), True
@@ -362,6 +363,8 @@ class UnsealedEpochs:
             segment.failed = True
             self.broke(error)
             lost |= dict.fromkeys([copy for copy in copies if copy.needs(segment.number)], error)
+        for copy in lost.keys() & waiting.keys():
+            waiting[copy].doubted.add(copy.key)
         return lost
 
     def _lost_files(self, files: list[tuple[Copy, Unsynced]], outcomes: Iterator[Synced]) -> dict[Copy, Exception]:

@@ -11,6 +11,7 @@ import pytest
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.limits import KIB
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.seen_batches import PushDecision
@@ -171,3 +172,40 @@ def test_a_segment_is_not_used_again_while_it_is_synced(tmp_path: Path, monkeypa
         pass
     unsealed.release()
     assert [*unsealed.log.segments] == [3]
+
+
+class ForgetfulDisk(FaultyDisk):
+    """A disk that has what was written to a segment from here on no more, in the cache neither, when a sync fails."""
+
+    lost_from = 0
+
+    def sync(self, handle: Handle) -> None:
+        if self.sync_error and os.readlink(f"/proc/self/fd/{handle.fd}").endswith(".push"):
+            os.pwrite(handle.fd, bytes(4 * KIB), self.lost_from)
+        super().sync(handle)
+
+
+@pytest.mark.parametrize("forgets", [False, True])
+def test_a_seal_that_waited_for_a_failed_sync_looks_at_its_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, forgets: bool
+) -> None:
+    """A seal waits for the sync of a segment, which fails: what the log still has is sealed, and nothing else is."""
+    later, disk = Later(), ForgetfulDisk()
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemThreads.pool", lambda *_: later)
+    world = PushWorld(tmp_path, disk=disk)
+    unsealed = world.store.reduce._directories[0].unsealed
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(0, os.urandom(1_000))], Ack.SYNCED)
+    later.run_one()
+    disk.lost_from = unsealed.log.segments[1].end if forgets else 16 * KIB
+    world.push(writer, [writer.batch(0, os.urandom(1_000))], Ack.SYNCED)
+    world.core.seal(SHUFFLE, False, [(0, 0)])
+    ((key, sealed),) = world.store.reduce.seal(SHUFFLE, False, [(0, 0)])
+    assert not isinstance(sealed, SealedEpoch)
+    disk.sync_error = errno.EIO
+    later.run_one()
+    disk.sync_error = 0
+    while later.run_one():
+        pass
+    assert sealed.result()[key].status == (Status.FAILED_COPY if forgets else Status.OK)
+    assert forgets or len(world.read(0)) == 2
