@@ -328,9 +328,9 @@ def log_released_too_early() -> list[Swap]:
 def log_released_before_the_sync() -> list[Swap]:
     """At SYNCED segments go before what was flushed from them is synced."""
 
-    def wrote(self: Any, copy: Any, began_ns: int) -> None:
-        original(self, copy, began_ns)
-        self._unsynced.discard(copy)
+    def wrote(self: Any, copy: Any, began_ns: int, first: int) -> None:
+        original(self, copy, began_ns, first)
+        self._unsynced.pop(copy, None)
 
     original = UnsealedEpochs._wrote
     return [(UnsealedEpochs, "_wrote", wrote)]
