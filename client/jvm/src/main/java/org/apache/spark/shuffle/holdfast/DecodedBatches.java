@@ -47,16 +47,18 @@ final class DecodedBatches implements AutoCloseable {
         this.arrays = arrays;
     }
 
-    /** Goes to the next batch; false at the end. Throws UNAVAILABLE if this was closed before. */
+    /** Goes to the next batch; false at the end. Throws UNAVAILABLE if this was closed before, or has failed. */
     boolean next() throws IOException {
         if (atEnd) {
             return false;
         }
         begin();
+        boolean over = true; // after an error as well: the next call must not get the batch after this one
         try {
-            atEnd = !advance();
+            over = !advance();
+            atEnd = over;
         } finally {
-            end();
+            end(over);
         }
         if (atEnd) { // the last row given may still be in use: its array is left to the collector
             data = EMPTY;
@@ -74,28 +76,20 @@ final class DecodedBatches implements AutoCloseable {
         }
         ByteBuffer payload = batch.payload();
         metrics.batch(payload.remaining(), System.nanoTime() - from);
-        boolean good = false;
-        try {
-            decode(batch, payload);
-            good = true;
-        } finally {
-            if (!good) {
-                end(); // the next call must not get the batch after this one
-            }
-        }
+        decode(batch, payload);
         return true;
     }
 
     private synchronized void begin() throws HoldfastException {
         if (closed) {
-            throw new HoldfastException(Status.UNAVAILABLE, "the task that reads has ended");
+            throw new HoldfastException(Status.UNAVAILABLE, "the read has failed, or its task has ended");
         }
         reading = true;
     }
 
-    private synchronized void end() {
+    private synchronized void end(boolean over) {
         reading = false;
-        closed |= atEnd;
+        closed |= over;
         if (closed) {
             release();
         }

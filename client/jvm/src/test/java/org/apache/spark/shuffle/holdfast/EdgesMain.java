@@ -6,6 +6,7 @@ import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.executor.TempShuffleReadMetrics;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
+import org.apache.spark.shuffle.holdfast.fetch.DamagedSource;
 import org.apache.spark.shuffle.holdfast.fetch.HaltedSource;
 import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
 import org.apache.spark.shuffle.holdfast.push.Compression;
@@ -23,6 +24,7 @@ public final class EdgesMain {
         if (arguments.length == 0) {
             settings();
             names();
+            nothingBehindDamage();
         }
         closedBesideTheReader();
         System.out.println("ok");
@@ -186,6 +188,21 @@ public final class EdgesMain {
             return;
         }
         throw new AssertionError("it read on");
+    }
+
+    /** A payload that cannot be undone ends the read: whoever swallows that error gets no batch behind it. */
+    private static void nothingBehindDamage() throws Exception {
+        DamagedSource source = new DamagedSource();
+        DecodedBatches batches = new DecodedBatches(source, null, new ReadMetrics(new TempShuffleReadMetrics(), null), new ByteArrays(1 << 20));
+        for (int status : new int[] {Status.CORRUPT, Status.UNAVAILABLE}) {
+            try {
+                check(!batches.next(), "the batch behind one that is damaged was given");
+                throw new AssertionError("damage is taken for the end");
+            } catch (HoldfastException right) {
+                check(right.status() == status, right.getMessage());
+            }
+        }
+        check(source.closed == 1, "closed " + source.closed + " times");
     }
 
     private static void check(boolean holds, String what) {
