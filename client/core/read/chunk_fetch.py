@@ -74,6 +74,9 @@ class ChunkFetch:
         self._other_errors: dict[PartitionId, list[HoldfastError]] = {}
         #: the chunk that comes next, by file and copy
         self._next: dict[tuple[EpochKey, WorkerId], int] = {}
+        #: the epochs of each partition that have a sealed copy, ascending, and how long the longest copy of each is
+        self._epochs: dict[PartitionId, list[EpochKey]] = {}
+        self._longest: dict[EpochKey, int] = {}
         #: bytes of the complete chunks that came, and bytes that were sealed, by file and copy
         self._bytes: dict[tuple[EpochKey, WorkerId], int] = {}
         self._sealed: dict[tuple[EpochKey, WorkerId], int] = {}
@@ -100,6 +103,8 @@ class ChunkFetch:
             sources[key] = Source(tuple(copy.worker for copy in longest), _name(key))
             self._unread[key] = {copy.worker for copy in longest}
             self._sealed |= {(key, copy.worker): copy.size_bytes for copy in longest}
+            self._longest[key] = longest[0].size_bytes
+            self._epochs.setdefault(result.partition, []).append(key)
             self._left[result.partition].add(result.epoch)
         elif result.lost:
             copies = ", ".join(f"worker {copy.worker} {copy.status.name}" for copy in result.copies)
@@ -119,6 +124,7 @@ class ChunkFetch:
                 found = [copy.worker for copy in copies]
                 self._unread[key].update(found)
                 self._sealed |= {(key, copy.worker): copy.size_bytes for copy in copies}
+                self._longest[key] = max(self._longest[key], *(copy.size_bytes for copy in copies))
                 self.fetch.copies_found(key, found)
 
     def _awaited(self, key: EpochKey) -> bool:
@@ -198,13 +204,17 @@ class ChunkFetch:
         return {} if self._left[key[0]] else self._judge(key[0])
 
     def _judge(self, partition: PartitionId) -> Verdict:
-        lost = self._lost.get(partition, [])
-        missing = self._checks[partition].missing(all_read=not lost)
+        all_read = partition not in self._lost and all(map(self._read_in_full, self._epochs_of(partition)))
+        missing = self._checks[partition].missing(all_read=all_read)
         if not missing:
             del self._left[partition]
             self._checks[partition].close()
             return {}
         return self._other_copies(partition) or self._not_whole(partition, missing)
+
+    def _read_in_full(self, key: EpochKey) -> bool:
+        """Whether no copy of an epoch is longer than those that were read: a short one may lack all of a map."""
+        return max((self._sealed[key, worker] for worker in self._read.get(key, ())), default=0) >= self._longest[key]
 
     def _other_copies(self, partition: PartitionId) -> dict[EpochKey, Source]:
         """What is sealed on several workers can be cut short on one: the copies that were not read may have more."""
@@ -229,7 +239,7 @@ class ChunkFetch:
         return error
 
     def _epochs_of(self, partition: PartitionId) -> list[EpochKey]:
-        return sorted(key for key in self._unread if key[0] == partition)
+        return self._epochs.get(partition, [])
 
     def check(self) -> None:
         """Raise AssertionError if the books disagree."""

@@ -81,8 +81,8 @@ class PartitionCheck:
     def missing(self, *, all_read: bool) -> str:
         """Return what is not there, for people, or "" if everything is.
 
-        all_read: every epoch was read; only then a map of which nothing came, and of which it is unknown whether it
-        wrote, wrote nothing.
+        all_read: every epoch was read, in its longest copy; only then a map of which nothing came, and of which it is
+        unknown whether it wrote, wrote nothing.
         """
         for map_id in self._maps:
             if map_id >= len(self._winners.attempts):

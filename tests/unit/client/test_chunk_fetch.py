@@ -2,6 +2,7 @@
 
 import random
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -277,6 +278,39 @@ def test_what_a_short_copy_lacks_is_read_from_the_other(short: str) -> None:
     second = [batch for batch in data if core.admit(FIRST[0], batch)]
     assert Complete() in core.epoch_complete(1, FIRST, WorkerId(2))
     assert sorted((batch.map, batch.number) for batch in first + second) == [(b.map, b.number) for b in data]
+
+
+class NextDoor:
+    """Asks the first worker first, however short its copy is."""
+
+    def ordered(self, copies: Sequence[WorkerId]) -> Sequence[WorkerId]:
+        return sorted(copies)
+
+    def failed(self, worker: WorkerId) -> None: ...
+
+    def slow(self, worker: WorkerId) -> None: ...
+
+
+@pytest.mark.parametrize("there", [True, False])
+def test_a_short_copy_is_not_all_where_nobody_said_who_wrote(there: bool) -> None:
+    """A copy that was sealed shorter than the other may lack all of a map: without statuses only the longer one tells
+    that this map wrote nothing. Where that cannot be read it is an error."""
+    core = read(epoch(0, sealed(1, 60), sealed(2, 100)), found=winners(9, 9), order=NextDoor())
+    assert core.started() == [OpenStream(0, WorkerId(1), (FIRST,))]
+    core.chunk_came(FIRST, WorkerId(1), 0, size=60)
+    assert all(core.admit(FIRST[0], batch) for batch in batches(0, 3))
+    core.file_sent(FIRST, WorkerId(1), 1)
+    effects = core.epoch_complete(0, FIRST, WorkerId(1))
+    assert effects == [OpenStream(1, WorkerId(2), (FIRST,))]
+    if there:
+        core.chunk_came(FIRST, WorkerId(2), 0, size=100)
+        assert all(core.admit(FIRST[0], batch) for batch in batches(1, 3))
+        core.file_sent(FIRST, WorkerId(2), 1)
+        assert Complete() in core.epoch_complete(1, FIRST, WorkerId(2))
+        return
+    for stream in range(1, TRIES_MAX + 1):
+        effects = core.fetch.stream_failed(stream, RerouteError("it is not here", status=Status.UNKNOWN_FILE), 0)
+    assert re.search(r"it is not here.*map 1 attempt 9 may have written", str(failure(effects)))
 
 
 def test_both_copies_read_and_not_whole() -> None:
