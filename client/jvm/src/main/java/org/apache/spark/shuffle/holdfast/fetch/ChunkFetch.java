@@ -2,6 +2,7 @@ package org.apache.spark.shuffle.holdfast.fetch;
 
 import java.util.ArrayDeque;
 import java.util.ArrayList;
+import java.util.Arrays;
 import java.util.Collection;
 import java.util.Comparator;
 import java.util.List;
@@ -24,12 +25,15 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
  * whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter
  * than the other (recovery cut a damaged end); of two that an {@link Order} takes for equal the longer is read first, so
- * that this is rarely needed. Copies that were sealed after the manifest was read are learned from a newer one. Books
+ * that this is rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker reports:
+ * where it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after the manifest was read are learned from a newer one. Books
  * exist only of partitions that are being read. Called by {@link FetchReader}.
  */
 final class ChunkFetch implements Fetch.Judge {
     /** Epochs that an error names. */
     private static final int EPOCHS_NAMED = 8;
+    /** In place of the bytes of a chunk that is not complete. */
+    static final long NOT_COMPLETE = -1;
 
     private static final class Partition {
         final int number;
@@ -99,10 +103,12 @@ final class ChunkFetch implements Fetch.Judge {
     }
 
     private void add(Partition partition, EpochResult result) {
-        int[] longestFirst = result.copies().stream().filter(CopyResult::readable)
-                .sorted(Comparator.comparingLong(CopyResult::sizeBytes).reversed()).mapToInt(CopyResult::worker).toArray();
+        CopyResult[] longestFirst = result.copies().stream().filter(CopyResult::readable)
+                .sorted(Comparator.comparingLong(CopyResult::sizeBytes).reversed()).toArray(CopyResult[]::new);
         if (longestFirst.length > 0) {
-            EpochFile file = new EpochFile(result.partition(), result.epoch(), longestFirst);
+            EpochFile file = new EpochFile(
+                    result.partition(), result.epoch(), Arrays.stream(longestFirst).mapToInt(CopyResult::worker).toArray());
+            Arrays.setAll(file.sealed, holder -> longestFirst[holder].sizeBytes());
             file.want(order.ordered(file.holders));
             partition.files.add(file);
             partition.left++;
@@ -162,7 +168,7 @@ final class ChunkFetch implements Fetch.Judge {
 
     private static void learn(EpochFile file, CopyResult copy) {
         if (copy.readable() && !file.isHolder(copy.worker())) {
-            file.found(copy.worker());
+            file.found(copy.worker(), copy.sizeBytes());
         }
     }
 
@@ -173,14 +179,15 @@ final class ChunkFetch implements Fetch.Judge {
         return file.next[file.holder(worker)];
     }
 
-    /** Bytes of a chunk came from this copy; {@code complete} with its last ones. */
-    void chunkCame(EpochFile file, int worker, int chunk, boolean complete) throws IncompleteException {
+    /** Bytes of a chunk came from this copy; with its last ones {@code bytes} is what they are in all, before {@link #NOT_COMPLETE}. */
+    void chunkCame(EpochFile file, int worker, int chunk, long bytes) throws IncompleteException {
         int holder = file.holder(worker);
         int due = file.next[holder];
         if (chunk < due || (chunk > due && !partly)) {
             throw new IncompleteException(file.partition, "chunk " + chunk + " came where " + due + " was due");
         }
-        file.next[holder] = complete ? chunk + 1 : chunk;
+        file.next[holder] = bytes == NOT_COMPLETE ? chunk : chunk + 1;
+        file.came[holder] += bytes == NOT_COMPLETE ? 0 : bytes;
     }
 
     /** The worker says that all {@code chunks} of this copy were sent. */
@@ -188,6 +195,14 @@ final class ChunkFetch implements Fetch.Judge {
         int due = firstChunk(file, worker);
         if (due < chunks) {
             throw new IncompleteException(file.partition, "chunk " + due + " of " + chunks + " did not come");
+        }
+        int holder = file.holder(worker);
+        long came = file.came[holder];
+        if (came != file.sealed[holder] && !partly) {
+            file.next[holder] = 0; // whatever it is: all of it again
+            file.came[holder] = 0;
+            throw new IncompleteException(
+                    file.partition, came + " bytes of " + file + " came, but " + file.sealed[holder] + " were sealed");
         }
     }
 
@@ -254,7 +269,7 @@ final class ChunkFetch implements Fetch.Judge {
     /** No copy of an epoch that was asked for can be read. */
     @Override
     public Collection<EpochFile> gaveUp(EpochFile file, HoldfastException error) throws HoldfastException {
-        java.util.Arrays.fill(file.unread, false);
+        Arrays.fill(file.unread, false);
         Partition partition = partitions[file.partition - firstPartition];
         if (wasRead(file)) {
             partition.otherErrors = with(partition.otherErrors, error);
@@ -272,7 +287,7 @@ final class ChunkFetch implements Fetch.Judge {
 
     /** Returns what else to read before the partition is whole; throws if nothing would help. */
     private Collection<EpochFile> judge(Partition partition) throws HoldfastException {
-        boolean allRead = partition.lost.isEmpty();
+        boolean allRead = partition.lost.isEmpty() && partition.files.stream().allMatch(EpochFile::isReadInFull);
         String missing = partition.check == null
                 ? PartitionCheck.missingOfNothing(expected, partition.number, firstMap, endMap, allRead)
                 : partition.check.missing(allRead);
@@ -303,7 +318,7 @@ final class ChunkFetch implements Fetch.Judge {
                 }
             }
             if (count > 0) {
-                file.want(order.ordered(java.util.Arrays.copyOf(left, count)));
+                file.want(order.ordered(Arrays.copyOf(left, count)));
                 partition.left++;
                 more.add(file);
             }

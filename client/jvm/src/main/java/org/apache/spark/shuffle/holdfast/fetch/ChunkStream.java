@@ -47,6 +47,8 @@ final class ChunkStream {
     private ByteBuffer bodyView;
     private int at;
     private int frameBytes;
+    /** Of its chunk, this frame included. */
+    private long chunkBytes;
 
     // The batch that is being put together, of which chunk.
     private ByteBuffer carry;
@@ -105,6 +107,11 @@ final class ChunkStream {
         return frameBytes;
     }
 
+    /** Bytes of the chunk that came on this stream, the frame that is being read included. */
+    long chunkBytes() {
+        return chunkBytes;
+    }
+
     /** Begins a data frame. Throws CORRUPT if it leaves a batch unfinished. */
     void begin(ChunksData frame, ByteBuffer bytes) throws HoldfastException {
         data = frame;
@@ -116,7 +123,9 @@ final class ChunkStream {
             endOfChunk();
             carryFile = frame.file();
             carryChunk = frame.chunk();
+            chunkBytes = 0;
         }
+        chunkBytes += frameBytes;
     }
 
     /** Verifies the next whole batch of the frame; false at the end. Throws CORRUPT. */

@@ -14,6 +14,9 @@ final class EpochFile implements Comparable<EpochFile> {
     int[] holders;
     /** By holder: the chunk that comes next. */
     int[] next;
+    /** By holder: bytes that were sealed, and bytes of the complete chunks that came. */
+    long[] sealed;
+    long[] came;
     /** By holder: not read to its end, and may be tried. */
     boolean[] unread;
     /** By holder: read to its end. */
@@ -38,6 +41,8 @@ final class EpochFile implements Comparable<EpochFile> {
         this.epoch = epoch;
         this.holders = holders;
         next = new int[holders.length];
+        sealed = new long[holders.length];
+        came = new long[holders.length];
         unread = new boolean[holders.length];
         read = new boolean[holders.length];
         Arrays.fill(unread, true);
@@ -52,19 +57,33 @@ final class EpochFile implements Comparable<EpochFile> {
         status = Status.OK;
     }
 
-    /** A copy that was not known: it may be tried, too. */
-    void found(int worker) {
+    /** A copy that was not known, of so many bytes: it may be tried, too. */
+    void found(int worker, long bytes) {
         int count = holders.length + 1;
         holders = Arrays.copyOf(holders, count);
         next = Arrays.copyOf(next, count);
+        sealed = Arrays.copyOf(sealed, count);
+        came = Arrays.copyOf(came, count);
         unread = Arrays.copyOf(unread, count);
         read = Arrays.copyOf(read, count);
         holders[count - 1] = worker;
+        sealed[count - 1] = bytes;
         unread[count - 1] = true;
         if (wanted) {
             copies = Arrays.copyOf(copies, copies.length + 1);
             copies[copies.length - 1] = worker;
         }
+    }
+
+    /** Whether no copy is longer than those that were read to their end: a short one may lack all of a map. */
+    boolean isReadInFull() {
+        long longest = 0;
+        long longestRead = 0;
+        for (int holder = 0; holder < holders.length; holder++) {
+            longest = Math.max(longest, sealed[holder]);
+            longestRead = read[holder] ? Math.max(longestRead, sealed[holder]) : longestRead;
+        }
+        return longestRead == longest;
     }
 
     boolean hasCopyOn(int worker) {

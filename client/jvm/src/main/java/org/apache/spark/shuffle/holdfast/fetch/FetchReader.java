@@ -232,7 +232,7 @@ public final class FetchReader implements BatchSource {
                 }
                 stream.begin(data, frame.body());
                 if (upToFile(stream, data.file())) {
-                    chunks.chunkCame(stream.files.get(data.file()), stream.worker(), data.chunk(), false);
+                    chunks.chunkCame(stream.files.get(data.file()), stream.worker(), data.chunk(), ChunkFetch.NOT_COMPLETE);
                     current = stream;
                 }
             } else if (data.end()) {
@@ -267,7 +267,7 @@ public final class FetchReader implements BatchSource {
             current = null;
             if (data.endOfChunk()) {
                 stream.endOfChunk();
-                chunks.chunkCame(file, stream.worker(), data.chunk(), true);
+                chunks.chunkCame(file, stream.worker(), data.chunk(), stream.chunkBytes());
                 effects.addAll(chunks.fetch.progressed(stream.number));
             }
         } catch (HoldfastException | IncompleteException error) {

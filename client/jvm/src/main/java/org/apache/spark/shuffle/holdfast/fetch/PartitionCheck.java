@@ -98,7 +98,7 @@ final class PartitionCheck {
     }
 
     /**
-     * Says what is not there, for people, or null if everything is. {@code allRead}: every epoch was read; only then a
+     * Says what is not there, for people, or null if everything is. {@code allRead}: every epoch was read, in its longest copy; only then a
      * map of which nothing came, and of which it is unknown whether it wrote, wrote nothing.
      */
     String missing(boolean allRead) {

@@ -57,6 +57,8 @@ public final class FetchCoreMain {
         tell("every missing batch is noticed", FetchCoreMain::everyMissingBatch);
         tell("losers are dropped and statuses believed", FetchCoreMain::losersAndStatuses);
         tell("chunks come in turn", FetchCoreMain::chunksInTurn);
+        tell("a copy without all that was sealed is noticed", FetchCoreMain::lessThanSealed);
+        tell("a short copy is not all where nobody said who wrote", FetchCoreMain::shortCopyOfUnknown);
         tell("lost epochs", FetchCoreMain::lostEpochs);
         tell("what a short copy lacks is read from the other", FetchCoreMain::shortCopies);
         tell("both copies read and not whole", FetchCoreMain::bothCopiesNotWhole);
@@ -457,14 +459,14 @@ public final class FetchCoreMain {
         Check.equal(first.worker(), 2);
         EpochFile file = first.files().get(0);
         for (int chunk = 0; chunk < 3; chunk++) {
-            core.chunkCame(file, 2, chunk, true);
+            core.chunkCame(file, 2, chunk, chunk == 2 ? 80 : 10);
         }
-        core.chunkCame(file, 2, 3, false);
+        core.chunkCame(file, 2, 3, ChunkFetch.NOT_COMPLETE);
         Check.equal(core.firstChunk(file, 2), 3);
         Check.equal(core.firstChunk(file, 1), 0);
         for (int wrong : new int[] {2, 4}) {
             try {
-                core.chunkCame(file, 2, wrong, true);
+                core.chunkCame(file, 2, wrong, 10);
                 throw new AssertionError("chunk " + wrong + " was taken");
             } catch (IncompleteException right) {
                 Check.contains(right.getMessage(), "3 was due");
@@ -479,15 +481,63 @@ public final class FetchCoreMain {
         core.fileSent(file, 2, 3);
         ChunkFetch some = read(winners("", 9), true, epoch(0, sealed(1, 9)));
         EpochFile other = opened(some.started(), 0).files().get(0);
-        some.chunkCame(other, 1, 4, true);
+        some.chunkCame(other, 1, 4, 1);
         try {
             some.fileSent(other, 1, 9);
             throw new AssertionError("the end of a range was not missed");
         } catch (IncompleteException right) {
             Check.contains(right.getMessage(), "chunk 5 of 9");
         }
-        some.chunkCame(other, 1, 8, true);
+        some.chunkCame(other, 1, 8, 1);
         some.fileSent(other, 1, 9);
+    }
+
+    /** A worker says that it sent all of its copy, and nobody knows which maps wrote: it is asked again, for all of it, and given up in the end. */
+    private static void lessThanSealed() throws HoldfastException, IncompleteException {
+        ChunkFetch core = read(winners("", 9, 9), false, epoch(0, sealed(1, 100)));
+        List<Effect> effects = core.started();
+        EpochFile file = opened(effects, 0).files().get(0);
+        for (int stream = 0; stream < Fetch.TRIES_MAX; stream++) {
+            Check.equal(core.firstChunk(file, 1), 0);
+            core.chunkCame(file, 1, 0, 60);
+            try {
+                core.fileSent(file, 1, 1);
+                throw new AssertionError("40 bytes were not missed");
+            } catch (IncompleteException right) {
+                Check.contains(right.getMessage(), "60 bytes of partition 0 epoch 0 came, but 100 were sealed");
+            }
+            effects = core.fetch.fileBad(stream, file, "60 bytes came");
+        }
+        Check.contains(failure(effects).getMessage(), "may have written something that is not there");
+    }
+
+    /** Of the longer copy alone a reader knows that a map of which nothing came wrote nothing. */
+    private static void shortCopyOfUnknown() throws HoldfastException, IncompleteException {
+        BatchHeader header = new BatchHeader();
+        for (boolean there : new boolean[] {true, false}) {
+            ChunkFetch core = read(winners("", 9, 9), false, epoch(0, sealed(1, 60), sealed(2, 100)));
+            EpochFile file = opened(core.started(), 0).files().get(0);
+            file.moveBack(2); // as an order may have it
+            core.fetch.streamFailed(0, LOST, 0);
+            core.chunkCame(file, 1, 0, 60);
+            for (Batches.Made each : Batches.of(0, 3, 9)) {
+                core.admit(0, each.into(header));
+            }
+            core.fileSent(file, 1, 1);
+            List<Effect> effects = core.epochComplete(1, file, 1);
+            Check.that(!effects.contains(new Effect.Complete()), "a short copy was taken for all");
+            Check.equal(core.fetch.workersKnown(Set.of(1, 2), 1), List.of(open(2, 2, file)));
+            if (there) {
+                core.chunkCame(file, 2, 0, 100);
+                core.fileSent(file, 2, 1);
+                Check.that(core.epochComplete(2, file, 2).contains(new Effect.Complete()), "not complete");
+                continue;
+            }
+            for (int stream = 2; stream < 2 + Fetch.TRIES_MAX; stream++) {
+                effects = core.fetch.streamFailed(stream, new HoldfastException(Status.UNKNOWN_FILE, "it is not here"), 1);
+            }
+            Check.contains(failure(effects).getMessage(), "it is not here", "map 1 attempt 9 may have written");
+        }
     }
 
     private static void lostEpochs() throws HoldfastException, IncompleteException {
@@ -553,7 +603,7 @@ public final class FetchCoreMain {
             EpochFile file = opened(core.started(), 0).files().get(0);
             int count = 0;
             try {
-                core.chunkCame(file, 1, 0, true);
+                core.chunkCame(file, 1, 0, 9);
                 for (int index = 0; index < data.size(); index++) {
                     count += !gone.contains(index) && core.admit(0, data.get(index).into(header)) ? 1 : 0;
                 }

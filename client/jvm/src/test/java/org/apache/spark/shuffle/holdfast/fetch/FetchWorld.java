@@ -61,8 +61,9 @@ final class FetchWorld {
                 List<?> cut = copies.get(new Copy(epoch, workers.get(random.nextInt(count))));
                 cut.remove(cut.size() - 1);
             }
+            int number = epoch;
             results[epoch] = new EpochResult(0, epoch, workers.subList(0, count).stream()
-                    .map(worker -> new CopyResult(worker, Status.OK, 100)).toList());
+                    .map(worker -> new CopyResult(worker, Status.OK, copies.get(new Copy(number, worker)).isEmpty() ? 0 : 100)).toList());
         }
         byte[][] bits = {{1}, {1}, {1}, {1}, {1}};
         ReduceWinners winners = new ReduceWinners(2, new long[] {9, 9, 9, 9, 9}, bits);
@@ -155,13 +156,13 @@ final class FetchWorld {
                             : core.fetch.fileBad(number, file, "checksum"));
                     return;
                 }
-                core.chunkCame(file, stream.worker(), chunk, false);
+                core.chunkCame(file, stream.worker(), chunk, ChunkFetch.NOT_COMPLETE);
                 for (Batches.Made each : chunks.get(chunk)) {
                     if (core.admit(0, each.into(header))) {
                         delivered.add(each);
                     }
                 }
-                core.chunkCame(file, stream.worker(), chunk, true);
+                core.chunkCame(file, stream.worker(), chunk, chunk == chunks.size() - 1 ? 100 : 0);
                 act(core.fetch.progressed(number));
                 core.fetch.check();
             }
