@@ -21,12 +21,15 @@ import scala.Option;
  */
 final class IoEncryption implements Encryption {
     private static final int VECTOR_BYTES = 16;
+    /** A longer buffer is not kept for shorter payloads. */
+    static final int KEPT_BYTES_MAX = 8 << 20;
+    private static final byte[] NOTHING = new byte[0];
 
     private final SecureRandom random = new SecureRandom();
     private final byte[] vector = new byte[VECTOR_BYTES];
     private final SecretKeySpec key;
     private final Cipher cipher;
-    private byte[] buffer = new byte[0];
+    private byte[] buffer = NOTHING;
 
     private IoEncryption(byte[] key) throws HoldfastException {
         this.key = new SecretKeySpec(key, "AES");
@@ -82,9 +85,17 @@ final class IoEncryption implements Encryption {
     }
 
     private void ensure(int length) {
-        if (buffer.length < length) {
-            buffer = new byte[length + (length >> 2)];
+        int wanted = capacity(buffer.length, length);
+        if (wanted != buffer.length) {
+            buffer = NOTHING; // two long ones may not fit the heap
+            buffer = new byte[wanted];
         }
+    }
+
+    /** How long a buffer of {@code have} bytes has to be for a payload of so many. */
+    static int capacity(int have, int length) {
+        int wanted = (int) Math.min(Integer.MAX_VALUE - 8L, length * 5L / 4);
+        return have < length || have > Math.max(KEPT_BYTES_MAX, wanted) ? wanted : have;
     }
 
     private static HoldfastException failed(GeneralSecurityException error) {

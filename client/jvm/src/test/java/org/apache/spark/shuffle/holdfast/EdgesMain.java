@@ -25,6 +25,7 @@ public final class EdgesMain {
             settings();
             names();
             nothingBehindDamage();
+            encryptedRecords();
         }
         closedBesideTheReader();
         System.out.println("ok");
@@ -203,6 +204,15 @@ public final class EdgesMain {
             }
         }
         check(source.closed == 1, "closed " + source.closed + " times");
+    }
+
+    /** The buffer of an unusually long record is made, whatever its length, and not kept. */
+    private static void encryptedRecords() {
+        int longest = Integer.MAX_VALUE - 8;
+        check(IoEncryption.capacity(0, longest) == longest, "the longest record");
+        check(IoEncryption.capacity(0, 1_800_000_000) >= 1_800_000_000, "a long record");
+        check(IoEncryption.capacity(600 << 20, 1_000) < 2_000, "the buffer of a long record is kept");
+        check(IoEncryption.capacity(1 << 20, 1_000) == 1 << 20, "the usual buffer is not kept");
     }
 
     private static void check(boolean holds, String what) {
