@@ -12,8 +12,8 @@ from functools import partial
 import pytest
 
 from holdfast.common.errors import ProtocolError, RetryError, UnknownStreamError
-from holdfast.common.formats.frame import HEADER_BYTES, FrameType, encode_frame
-from holdfast.common.formats.messages import Hello
+from holdfast.common.formats.frame import HEADER_BYTES, FrameHeader, FrameType, encode_frame
+from holdfast.common.formats.messages import Hello, StreamCredit, StreamOpened
 from holdfast.common.limits import FRAME_BODY_BYTES_MAX, FRAME_META_BYTES_MAX, MIB
 from holdfast.common.net.frames import server as frame_server
 from holdfast.common.net.frames.buffers import BufferPool
@@ -285,6 +285,29 @@ def test_a_lost_connection_fails_everything_at_once() -> None:
             assert isinstance(sink.error, RetryError)
             with pytest.raises(RetryError):
                 await client.request(FrameType.PING)
+
+    run(story)
+
+
+def test_a_stream_that_is_opened_too_late_is_closed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Who asked for it has left: the worker would keep what it opened, and wait for credit."""
+
+    async def story() -> None:
+        async with world() as it:
+            client = await it.client()
+            came: list[tuple[FrameHeader, bytes]] = []
+            monkeypatch.setattr(it.echo, "frame", lambda _, header, meta, body: came.append((header, meta)))
+            opening = asyncio.create_task(client.open_stream(OPENING, Recorder()))
+            await wait_until_async(lambda: len(came) == 1, "the request to arrive")
+            opening.cancel()
+            await asyncio.wait((opening,))
+            it.echo.connection.reply(came[0][0], StreamOpened(stream=7, total_bytes=0).encode())
+            await wait_until_async(lambda: len(came) == 2, "the stream to be closed")
+            header, meta = came[1]
+            assert (header.type, header.request_id) == (FrameType.STREAM_CLOSE, came[0][0].request_id)
+            assert StreamCredit.decode(meta).stream == 7
+            assert client.idle
+            client.abort()
 
     run(story)
 

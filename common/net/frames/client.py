@@ -7,9 +7,11 @@ once with one typed error. Unanswered requests and queued bytes are bounded: `st
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, NamedTuple, Protocol, Self, TypeVar
 
 from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, error_for
@@ -180,9 +182,23 @@ class FrameClient(FrameConnection):
         try:
             reply = await future
             return ClientStream(self, request_id, decode(reply.meta))
-        except BaseException:
+        except BaseException as error:
             self.sinks.pop(request_id, None)
+            if isinstance(error, asyncio.CancelledError):
+                if future.cancelled() and request_id in self._answers:
+                    future = self._answers[request_id] = self._loop.create_future()
+                future.add_done_callback(partial(self._close_unwanted, request_id, decode))
             raise
+
+    def _close_unwanted(
+        self, request_id: int, decode: Callable[[bytes], StreamOpened | ChunksOpened], answer: asyncio.Future[Reply]
+    ) -> None:
+        """The worker has opened a stream that nobody waits for any more: it would keep it for long."""
+        if answer.cancelled() or answer.exception() is not None:
+            return
+        with contextlib.suppress(ProtocolError):
+            meta = StreamCredit(stream=decode(answer.result().meta).stream, credit_bytes=0).encode()
+            self.post(FrameType.STREAM_CLOSE, request_id, meta)
 
     def _start_now(self, frame_type: FrameType, meta: bytes, *body: Buffer) -> tuple[int, asyncio.Future[Reply]]:
         if self.closed:
