@@ -7,13 +7,15 @@ import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import Any
 
 import psutil
 import pytest
 
 from holdfast.client import ReduceShuffle, Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
-from holdfast.common.formats.batch import Codec
+from holdfast.client.write.push_writer import PushWriter
+from holdfast.common.formats.batch import BatchWriter, Codec
 from holdfast.common.limits import MAPS_MAX, MIB
 from tests.cluster.reduce_peers import metric
 from tests.jvm.test_buffers import opened
@@ -436,6 +438,31 @@ def test_records_of_several_batches(programs: Programs, tmp_path: Path, reader: 
         for maps in (range(MAPS_MAX), range(1), range(1, 2)):
             reader.ask(pushing.shuffle, maps=maps)
             assert reader.answer()["sum"] == sum_of(expected, maps=maps)
+
+
+def test_a_piece_that_was_counted_and_cannot_be_placed_is_an_error(
+    session: Session, reader: Reader, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A writer that is none of ours continues a record in a batch too short for a piece, and that one comes first. Read
+    again the piece would be a duplicate, and the read would look whole without it: it ends at once, by name."""
+    header, hand_over = BatchWriter.header, PushWriter._hand_over
+
+    def continued(writer: BatchWriter, payload: bytes, **options: Any) -> bytes:
+        return header(writer, payload, **options | {"more": writer.batches == 0})
+
+    def backwards(writer: PushWriter) -> None:
+        writer._fresh.reverse()
+        hand_over(writer)
+
+    shuffle = session.register_reduce_shuffle(1)
+    with monkeypatch.context() as now:
+        now.setattr(BatchWriter, "header", continued)
+        now.setattr(PushWriter, "_hand_over", backwards)
+        shuffle.commit([push(shuffle, 0, 7, [(0, b"begins"), (0, b"ends")])])
+    reader.ask(shuffle, range(1))
+    told = reader.error()
+    assert told.startswith(f"BAD_VERSION shuffle {shuffle.key}: chunk 0 from worker "), told
+    assert "too short for a piece of a record" in told
 
 
 def test_partitions_of_many_epochs(tmp_path: Path, reader: Reader) -> None:

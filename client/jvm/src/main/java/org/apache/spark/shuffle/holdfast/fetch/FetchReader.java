@@ -254,7 +254,7 @@ public final class FetchReader implements BatchSource {
                     continue;
                 }
                 effects.addAll(chunks.fetch.progressed(stream.number));
-                if (batch.payloadBytes() > 0 && records.isAlone(file.partition, batch, stream.payload(batch))) {
+                if (batch.payloadBytes() > 0 && isAlone(stream, file.partition)) {
                     fetched.partition = file.partition;
                     fetched.map = batch.map();
                     fetched.attempt = batch.attempt();
@@ -262,6 +262,10 @@ public final class FetchReader implements BatchSource {
                     fetched.codec = batch.codec();
                     fetched.payload = stream.payload(batch);
                     return true;
+                }
+                if (chunks.fetch.isOver()) {
+                    current = null;
+                    return false;
                 }
             }
             current = null;
@@ -276,6 +280,20 @@ public final class FetchReader implements BatchSource {
         }
         endOfFrame(stream, data);
         return false;
+    }
+
+    /**
+     * Whether the batch is a record of its own. One that fits nowhere ends the read, whatever the reason: it was counted, so reading it again would
+     * drop it as a duplicate, and every copy has the same.
+     */
+    private boolean isAlone(ChunkStream stream, int partition) {
+        try {
+            return records.isAlone(partition, batch, stream.payload(batch));
+        } catch (HoldfastException error) {
+            String text = "shuffle " + key + ": " + inChunk(stream, stream.data, error);
+            effects.addAll(chunks.fetch.stop(new HoldfastException(error.status(), text, error)));
+            return false;
+        }
     }
 
     private void endOfFrame(ChunkStream stream, ChunksData data) throws ReadInterruptedException {
