@@ -8,6 +8,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import NamedTuple
 
+from holdfast.worker.core.write.epochs import Life
+from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.writer import MapFileWriter
@@ -69,6 +71,23 @@ class Round:
     def copies(self) -> set[Copy]:
         """All copies of which something is synced."""
         return set(self.files).union(*[one.copies for one in self.waiting])
+
+
+def map_synced(writer: MapFileWriter, done: Future[Missing]) -> Future[None]:
+    """What a round comes to for who waits for one map file."""
+    future: Future[None] = Future()
+
+    def synced(done: Future[Missing]) -> None:
+        error = done.result().get(writer.key)
+        if error is not None:
+            future.set_exception(failed_copy(writer.key, f"cannot sync it ({error})"))
+        elif writer.life in (Life.FAILED, Life.GONE):
+            future.set_exception(writer.refusal())
+        else:
+            future.set_result(None)
+
+    done.add_done_callback(synced)
+    return future
 
 
 class SyncSegment(NamedTuple):

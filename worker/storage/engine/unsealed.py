@@ -25,19 +25,28 @@ from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.folders import Unsynced
 from holdfast.worker.storage.engine.marks import FailureMarks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.parts import DirectoryParts
-from holdfast.worker.storage.engine.rounds import Copy, Missing, Round, Synced, SyncFile, SyncSegment, Wanted, sync_all
+from holdfast.worker.storage.engine.rounds import (
+    Copy,
+    Missing,
+    Round,
+    Synced,
+    SyncFile,
+    SyncSegment,
+    Wanted,
+    map_synced,
+    sync_all,
+)
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.engine.writer import Leftover, MapFileWriter
 from holdfast.worker.storage.env.futures import Future
-from holdfast.worker.storage.index.index import FINAL_SPACE
-from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead, encode_shuffle
+from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.layout import EpochKey, OpenKey, open_path
+from holdfast.worker.storage.log.old_logs import OldLogs
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment, is_full
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
@@ -84,8 +93,7 @@ class UnsealedEpochs:
         self.sealing: dict[OpenKey, EpochSeal] = {}
         self.jobs: list[EpochSeal] = []
         self._aside = found.aside
-        self._old_segments, self._old_logs = found.old_segments, found.old_logs
-        self._old_log_bytes = sum(map(parts.env.files.held_bytes, found.old_segments))
+        self._old_logs = OldLogs(parts.env.files, parts.index, found.old_segments, found.old_logs)
         #: of what seals have for themselves; and seals that wait for the end of a round of syncs
         self._handed: dict[OpenKey, HandedOver] = {}
         self._held_up: list[tuple[EpochSeal, SealWork]] = []
@@ -254,18 +262,9 @@ class UnsealedEpochs:
                 self.log.remove_spares()
             # A copy that was given up, and has no mark yet, would have been never here for the next start.
             if not self.left and not self._handed and not self.marks.due:
-                self._remove_old_log()
+                self._old_logs.remove()
         except (OSError, NoRoomError) as error:
             self.broke(error)
-
-    def _remove_old_log(self) -> None:
-        """Nothing is left of earlier starts. The word that their logs must be there goes first."""
-        if self._old_logs:
-            self.index.remove_logs(self._old_logs)
-            self._old_logs = set()
-        for path in self._old_segments:
-            self._files.remove(path)
-        self._old_segments, self._old_log_bytes = [], 0
 
     # syncing
 
@@ -278,20 +277,8 @@ class UnsealedEpochs:
 
     def sync_map(self, writer: MapFileWriter) -> Future[None]:
         """Bring all that was appended to a map file to the disk, its name included."""
-        future: Future[None] = Future()
-
-        def synced(done: Future[Missing]) -> None:
-            error = done.result().get(writer.key)
-            if error is not None:
-                future.set_exception(failed_copy(writer.key, f"cannot sync it ({error})"))
-            elif writer.life in (Life.FAILED, Life.GONE):
-                future.set_exception(writer.refusal())
-            else:
-                future.set_result(None)
-
         mine: dict[Copy, None] = {writer: None}
-        self.sync(Wanted(mine, {}, mine), writer.key).add_done_callback(synced)
-        return future
+        return map_synced(writer, self.sync(Wanted(mine, {}, mine), writer.key))
 
     def _begin_round(self, of_map: MapFileKey | None) -> None:
         """Sync what is asked for, with all of it as it is now."""
@@ -342,10 +329,8 @@ class UnsealedEpochs:
                 gone = [one for one in who.copies if one in missing or one.key in self.failed]
                 reasons = {one.key: missing.get(one, _EARLIER) for one in gone}
                 # What was flushed meanwhile needs that segment no more, and is in its file alone: that is not synced.
-                again = (
-                    [one for one in who.copies if one in self._unsynced and one.key not in reasons] if failed else []
-                )
-                flushed = dict.fromkeys(again)
+                left = who.copies if failed else ()
+                flushed = dict.fromkeys([one for one in left if one in self._unsynced and one.key not in reasons])
                 who.answer(reasons, self.sync(Wanted(flushed, {}, flushed)) if flushed else None)
         finally:
             self._begin_round(of_map)
@@ -552,20 +537,14 @@ class UnsealedEpochs:
 
     def past(self, shuffle: ShuffleKey) -> tuple[bool, list[EpochKey]]:
         """Whether the generation was sealed for good, and its epochs that never accept again."""
-        prefix = encode_shuffle(shuffle)
-        with self.index.reading() as reader:
-            try:
-                final = reader.get(FINAL_SPACE + prefix) is not None
-                recorded = list(reader.epochs(prefix))
-            except CorruptError:
-                final, recorded = True, []
+        final, recorded = self.index.past(shuffle)
         others = [key for part in (self.left, self._handed, self.failed) for key in part if key.shuffle == shuffle]
         return final, recorded + [key for key in others if isinstance(key, EpochKey)]
 
     @property
     def pending_bytes(self) -> int:
         """Bytes in the logs that a seal has yet to write elsewhere, at most."""
-        return self.log.size_bytes + self._old_log_bytes
+        return self.log.size_bytes + self._old_logs.held_bytes
 
     @property
     def used_bytes(self) -> int:
@@ -573,7 +552,7 @@ class UnsealedEpochs:
         files = sum([copy.file_bytes for copy in self.copies.values()])
         left = sum([one.file_bytes for one in self.left.values()])
         others = sum([one.size_bytes for part in (self.leftovers, self._handed) for one in part.values()])
-        return self.log.held_bytes + self._old_log_bytes + files + left + others + sum(self._aside.values())
+        return self.log.held_bytes + self._old_logs.held_bytes + files + left + others + sum(self._aside.values())
 
     def held_maps(self) -> list[tuple[ShuffleKey, UsageTotals]]:
         """What each map file that is being written has."""

@@ -25,7 +25,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from holdfast.common.errors import NoRoomError
+from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.formats.checksum import CRC_BYTES, crc32c, with_crc
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.lmdb_pages import LmdbDamagedError
@@ -191,6 +191,16 @@ class Index:
     def put_log(self, incarnation: int, boot_id: bytes) -> None:
         """From now on the push log of this incarnation must be there."""
         self.put(_LOG_KEY.pack(LOG_SPACE, incarnation), boot_id)
+
+    def past(self, shuffle: ShuffleKey) -> tuple[bool, list[EpochKey]]:
+        """Whether a generation was sealed for good, which it counts for where that cannot be read, and its epochs that
+        have a record."""
+        prefix = encode_shuffle(shuffle)
+        with self.reading() as reader:
+            try:
+                return reader.get(FINAL_SPACE + prefix) is not None, list(reader.epochs(prefix))
+            except CorruptError:
+                return True, []
 
     def remove_logs(self, incarnations: Iterable[int]) -> None:
         """The push logs of these may go."""
