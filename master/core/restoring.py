@@ -73,7 +73,7 @@ class Shortage:
     epochs: int = 0
     short: list[Short] = field(default_factory=list)
     copying: list[Copying] = field(default_factory=list)
-    #: who is gone, can be read, and has a copy of what the others have too few of
+    #: who is gone, is there, and has a copy, or may have one, of what the others have too few of
     needed: set[int] = field(default_factory=set)
 
     @property
@@ -100,9 +100,12 @@ def shortage(epochs: Sequence[EpochResult], wanted: int, lost: Collection[int], 
         stay = [copy for copy in each.copies if copy.worker not in gone and (copy.readable or copy.unsealed)]
         size = max((copy.size_bytes for copy in each.readable), default=0)
         sources = tuple([copy.worker for copy in sealed if copy.size_bytes == size])
-        departing = {copy.worker for copy in sealed if copy.worker in gone}
-        if len(sealed) - len(departing) < most:
-            found.needed |= departing
+        if sum(copy.worker not in gone for copy in sealed) < most:
+            found.needed |= {
+                copy.worker
+                for copy in each.copies
+                if copy.worker in gone and copy.worker not in lost and _may_have(copy, sealed)
+            }
         if sources and len(stay) < most:
             those = tuple([copy.worker for copy in stay])
             others = tuple([copy.worker for copy in each.copies if copy.worker not in those])
@@ -114,6 +117,12 @@ def shortage(epochs: Sequence[EpochResult], wanted: int, lost: Collection[int], 
         ]
     found.copying.sort()
     return found
+
+
+def _may_have(copy: CopyResult, sealed: Sequence[CopyResult]) -> bool:
+    """Whether a worker that is there has a copy, as far as a manifest says. What is to be sealed later it has; what it
+    is to make it may have unheard, which counts where there is no other."""
+    return copy.readable or (copy.unsealed and not (copy.restoring and sealed))
 
 
 def with_places(

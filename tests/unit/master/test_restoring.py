@@ -65,6 +65,28 @@ def test_who_goes_away_is_read_and_needed_until_others_have_what_it_has(copies: 
 
 
 @pytest.mark.parametrize(
+    ("one", "lost", "needed"),
+    [
+        (epoch(0, w1=AWAY), set(), {1}),
+        (epoch(0, w1=AWAY, w2=OK), {2}, {1}),
+        (epoch(0, w1=AWAY, w2=OK), set(), {1}),
+        (epoch(0, w1=AWAY, w2=OK), {1, 2}, set()),
+        (epoch(0, w1=AWAY, w2=OK, w3=OK), set(), set()),
+        (epoch(0, w1=MAKING, w2=OK), {2}, {1}),
+        (epoch(0, w1=MAKING, w2=OK), set(), set()),
+        (epoch(0, w1=FAILED, w2=OK), {2}, set()),
+    ],
+    ids=["only", "other lost", "other there", "lost itself", "two others", "may be made", "not made yet", "failed"],
+)
+def test_who_goes_away_is_needed_for_what_it_has_not_sealed_yet(
+    one: EpochResult, lost: set[int], needed: set[int]
+) -> None:
+    """A worker that was away when its shuffle was committed has the copy all the same; so may one that was to make it.
+    Its host may not go before others have what it has."""
+    assert shortage([one], 2, lost, {1}).needed == needed
+
+
+@pytest.mark.parametrize(
     ("one", "missing"),
     [
         (epoch(0, w1=OK), 0),
