@@ -193,6 +193,10 @@ class CopyRestorer(WhileLeading):
                 found.update(numbers.intersection(MapAssignment.decode(shuffle.assignment).workers))
             elif look is not None and look.shuffle is shuffle:
                 found.update(numbers & look.found.needed)
+            elif (
+                shuffle.committed_ms
+            ):  # replaced since it was looked at: whom it names besides has copies that were made
+                found.update(numbers & await self._locations.manifest_workers(shuffle))
             else:
                 found.update(await self._locations.with_epochs(shuffle, partial(_placed_on, numbers)))
         self._leader.drains.looked_for_copies({ref_of(each): found[each.id] for each in departing})

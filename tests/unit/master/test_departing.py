@@ -1,0 +1,85 @@
+"""Which workers the leader calls needless while their hosts are about to go away: the real restorer on one master whose
+log is applied at once, and workers that nobody asks for anything."""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest
+from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
+from holdfast.common.statuses import Status
+from holdfast.master.control.locations import Locations
+from holdfast.master.control.restoring import CopyRestorer
+from holdfast.master.core.drains import Kept
+from holdfast.master.core.seals import tally
+from holdfast.master.core.state import commands as cmd
+from holdfast.master.fleet.fleet import Fleet
+from holdfast.master.leader.asking import Asker
+from holdfast.master.leader.leader import Leader
+from tests.unit.master.alone import Node, do, leader_of
+from tests.unit.master.build import application, commit_reduce, key, reduce, worker
+
+PARTITIONS = 4
+
+
+class World:
+    """A leader of five workers, each on its own host, and its restorer, which looks when it is told to."""
+
+    def __init__(self, leader: Leader) -> None:
+        self.leader = leader
+        self.restorer = CopyRestorer(leader, Fleet(leader), Locations(), Asker(leader))
+        self.restorer._copy = lambda workers: None  # type: ignore[method-assign]
+
+    async def commit(self, copies: Mapping[int, Status], of: ShuffleKey | None = None, wanted: int = 2) -> None:
+        """A shuffle that was placed on workers 1 and 2, with these copies of each epoch by now."""
+        those = tuple(
+            [CopyResult(WorkerId(one), status, 100 * (status is Status.OK)) for one, status in copies.items()]
+        )
+        results = tuple([EpochResult(PartitionId(each), Epoch(0), those) for each in range(PARTITIONS)])
+        numbers = {name: number for name, number in tally(results, wanted)._asdict().items() if name != "epochs"}
+        manifest = ReduceManifest(PARTITIONS, results).encode()
+        await do(
+            self.leader, reduce(of, copies_wanted=wanted), commit_reduce(PARTITIONS, of, manifest=manifest, **numbers)
+        )
+
+    async def lose(self, *numbers: int) -> None:
+        await do(self.leader, cmd.SetWorkersAlive(False, tuple([cmd.WorkerRef(one, 1) for one in numbers])))
+        self.leader.lives_changed += 1
+
+    async def depart(self, number: int) -> None:
+        await do(self.leader, cmd.SetWorkersDraining(True, (cmd.WorkerRef(number, 1),), 1 << 50))
+
+    def is_needed(self, number: int) -> bool:
+        """Whether a worker that keeps something may not be removed."""
+        there = self.leader.peek(lambda state: state.workers[number])
+        return self.leader.drains.needed(there, Kept(0, 7)).shuffles > 0
+
+
+def world(story: Callable[[World], Awaitable[None]], **section: Any) -> None:
+    async def run() -> None:
+        leader = leader_of(Node(), worker={"restore_after": "1ms", **section})
+        leader.leadership(True, 1)
+        await do(leader, *map(worker, range(1, 6)), application())
+        await asyncio.sleep(0.002)
+        await story(World(leader))
+        leader.leadership(False, 1)
+
+    asyncio.run(run())
+
+
+def test_a_copy_that_was_made_later_counts_also_while_its_manifest_changes() -> None:
+    """Both workers of a commit are gone, and the one that has the copy that was made since goes away as well. While the
+    manifest is replaced, to name who takes it over, it is needed as before and after."""
+
+    async def story(world: World) -> None:
+        await world.commit({1: Status.OK, 2: Status.OK, 3: Status.OK})
+        await world.lose(1, 2)
+        await world.depart(3)
+        for _ in range(3):
+            await world.restorer._look()
+            assert world.is_needed(3)
+        shuffle = world.leader.peek(lambda state: state.shuffle(key()))
+        assert shuffle is not None
+        assert shuffle.manifest_version == 1
+
+    world(story)
