@@ -127,7 +127,7 @@ class Draining:
         if report is None or not report.heartbeat.HasField("emptying"):
             return None
         kept = Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
-        return self._leader.drains.needed(worker, kept)
+        return self._leader.drains.needed(worker, kept, self._leader.lives_changed)
 
     def _check(self, meant: Sequence[Worker]) -> None:
         lost = [each.name for each in meant if not each.alive]

@@ -134,14 +134,15 @@ class CopyRestorer(WhileLeading):
 
     async def _look(self) -> None:
         """Look at what is new, find places for what has none, and have copied what can be."""
+        lives = self._leader.lives_changed
         workers = self._leader.peek(lambda state: dict(state.workers))
         absent, wait_ns = self._judge(workers.values())
         await self._look_at_all(absent)
+        await self._look_who_is_needed([workers[each] for each in absent.departing], lives)
         for look in sorted(self._looks.values(), key=lambda each: (each.found.left, each.since_ns)):
             if look.found.short and self._leader.now_ns() >= look.rests_until_ns and self._is_due(look):
                 await self._place(look, workers)
         self._copy(workers)
-        await self._look_who_is_needed([workers[each] for each in absent.departing])
         self._leader.short = ShortOfCopies(
             sum(each.found.epochs for each in self._looks.values()),
             sum(len(each.found.copying) for each in self._looks.values()),
@@ -182,8 +183,8 @@ class CopyRestorer(WhileLeading):
         else:
             self._queue_of.pop(key, None)
 
-    async def _look_who_is_needed(self, departing: Collection[Worker]) -> None:
-        """Count the shuffles for which each worker is needed that goes away."""
+    async def _look_who_is_needed(self, departing: Collection[Worker], lives: int) -> None:
+        """Count the shuffles for which each worker is needed that goes away, as it was at `lives`."""
         numbers = frozenset(each.id for each in departing)
         found: Counter[int] = Counter()
         shuffles = self._leader.peek(lambda state: list(state.every_shuffle())) if departing else []
@@ -193,13 +194,11 @@ class CopyRestorer(WhileLeading):
                 found.update(numbers.intersection(MapAssignment.decode(shuffle.assignment).workers))
             elif look is not None and look.shuffle is shuffle:
                 found.update(numbers & look.found.needed)
-            elif (
-                shuffle.committed_ms
-            ):  # replaced since it was looked at: whom it names besides has copies that were made
+            elif shuffle.committed_ms:  # replaced since: whom its manifest names may have been made a copy
                 found.update(numbers & await self._locations.manifest_workers(shuffle))
             else:
                 found.update(await self._locations.with_epochs(shuffle, partial(_placed_on, numbers)))
-        self._leader.drains.looked_for_copies({ref_of(each): found[each.id] for each in departing})
+        self._leader.drains.looked_for_copies({ref_of(each): found[each.id] for each in departing}, lives)
 
     def _forget(self, key: ShuffleKey) -> None:
         for part in (self._looks, self._queue_of, self._tries):

@@ -56,19 +56,24 @@ class Drains:
         self._most: dict[WorkerRef, tuple[int, int]] = {}
         #: of workers whose host goes away at a time: how many shuffles would lose a copy with them
         self._needed: dict[WorkerRef, int] = {}
+        #: how often workers had been lost or back when that was counted
+        self._lives = 0
 
     def looked(self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int]) -> None:
         """Take what was found of all workers that drain, by number."""
         self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
         self._most = {ref: most for ref, most in self._most.items() if ref in self._placed}
 
-    def looked_for_copies(self, needed: Mapping[WorkerRef, int]) -> None:
-        """Take for how many shuffles each worker whose host goes away is needed."""
-        self._needed = dict(needed)
+    def looked_for_copies(self, needed: Mapping[WorkerRef, int], lives: int) -> None:
+        """Take for how many shuffles each worker whose host goes away is needed, as workers had been lost and back so
+        often when the look began."""
+        self._needed, self._lives = dict(needed), lives
 
-    def needed(self, worker: Worker, kept: Kept) -> Kept:
-        """Return what would be lost with it of what it keeps: of the rest others have their copies."""
-        return kept._replace(shuffles=min(kept.shuffles, self._needed.get(ref_of(worker), kept.shuffles)))
+    def needed(self, worker: Worker, kept: Kept, lives: int) -> Kept:
+        """Return what would be lost with it of what it keeps: of the rest others have their copies. Where workers were
+        lost since, by `lives`, it is needed until that was looked at."""
+        found = self._needed.get(ref_of(worker), kept.shuffles)
+        return kept._replace(shuffles=min(kept.shuffles, found if lives == self._lives else max(found, 1)))
 
     def heard(self, worker: Worker, kept: Kept, now_ms: int) -> None:
         """A draining worker said what it keeps."""

@@ -2,15 +2,23 @@
 log is applied at once, and workers that nobody asks for anything."""
 
 import asyncio
+import contextlib
 from collections.abc import Awaitable, Callable, Mapping
+from functools import partial
 from typing import Any
 
+import pytest
+
+from holdfast.common.errors import NoRoomError
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
+from holdfast.master.control import restoring
 from holdfast.master.control.locations import Locations
+from holdfast.master.control.manifests import replace_manifest
 from holdfast.master.control.restoring import CopyRestorer
 from holdfast.master.core.drains import Kept
+from holdfast.master.core.restoring import with_places
 from holdfast.master.core.seals import tally
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.fleet.fleet import Fleet
@@ -41,9 +49,14 @@ class World:
         await do(
             self.leader, reduce(of, copies_wanted=wanted), commit_reduce(PARTITIONS, of, manifest=manifest, **numbers)
         )
+        await asyncio.sleep(0.002)  # so that it has lived for as long as copying it takes
 
     async def lose(self, *numbers: int) -> None:
         await do(self.leader, cmd.SetWorkersAlive(False, tuple([cmd.WorkerRef(one, 1) for one in numbers])))
+        self.leader.lives_changed += 1
+
+    async def return_(self, number: int) -> None:
+        await do(self.leader, cmd.SetWorkersAlive(True, (cmd.WorkerRef(number, 1),)))
         self.leader.lives_changed += 1
 
     async def depart(self, number: int) -> None:
@@ -52,7 +65,7 @@ class World:
     def is_needed(self, number: int) -> bool:
         """Whether a worker that keeps something may not be removed."""
         there = self.leader.peek(lambda state: state.workers[number])
-        return self.leader.drains.needed(there, Kept(0, 7)).shuffles > 0
+        return self.leader.drains.needed(there, Kept(0, 7), self.leader.lives_changed).shuffles > 0
 
 
 def world(story: Callable[[World], Awaitable[None]], **section: Any) -> None:
@@ -68,18 +81,47 @@ def world(story: Callable[[World], Awaitable[None]], **section: Any) -> None:
 
 
 def test_a_copy_that_was_made_later_counts_also_while_its_manifest_changes() -> None:
-    """Both workers of a commit are gone, and the one that has the copy that was made since goes away as well. While the
-    manifest is replaced, to name who takes it over, it is needed as before and after."""
+    """Both workers of a commit are gone, and the one that has the copy that was made since goes away as well. Its
+    manifest is replaced while the leader looks, as when a copy elsewhere is answered: it is needed all the same."""
 
     async def story(world: World) -> None:
         await world.commit({1: Status.OK, 2: Status.OK, 3: Status.OK})
         await world.lose(1, 2)
         await world.depart(3)
-        for _ in range(3):
+        look = world.restorer._look_at_all
+
+        async def and_replace(absent: Any) -> None:
+            await look(absent)
+            change = partial(with_places, places={0: [4]}, gone=frozenset())
+            await replace_manifest(world.leader, key(), change)
+
+        world.restorer._look_at_all = and_replace  # type: ignore[method-assign]
+        await world.restorer._look()
+        assert world.is_needed(3)
+
+    world(story)
+
+
+def test_whoever_is_lost_makes_others_needed_whatever_the_leader_is_at(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two others have the copies of a worker that goes away, so it is needless. One of them is lost: it may not be
+    removed before the leader has looked again, nor after that, though the manifests cannot be replaced."""
+
+    async def refused(*_: object) -> None:
+        raise NoRoomError("the masters hold too much")
+
+    async def story(world: World) -> None:
+        await world.commit({1: Status.OK, 2: Status.OK, 3: Status.OK})
+        await world.depart(3)
+        await world.restorer._look()
+        assert not world.is_needed(3)
+        monkeypatch.setattr(restoring, "replace_manifest", refused)
+        await world.lose(1)
+        assert world.is_needed(3), "nobody has looked since"
+        with contextlib.suppress(NoRoomError):
             await world.restorer._look()
-            assert world.is_needed(3)
-        shuffle = world.leader.peek(lambda state: state.shuffle(key()))
-        assert shuffle is not None
-        assert shuffle.manifest_version == 1
+        assert world.is_needed(3)
+        await world.return_(1)
+        await world.restorer._look()
+        assert not world.is_needed(3)
 
     world(story)

@@ -110,12 +110,15 @@ def test_what_others_have_as_well_keeps_no_host() -> None:
     log, drains = Log(), Drains()
     log.do(worker(1))
     leaves = log.state.workers[1]
-    assert drains.needed(leaves, Kept(0, 3)) == Kept(0, 3)
-    drains.looked_for_copies({cmd.WorkerRef(1, 1): 1})
-    assert drains.needed(leaves, Kept(2, 3)) == Kept(2, 1)
-    assert drains.needed(leaves, Kept(0, 0)) == Kept(0, 0)
+    assert drains.needed(leaves, Kept(0, 3), 0) == Kept(0, 3)
+    drains.looked_for_copies({cmd.WorkerRef(1, 1): 1}, 0)
+    assert drains.needed(leaves, Kept(2, 3), 0) == Kept(2, 1)
+    assert drains.needed(leaves, Kept(0, 0), 0) == Kept(0, 0)
+    drains.looked_for_copies({cmd.WorkerRef(1, 1): 0}, 0)
+    assert drains.needed(leaves, Kept(0, 3), 0) == Kept(0, 0)
+    assert drains.needed(leaves, Kept(0, 3), 1) == Kept(0, 1), "somebody was lost since"
     drains.forget(leaves)
-    assert drains.needed(leaves, Kept(0, 3)) == Kept(0, 3)
+    assert drains.needed(leaves, Kept(0, 3), 0) == Kept(0, 3)
 
 
 def registered() -> tuple[Log, dict[str, Worker]]:
