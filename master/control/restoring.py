@@ -155,7 +155,9 @@ class CopyRestorer(WhileLeading):
             lambda state: [
                 each
                 for each in state.every_shuffle()
-                if each.committed_ms and each.kind == KIND_REDUCE and (each.copies_wanted > 1 or absent.departing)
+                if each.committed_ms
+                and each.kind == KIND_REDUCE
+                and (each.copies_wanted > 1 or absent.departing or each.unsealed)
             ]
         )
         there = {each.key for each in shuffles}

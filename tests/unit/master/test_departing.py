@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from holdfast.common.errors import NoRoomError
-from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest
+from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, Location, ReduceLocations, ReduceManifest
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
 from holdfast.master.control import restoring
@@ -39,7 +39,8 @@ class World:
         self.restorer._copy = lambda workers: None  # type: ignore[method-assign]
 
     async def commit(self, copies: Mapping[int, Status], of: ShuffleKey | None = None, wanted: int = 2) -> None:
-        """A shuffle that was placed on workers 1 and 2, with these copies of each epoch by now."""
+        """A shuffle that was placed on workers 1 and 2, or 1 alone, with these copies of each epoch by now."""
+        places = (Location(Epoch(0), (WorkerId(1), WorkerId(2))[:wanted]),) * PARTITIONS
         those = tuple(
             [CopyResult(WorkerId(one), status, 100 * (status is Status.OK)) for one, status in copies.items()]
         )
@@ -47,7 +48,9 @@ class World:
         numbers = {name: number for name, number in tally(results, wanted)._asdict().items() if name != "epochs"}
         manifest = ReduceManifest(PARTITIONS, results).encode()
         await do(
-            self.leader, reduce(of, copies_wanted=wanted), commit_reduce(PARTITIONS, of, manifest=manifest, **numbers)
+            self.leader,
+            reduce(of, copies_wanted=wanted, copies=wanted, assignment=ReduceLocations(places).encode()),
+            commit_reduce(PARTITIONS, of, manifest=manifest, **numbers),
         )
         await asyncio.sleep(0.002)  # so that it has lived for as long as copying it takes
 
@@ -123,5 +126,19 @@ def test_whoever_is_lost_makes_others_needed_whatever_the_leader_is_at(monkeypat
         await world.return_(1)
         await world.restorer._look()
         assert not world.is_needed(3)
+
+    world(story)
+
+
+def test_who_may_have_an_only_copy_unheard_is_asked_when_its_host_is_gone() -> None:
+    """Worker 4 was to copy what worker 1 alone had before its host went away; the leader of then ended before it heard
+    that this was done, and the host is gone. The next leader asks worker 4."""
+
+    async def story(world: World) -> None:
+        await world.commit({1: Status.OK, 4: Status.NOT_SEALED}, wanted=1)
+        await world.depart(1)
+        await world.lose(1)
+        await world.restorer._look()
+        assert [*world.restorer._queue_of[key()].targets] == [4]
 
     world(story)
