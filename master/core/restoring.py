@@ -98,7 +98,9 @@ def shortage(epochs: Sequence[EpochResult], wanted: int, lost: Collection[int], 
         most = min(wanted, len(each.copies))
         found.epochs += len(sealed) < most
         stay = [copy for copy in each.copies if copy.worker not in gone and (copy.readable or copy.unsealed)]
-        size = max((copy.size_bytes for copy in each.readable), default=0)
+        # The longest has all that was acknowledged, whatever became of the others; it is waited for, unless it is gone.
+        awaited = [copy for copy in each.readable if copy.worker not in lost or copy.worker not in gone]
+        size = max((copy.size_bytes for copy in awaited), default=0)
         sources = tuple([copy.worker for copy in sealed if copy.size_bytes == size])
         if sum(copy.worker not in gone for copy in sealed) < most:
             found.needed |= {

@@ -132,6 +132,20 @@ def test_a_worker_that_makes_no_copy_says_nothing_of_the_epoch() -> None:
     assert [each.left_by for each in shortage(failed, 2, NOBODY, NOBODY).short] == [(3,)]
 
 
+def test_the_longest_copy_is_the_source_until_it_is_gone() -> None:
+    """A replica failed, so the primary has a batch more, which nobody was told is there. While the primary is waited
+    for nothing is copied of the other one; once it is gone that is the longest there is."""
+    longer = CopyResult(WorkerId(1), OK, 120)
+    one = epoch(0, w2=OK)._replace(copies=(longer, *epoch(0, w2=OK).copies, CopyResult(WorkerId(3), MAKING, 0)))
+    assert [each.sources for each in shortage([one], 2, {1}, NOBODY).copying] == [(3,)]
+    assert [(each.sources, each.size_bytes) for each in shortage([one], 2, {1}, {1}).copying] == [((2,), 100)]
+    short = one._replace(copies=one.copies[:2])
+    assert [each.size_bytes for each in shortage([short], 2, {1}, {1}).short] == [100]
+    assert [each.size_bytes for each in shortage([short], 2, NOBODY, {1}).short] == [120], "it can be read still"
+    leaving = shortage([short], 2, {1}, {1, 2})
+    assert ([each.left_by for each in leaving.short], leaving.needed) == ([(1, 2)], {2})
+
+
 def test_a_place_that_is_gone_itself_is_replaced() -> None:
     """The worker that was to make the copy is gone, too: another one is found, and the first one may still do it."""
     placed = [epoch(0, w1=OK, w2=OK, w3=MAKING)]
