@@ -98,6 +98,10 @@ class CopyRestorer(WhileLeading):
 
     def _reset(self) -> None:
         self._looks: dict[ShuffleKey, _Look] = {}
+        #: who was not there at the last look
+        self._absent = _Absent(frozenset(), frozenset(), frozenset())
+        #: on which workers that go away an open shuffle is placed, or one of MAP partitions, by their records
+        self._placed: dict[ShuffleKey, tuple[Shuffle, frozenset[int], frozenset[int]]] = {}
         self._queue_of: dict[ShuffleKey, CopyQueue] = {}
         self._queues.clear()
         #: workers that make a copy, or send one
@@ -137,11 +141,21 @@ class CopyRestorer(WhileLeading):
         lives = self._leader.lives_changed
         workers = self._leader.peek(lambda state: dict(state.workers))
         absent, wait_ns = self._judge(workers.values())
+        if absent == self._absent:
+            absent = self._absent  # the same one is compared with in no time
+        self._absent = absent
         await self._look_at_all(absent)
         await self._look_who_is_needed([workers[each] for each in absent.departing], lives)
+        until_ns = self._leader.now_ns() + self._leader.config.lease.tick.ns
         for look in sorted(self._looks.values(), key=lambda each: (each.found.left, each.since_ns)):
-            if look.found.short and self._leader.now_ns() >= look.rests_until_ns and self._is_due(look):
-                await self._place(look, workers)
+            now = self._leader.now_ns()
+            if now > until_ns:
+                break  # the others come next: what has its places is copied meanwhile
+            if look.found.short and now >= look.rests_until_ns and self._is_due(look):
+                try:
+                    await self._place(look, workers)
+                except HoldfastError as error:  # it rests, and holds up no other
+                    log_event(LogEvent.RESTORE_FAILED, shuffle=look.shuffle.key, status=error.status.name, reason=error)
         self._copy(workers)
         self._leader.short = ShortOfCopies(
             sum(each.found.epochs for each in self._looks.values()),
@@ -164,11 +178,12 @@ class CopyRestorer(WhileLeading):
         for key in [key for key in self._looks if key not in there]:
             self._forget(key)
         for number, shuffle in enumerate(shuffles):
-            if number % _SLICE == _SLICE - 1:
-                await asyncio.sleep(0)
             look = self._looks.get(shuffle.key)
-            if look is None or look.shuffle is not shuffle or look.absent != absent:
+            changed = look is None or look.shuffle is not shuffle or look.absent != absent
+            if changed:
                 await self._look_at(shuffle, absent)
+            if changed or number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
 
     async def _look_at(self, shuffle: Shuffle, absent: _Absent) -> None:
         key, known = shuffle.key, self._looks.get(shuffle.key)
@@ -190,17 +205,31 @@ class CopyRestorer(WhileLeading):
         numbers = frozenset(each.id for each in departing)
         found: Counter[int] = Counter()
         shuffles = self._leader.peek(lambda state: list(state.every_shuffle())) if departing else []
-        for shuffle in shuffles:
-            look = self._looks.get(shuffle.key)
-            if shuffle.kind == KIND_MAP:
-                found.update(numbers.intersection(MapAssignment.decode(shuffle.assignment).workers))
-            elif look is not None and look.shuffle is shuffle:
+        placed: dict[ShuffleKey, tuple[Shuffle, frozenset[int], frozenset[int]]] = {}
+        for number, shuffle in enumerate(shuffles):
+            look, known = self._looks.get(shuffle.key), self._placed.get(shuffle.key)
+            if look is not None and look.shuffle is shuffle:
                 found.update(numbers & look.found.needed)
-            elif shuffle.committed_ms:  # replaced since: whom its manifest names may have been made a copy
-                found.update(numbers & await self._locations.manifest_workers(shuffle))
+            elif known is not None and known[0] is shuffle and known[1] == numbers:  # records never change
+                placed[shuffle.key] = known
+                found.update(known[2])
             else:
-                found.update(await self._locations.with_epochs(shuffle, partial(_placed_on, numbers)))
+                on = await self._workers_of(shuffle, numbers)
+                placed[shuffle.key] = shuffle, numbers, on
+                found.update(on)
+                await asyncio.sleep(0)
+            if number % _SLICE == _SLICE - 1:
+                await asyncio.sleep(0)
+        self._placed = placed
         self._leader.drains.looked_for_copies({ref_of(each): found[each.id] for each in departing}, lives)
+
+    async def _workers_of(self, shuffle: Shuffle, numbers: frozenset[int]) -> frozenset[int]:
+        """Which of these workers have, or may have, anything of a shuffle that was not looked through."""
+        if shuffle.kind == KIND_MAP:
+            return numbers.intersection(MapAssignment.decode(shuffle.assignment).workers)
+        if shuffle.committed_ms:  # replaced since: whom its manifest names may have been made a copy
+            return numbers & await self._locations.manifest_workers(shuffle)
+        return await self._locations.with_epochs(shuffle, partial(_placed_on, numbers))
 
     def _forget(self, key: ShuffleKey) -> None:
         for part in (self._looks, self._queue_of, self._tries):
@@ -221,7 +250,10 @@ class CopyRestorer(WhileLeading):
         look.rests_until_ns = self._leader.now_ns() + _NOWHERE_NS
         if not len(there):
             return
-        rows = [_moving(each, shuffle.copies_wanted, workers) for each in short]
+        on_host: dict[str, list[int]] = {}
+        for each_worker in workers.values():
+            on_host.setdefault(each_worker.host, []).append(each_worker.id)
+        rows = [_moving(each, shuffle.copies_wanted, workers, on_host) for each in short]
         replacing = self._fleet.replacing(there, shuffle.copies_wanted)
         try:
             found = await off_loop(len(rows), partial(replacing, rows))
@@ -245,14 +277,18 @@ class CopyRestorer(WhileLeading):
         """Ask every worker that has nothing to do."""
         now = self._leader.now_ns()
         idle = {each.id for each in workers.values() if each.alive} - self._busy
-        wanted = {target for queue in self._queue_of.values() for target in queue.targets} & idle
-        for target in sorted(wanted):
+        queues: dict[int, list[tuple[int, ShuffleKey, CopyQueue]]] = {}
+        for number, (key, queue) in enumerate(self._queue_of.items()):
+            for target in queue.targets:
+                if target in idle:
+                    queues.setdefault(target, []).append((number, key, queue))
+        for target, its_own in sorted(queues.items()):
             until, _ = self._paused.get(target, (0, 0))
             if target not in idle or now < until:
                 continue
             offers = [
                 (copying[0].left, number, key, source, copying)
-                for number, (key, queue) in enumerate(self._queue_of.items())
+                for number, key, queue in its_own
                 if (next_ := queue.next(target, idle)) is not None
                 for source, copying in (next_,)
             ]
@@ -306,11 +342,11 @@ def _placed_on(workers: frozenset[int], epochs: Iterable[PlacedEpoch]) -> frozen
     return workers.intersection([worker for each in epochs for worker in each.workers])
 
 
-def _moving(short: Short, wanted: int, workers: Mapping[int, Worker]) -> Moving:
+def _moving(short: Short, wanted: int, workers: Mapping[int, Worker], on_host: Mapping[str, Collection[int]]) -> Moving:
     """An epoch as one that moves away from the workers that are gone. What shares a host with a copy is avoided."""
     away = short.left_by[: wanted - len(short.stay)]
     hosts = {workers[one].host for one in short.stay if one in workers}
-    avoid = frozenset(each.id for each in workers.values() if each.host in hosts or each.id in short.left_by)
+    avoid = frozenset(short.left_by).union(*[on_host[host] for host in hosts])
     return Moving((*short.stay, *away), frozenset(away), avoid)
 
 

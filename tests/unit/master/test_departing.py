@@ -2,7 +2,6 @@
 log is applied at once, and workers that nobody asks for anything."""
 
 import asyncio
-import contextlib
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -21,9 +20,11 @@ from holdfast.master.core.drains import Kept
 from holdfast.master.core.restoring import with_places
 from holdfast.master.core.seals import tally
 from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.records import Worker
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
+from tests.support.waiting import wait_until_async
 from tests.unit.master.alone import Node, do, leader_of
 from tests.unit.master.build import application, commit_reduce, key, reduce, worker
 
@@ -36,7 +37,11 @@ class World:
     def __init__(self, leader: Leader) -> None:
         self.leader = leader
         self.restorer = CopyRestorer(leader, Fleet(leader), Locations(), Asker(leader))
-        self.restorer._copy = lambda workers: None  # type: ignore[method-assign]
+        self.copies_begun = 0
+        self.restorer._copy = self._copy  # type: ignore[method-assign]
+
+    def _copy(self, workers: Mapping[int, Worker]) -> None:
+        self.copies_begun += 1
 
     async def commit(self, copies: Mapping[int, Status], of: ShuffleKey | None = None, wanted: int = 2) -> None:
         """A shuffle that was placed on workers 1 and 2, or 1 alone, with these copies of each epoch by now."""
@@ -52,7 +57,8 @@ class World:
             reduce(of, copies_wanted=wanted, copies=wanted, assignment=ReduceLocations(places).encode()),
             commit_reduce(PARTITIONS, of, manifest=manifest, **numbers),
         )
-        await asyncio.sleep(0.002)  # so that it has lived for as long as copying it takes
+        now = self.leader.now_ms()
+        await wait_until_async(lambda: self.leader.now_ms() > now + 1, "it to have lived for as long as a copy takes")
 
     async def lose(self, *numbers: int) -> None:
         await do(self.leader, cmd.SetWorkersAlive(False, tuple([cmd.WorkerRef(one, 1) for one in numbers])))
@@ -76,7 +82,8 @@ def world(story: Callable[[World], Awaitable[None]], **section: Any) -> None:
         leader = leader_of(Node(), worker={"restore_after": "1ms", **section})
         leader.leadership(True, 1)
         await do(leader, *map(worker, range(1, 6)), application())
-        await asyncio.sleep(0.002)
+        now = leader.now_ms()
+        await wait_until_async(lambda: leader.now_ms() > now + 1, "lost workers to be gone")
         await story(World(leader))
         leader.leadership(False, 1)
 
@@ -120,8 +127,8 @@ def test_whoever_is_lost_makes_others_needed_whatever_the_leader_is_at(monkeypat
         monkeypatch.setattr(restoring, "replace_manifest", refused)
         await world.lose(1)
         assert world.is_needed(3), "nobody has looked since"
-        with contextlib.suppress(NoRoomError):
-            await world.restorer._look()
+        await world.restorer._look()
+        assert world.copies_begun == 2, "what has a place is copied all the same"
         assert world.is_needed(3)
         await world.return_(1)
         await world.restorer._look()
