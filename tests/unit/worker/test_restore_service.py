@@ -5,18 +5,29 @@ import contextlib
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import CorruptError, HoldfastError
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Ack, Role
-from holdfast.common.formats.reduce_messages import PushCredit, Restore, Seal, SealAnswer, SealedEpoch, SealFlag
+from holdfast.common.formats.reduce_messages import (
+    ChunkFlag,
+    ChunksData,
+    ChunksOpen,
+    PushCredit,
+    Restore,
+    Seal,
+    SealAnswer,
+    SealedEpoch,
+    SealFlag,
+)
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, RaftIndex
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
-from holdfast.worker.server.services.restore_service import RestorePace
+from holdfast.worker.server.services.restore_service import RestorePace, RestoreService
 from holdfast.worker.storage.layout import EpochKey
 from holdfast.worker.storage.offline.verify import verify_directory
 from tests.support.reduce_data import Writer, shuffle_of
@@ -143,6 +154,84 @@ def test_a_damaged_source_is_not_copied(tmp_path: Path) -> None:
                 await ask(target, order(source, sealed))
             assert caught.value.status is Status.CORRUPT
             assert files(target) == []
+
+    run(story())
+
+
+class Strange:
+    """A source, and its stream, that sends the same frame as often as it gets credit, and at first so many."""
+
+    def __init__(self, data: ChunksData, piece: bytes, first: int = 1) -> None:
+        self._data, self._piece, self._first = data, piece, first
+        self._sink: Any = None
+
+    async def open_chunks(self, request: ChunksOpen, sink: Any) -> "Strange":
+        self._sink = sink
+        for _ in range(self._first):
+            self._send()
+        return self
+
+    def _send(self) -> None:
+        view = memoryview(self._piece)
+        self._sink.data(self._data, SimpleNamespace(view=view, release=lambda: None))
+
+    def credit(self, _: int) -> None:
+        self._send()
+
+    def abort(self) -> None:
+        """It has no connection."""
+
+
+def frame(flags: int) -> ChunksData:
+    return ChunksData(stream=1, sequence=0, file=0, chunk=0, flags=flags)
+
+
+@pytest.mark.parametrize(
+    ("strange", "words"),
+    [
+        (Strange(frame(0), bytes(MIB)), "a chunk of more"),
+        (Strange(frame(0), bytes(MIB), first=5), "more than it may"),
+        (Strange(frame(0), b"", first=200_000), "more than it may"),
+        (Strange(frame(ChunkFlag.END_OF_CHUNK), b""), "an empty chunk"),
+    ],
+    ids=["a chunk without an end", "more than was allowed", "frames without bodies", "nothing at all"],
+)
+def test_a_source_that_goes_wrong_takes_no_memory_and_holds_up_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strange: Strange, words: str
+) -> None:
+    """Whatever a source sends the copying ends with an error and leaves nothing, and the right source is read then."""
+
+    async def story() -> None:
+        async with two(tmp_path) as (source, target, sealed):
+
+            async def connected(*_: object) -> Strange:
+                return strange
+
+            with monkeypatch.context() as patch:
+                patch.setattr(RestoreService, "_connect", connected)
+                with pytest.raises(HoldfastError, match=words):
+                    await ask(target, order(source, sealed))
+            assert files(target) == []
+            assert len(await ask(target, order(source, sealed))) == 2
+
+    run(story())
+
+
+def test_no_more_is_kept_of_an_epoch_than_was_sealed(tmp_path: Path) -> None:
+    """A source that sends good batches without an end fills no disk."""
+
+    async def story() -> None:
+        async with two(tmp_path) as (source, target, sealed):
+            first = source.store.reduce.chunks(SHUFFLE, 1, 0).record.chunks[0]
+            chunk = memoryview(stored(source, 1))[: first.length]
+            key = EpochKey(SHUFFLE, PartitionId(1), Epoch(0))
+            arrival = target.store.reduce.arrive(0, Ack.WRITTEN, [(key, len(chunk) + 1)])
+            await asyncio.wrap_future(arrival.take(key, chunk))
+            with pytest.raises(CorruptError) as caught:
+                await asyncio.wrap_future(arrival.take(key, chunk))
+            await asyncio.wrap_future(arrival.remove())
+            assert arrival.end(caught.value) == {}
+            assert len(await ask(target, order(source, sealed))) == 2
 
     run(story())
 

@@ -12,6 +12,7 @@ from collections.abc import Callable
 from functools import partial
 
 from holdfast.common.errors import CorruptError, HoldfastError, NoRoomError, ProtocolError, RetryError
+from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.messages import Hello, Role
 from holdfast.common.formats.reduce_messages import (
     ChunkFlag,
@@ -23,7 +24,7 @@ from holdfast.common.formats.reduce_messages import (
     SealedEpoch,
 )
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey
-from holdfast.common.limits import FRAME_BODY_BYTES_MAX, MIB, READ_FRAME_BYTES
+from holdfast.common.limits import BATCH_BYTES_MAX, CHUNK_BYTES, FRAME_BODY_BYTES_MAX, MIB, READ_FRAME_BYTES
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body, BufferPool
 from holdfast.common.net.frames.client import FrameClient
@@ -37,24 +38,43 @@ from holdfast.worker.storage.tiers.arriving import Arrival
 
 #: What may be on its way from the source.
 CREDIT_BYTES = 4 * MIB
+#: Frames of that: none has less than a batch, but for a few that say that the source is there.
+_FRAMES_MAX = CREDIT_BYTES // HEADER_BYTES
 #: A source that sends nothing for so long is given up.
 SILENT_SECONDS = 20.0
 _CONNECT_SECONDS = 5.0
+#: A chunk holds whole batches, so it is longer by at most one.
+_CHUNK_BYTES_MAX = CHUNK_BYTES + BATCH_BYTES_MAX
 
 assert CREDIT_BYTES >= READ_FRAME_BYTES, "a frame fits the credit"
 
 
 class _Sink:
-    """What comes of the source, in order. Bounded by the credit."""
+    """What comes of the source, in order. Bounded by the credit, also where the source is not."""
 
     def __init__(self) -> None:
         self.came: asyncio.Queue[tuple[ChunksData, bytes] | HoldfastError] = asyncio.Queue()
+        #: what may come still
+        self._credit = CREDIT_BYTES
+        self._over = False
 
     def data(self, data: ChunksData, body: Body | None) -> None:
         """A frame of the stream."""
-        self.came.put_nowait((data, b"" if body is None else bytes(body.view)))
+        piece = b"" if body is None else bytes(body.view)
         if body is not None:
             body.release()
+        if self._over:
+            return
+        self._credit -= len(piece)
+        if self._credit < 0 or self.came.qsize() >= _FRAMES_MAX:
+            self._over = True
+            self.failed(ProtocolError("the source sends more than it may"))
+        else:
+            self.came.put_nowait((data, piece))
+
+    def allow(self, size: int) -> None:
+        """So much more may come."""
+        self._credit += size
 
     def failed(self, error: HoldfastError) -> None:
         """The stream, or the copying, is over."""
@@ -172,19 +192,24 @@ class RestoreService:
         now = asyncio.get_running_loop().time
         pace = RestorePace(asked.bytes_per_second, now())
         chunk: list[bytes] = []
+        size = 0
         while True:
             data, body = await self._next(asked.source)
             if body:
                 chunk.append(body)
+                size += len(body)
+            if size > _CHUNK_BYTES_MAX:
+                raise ProtocolError(f"{asked.source.address} sends a chunk of more than {_CHUNK_BYTES_MAX} bytes")
             if data.flags & ChunkFlag.END_OF_CHUNK:
                 if data.file >= len(keys):
                     raise ProtocolError(f"{asked.source.address} sends file {data.file} of {len(keys)}")
                 await asyncio.wrap_future(arrival.take(keys[data.file], memoryview(b"".join(chunk))))
-                chunk = []
+                chunk, size = [], 0
             if data.flags & ChunkFlag.END:
                 break
             if body:
                 await asyncio.sleep(pace.wait(len(body), now()))
+                self._sink.allow(len(body))
                 stream.credit(len(body))
         if chunk:
             raise CorruptError(f"{asked.source.address} ended in the middle of a chunk")

@@ -121,6 +121,9 @@ class Arrival:
         known = self._epochs.get(key)
         if key not in self._wanted or (known is not None and known.offset + known.size_bytes != self._at):
             raise CorruptError(f"a chunk of {key} came where it was not due")
+        here = 0 if known is None else known.size_bytes
+        if not batches or here + len(chunk) > self._wanted[key]:
+            raise CorruptError(f"of {key} came an empty chunk, or more than the {self._wanted[key]} bytes that it has")
         if known is None:
             known = EpochRecord(
                 status=Status.OK,
