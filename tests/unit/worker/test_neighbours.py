@@ -7,6 +7,8 @@ import secrets
 import socket
 from collections.abc import AsyncIterator
 
+import pytest
+
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.server.membership.neighbours import Neighbours
 from tests.support.waiting import wait_until_async
@@ -212,5 +214,25 @@ def test_another_user_is_nobody(monkeypatch) -> None:
             assert not speaker.neighbours._lines
             assert await speaker.beat() == 1
             assert heard == [[1]]
+
+    asyncio.run(story())
+
+
+def test_who_was_hung_up_on_looks_for_a_speaker_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process of another user has the socket: the worker is alone, with the pauses of one that is, and once the other
+    one ends it speaks itself."""
+
+    async def story() -> None:
+        async with host(1) as ((speaker,), heard):
+            alone = Worker(2, "", heard)
+            alone.neighbours._address = speaker.neighbours._address
+            with monkeypatch.context() as patch:
+                patch.setattr(os, "getuid", lambda: 4_711)
+                await alone.neighbours.meet()
+            assert alone.neighbours.pause(2.0) == 2.0
+            speaker.neighbours.close()
+            await alone.neighbours.meet()
+            assert alone.neighbours._server is not None
+            alone.neighbours.close()
 
     asyncio.run(story())

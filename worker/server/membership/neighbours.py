@@ -70,9 +70,10 @@ class Neighbours:
         except OSError:  # somebody speaks
             with suppress(OSError):  # and has just ended, or accepts nobody
                 async with asyncio.timeout(_CONNECT_SECONDS):
-                    _, self._speaker = await loop.create_unix_connection(
+                    _, line = await loop.create_unix_connection(
                         lambda: _Line(lambda _: None, self._alone, self._heard), self._address
                     )
+                self._speaker = None if line.lost else line
 
     def close(self) -> None:
         """Leave it to others."""
@@ -174,6 +175,8 @@ class _Line(asyncio.Protocol):
         self._data = bytearray()
         self._transport: asyncio.Transport | None = None
         self._kept: asyncio.Future[bytes] | None = None
+        #: hung up, also before who connects hears of it
+        self.lost = False
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         """Hang up on another user."""
@@ -187,6 +190,7 @@ class _Line(asyncio.Protocol):
 
     def connection_lost(self, error: Exception | None) -> None:
         """Say so."""
+        self.lost = True
         if self._kept is not None and not self._kept.done():
             self._kept.set_result(b"")
         self._lost(self)
