@@ -26,6 +26,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import ReplicaPlace, Restore, SealedEpoch
 from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.log_events import LogEvent
+from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.manifests import replace_manifest, with_manifest
@@ -37,6 +38,7 @@ from holdfast.master.core.restoring import (
     Shortage,
     is_due,
     shortage,
+    with_given_up,
     with_places,
     with_restored,
 )
@@ -53,6 +55,8 @@ from holdfast.master.placement.replace import Moving
 
 _PAUSE_MIN_NS, _PAUSE_MAX_NS = 10**9, 60 * 10**9
 _NOWHERE_NS = 10 * 10**9
+#: So often copying an epoch has failed when a worker that has no room for it gives up its place.
+_FULL_MAX = 4
 #: Shuffles that are looked at before others have their turn.
 _SLICE = 1_000
 
@@ -312,10 +316,20 @@ class CopyRestorer(WhileLeading):
             _, length = self._paused.get(target.id, (0, _PAUSE_MIN_NS // 2))
             length = min(2 * length, _PAUSE_MAX_NS)
             self._paused[target.id] = self._leader.now_ns() + length, length
+            if error.status is Status.DISK_FULL:
+                await self._give_up(key, target, {each.key for each in copying if tries[each.key] >= _FULL_MAX})
         else:
             self._paused.pop(target.id, None)
         finally:
             self._busy -= {source.id, target.id}
+
+    async def _give_up(self, key: ShuffleKey, target: Worker, epochs: Collection[EpochKey]) -> None:
+        """A worker has no room for these: its places are others'."""
+        try:
+            async with turn(self._turn, "manifests"):
+                await replace_manifest(self._leader, key, partial(with_given_up, target=target.id, keys=epochs))
+        except HoldfastError as error:
+            log_event(LogEvent.RESTORE_FAILED, shuffle=key, worker=target.name, reason=error)
 
     async def _ask(self, key: ShuffleKey, source: Worker, target: Worker, copying: Sequence[Copying]) -> None:
         shuffle = self._leader.peek(lambda state: state.shuffle(key))

@@ -9,7 +9,7 @@ Rules
 * Nothing is taken out of a manifest while there is room: a worker that is back has its copy still. Where an epoch names
   as many as it can, what failed goes first, then what is gone.
 * Those with the fewest copies left come first. A worker sends to one and takes from one at a time. What failed is tried
-  alone, behind the others, and of another source.
+  alone, behind the others, and of another source. A worker that has no room for it again and again has failed.
 * Copying is worth it for a shuffle that lives for longer than copying takes: who has lived for so long is taken for one
   that will, so short ones are left alone.
 
@@ -166,6 +166,16 @@ def with_restored(
             return copy
         made = answer.status is Status.OK
         return CopyResult(copy.worker, *((Status.OK, answer.size_bytes) if made else (Status.FAILED_COPY, 0)))
+
+    return tuple([each._replace(copies=tuple([now(each, copy) for copy in each.copies])) for each in epochs])
+
+
+def with_given_up(epochs: Iterable[EpochResult], target: int, keys: Collection[EpochKey]) -> tuple[EpochResult, ...]:
+    """Return a manifest without these copies that a worker was to make and has no room for, where others have one."""
+
+    def now(epoch: EpochResult, copy: CopyResult) -> CopyResult:
+        ends = copy.worker == target and copy.restoring and epoch.readable and (epoch.partition, epoch.epoch) in keys
+        return copy._replace(status=Status.FAILED_COPY) if ends else copy
 
     return tuple([each._replace(copies=tuple([now(each, copy) for copy in each.copies])) for each in epochs])
 

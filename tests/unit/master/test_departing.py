@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import NoRoomError
+from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, Location, ReduceLocations, ReduceManifest
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
@@ -147,5 +147,37 @@ def test_who_may_have_an_only_copy_unheard_is_asked_when_its_host_is_gone() -> N
         await world.lose(1)
         await world.restorer._look()
         assert [*world.restorer._queue_of[key()].targets] == [4]
+
+    world(story)
+
+
+def test_who_never_has_room_for_a_copy_makes_room_for_another_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Worker 3 was given a place when it had room, and has none now: after some tries another worker is to make the
+    copy. A worker that is only busy is asked on."""
+
+    async def story(world: World) -> None:
+        restorer = world.restorer
+        await world.commit({1: Status.OK, 2: Status.OK, 3: Status.NOT_SEALED})
+        await world.lose(2)
+        refusal: HoldfastError = RetryError("others are asked", status=Status.BUSY)
+
+        async def ask(*_: object) -> None:
+            raise refusal
+
+        monkeypatch.setattr(restorer, "_ask", ask)
+
+        async def tried() -> int:
+            there = world.leader.peek(lambda state: dict(state.workers))
+            await restorer._look()
+            copying = restorer._looks[key()].found.copying
+            await restorer._restore(key(), there[1], there[copying[0].target], copying)
+            return copying[0].target
+
+        assert [await tried() for _ in range(6)] == [3] * 6
+        refusal = NoRoomError("full", status=Status.DISK_FULL)
+        assert await tried() == 3
+        await restorer._look()
+        await restorer._look()
+        assert {*restorer._queue_of[key()].targets} <= {4, 5}
 
     world(story)

@@ -16,6 +16,7 @@ from holdfast.master.core.restoring import (
     Short,
     is_due,
     shortage,
+    with_given_up,
     with_places,
     with_restored,
 )
@@ -144,6 +145,14 @@ def test_the_longest_copy_is_the_source_until_it_is_gone() -> None:
     assert [each.size_bytes for each in shortage([short], 2, NOBODY, {1}).short] == [120], "it can be read still"
     leaving = shortage([short], 2, {1}, {1, 2})
     assert ([each.left_by for each in leaving.short], leaving.needed) == ([(1, 2)], {2})
+
+
+def test_who_has_no_room_gives_up_its_place_where_another_copy_is() -> None:
+    """Another worker makes the copy then. The one that may be the only one there is keeps its place."""
+    manifest = [epoch(0, w1=OK, w3=MAKING), epoch(1, w1=OK, w3=MAKING), epoch(2, w1=AWAY, w3=MAKING)]
+    given_up = with_given_up(manifest, 3, {(0, 0), (2, 0)})
+    assert [each.copies[1].status for each in given_up] == [FAILED, MAKING, MAKING]
+    assert [(each.row, each.left_by) for each in shortage(given_up, 2, NOBODY, NOBODY).short] == [(0, (3,))]
 
 
 def test_a_place_that_is_gone_itself_is_replaced() -> None:
