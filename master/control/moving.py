@@ -98,6 +98,7 @@ class EpochMover(WhileLeading):
         for shuffle in self._leader.peek(lambda state: _open_since(state, state.index)):
             known = self._clear.get(shuffle.key, (None, frozenset[int]()))
             if known[0] is not shuffle or not numbers <= known[1]:  # records never change: what was clear is still
+                await asyncio.sleep(0)  # there may be thousands, of which each takes milliseconds
                 newest = await self._locations.newest(shuffle)
                 found = await off_loop(len(newest), partial(held, newest, numbers))
                 epochs += found
@@ -120,6 +121,7 @@ class EpochMover(WhileLeading):
         stuck: set[ShuffleKey] = set()
         rows = 0
         for shuffle in suspects:
+            await asyncio.sleep(0)
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
@@ -159,6 +161,7 @@ class EpochMover(WhileLeading):
             if self._sealing.begun(shuffle.key):
                 done = False
                 continue
+            await asyncio.sleep(0)
             there = self._fleet.candidates(shuffle)
             repairing = self._fleet.repairing(there, shuffle.copies_wanted)
             newest = await self._locations.newest(shuffle)
