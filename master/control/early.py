@@ -18,6 +18,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 from holdfast.master.control.locations import Locations
 from holdfast.master.core.seals import PlacedEpoch, left_behind
+from holdfast.master.core.state.state import State
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
 
@@ -44,6 +45,8 @@ class EarlySeals:
         self._started: dict[int, int] = {}
         #: by worker the start of which something could not be sealed, and the shuffles of that
         self._left: dict[int, tuple[int, list[ShuffleKey]]] = {}
+        #: of thousands of workers one is looked at after the other, and others have their turn in between
+        self._looking = asyncio.Lock()
         leader.listeners.append(self._led)
 
     def _led(self, _: bool) -> None:
@@ -74,10 +77,12 @@ class EarlySeals:
     def seal_left(self) -> None:
         """Have everything sealed that workers held before their latest start, for each start until that is done."""
         alive = self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive])
-        for worker in alive:
-            if self._started.get(worker.id) == worker.started_index:
-                continue
-            if self._asker.queues.add(worker.id, partial(self._seal_left, worker.id, worker.started_index)):
+        fresh = [each for each in alive if self._started.get(each.id) != each.started_index]
+        oldest = self._leader.peek(_oldest_open) if fresh else None
+        for worker in fresh:
+            if oldest is None or worker.started_index < oldest:
+                self._started[worker.id] = worker.started_index  # all that is open is younger, and so is what will be
+            elif self._asker.queues.add(worker.id, partial(self._seal_left, worker.id, worker.started_index)):
                 self._started[worker.id] = worker.started_index
 
     async def _seal_left(self, number: int, started: int) -> None:
@@ -85,9 +90,11 @@ class EarlySeals:
         holds up no other."""
         before, keys = self._left.pop(number, (0, []))
         if before != started:
-            keys = self._leader.peek(
-                lambda state: [each.key for each in state.every_shuffle() if each.open_since(started)]
-            )
+            async with self._looking:
+                await asyncio.sleep(0)
+                keys = self._leader.peek(
+                    lambda state: [each.key for each in state.every_shuffle() if each.open_since(started)]
+                )
         refused: list[ShuffleKey] = []
         for key in keys:
             shuffle, worker = self._leader.peek(lambda state: (state.shuffle(key), state.workers.get(number)))  # noqa: B023
@@ -96,7 +103,9 @@ class EarlySeals:
             if shuffle is None or not shuffle.open_since(started):
                 continue
             one = {number: worker}
-            left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, one))  # noqa: B023
+            async with self._looking:
+                await asyncio.sleep(0)
+                left = await self._locations.with_epochs(shuffle, lambda epochs: left_behind(epochs, one))  # noqa: B023
             epochs = left.get(number, [])
             for at in range(0, len(epochs), SEAL_EPOCHS_MAX):
                 if not await self._seal(key, number, epochs[at : at + SEAL_EPOCHS_MAX]):
@@ -122,3 +131,8 @@ class EarlySeals:
             return False
         self._leader.counts.early_seals += len(epochs)
         return True
+
+
+def _oldest_open(state: State) -> int | None:
+    """The place in the log of the oldest shuffle that has open partitions, None if none has."""
+    return min([each.created_index for each in state.every_shuffle() if each.open_since(state.index)], default=None)
