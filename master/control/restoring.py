@@ -268,7 +268,8 @@ class CopyRestorer(WhileLeading):
         if not places:
             return
         self._fleet.chosen("restored", shuffle, there, found.adhering)
-        change = partial(with_places, places=places, gone=look.absent.gone)
+        # Who goes away is read still: it keeps its name.
+        change = partial(with_places, places=places, gone=look.absent.gone - look.absent.departing)
         version = shuffle.manifest_version
         async with turn(self._turn, "manifests"):
             now = self._leader.peek(lambda state: state.shuffle(shuffle.key))

@@ -181,3 +181,22 @@ def test_who_never_has_room_for_a_copy_makes_room_for_another_one(monkeypatch: p
         assert {*restorer._queue_of[key()].targets} <= {4, 5}
 
     world(story)
+
+
+def test_the_only_copy_that_is_there_keeps_its_name() -> None:
+    """An epoch names five workers, of which four are gone and the first one, which alone can be read, goes away. Who is
+    to copy it takes the names of others: it is the source, and needed, until that is done."""
+
+    async def story(world: World) -> None:
+        await do(world.leader, worker(6), worker(7))
+        await world.commit(dict.fromkeys((1, 2, 3, 4, 5), Status.OK))
+        await world.lose(2, 3, 4, 5)
+        await world.depart(1)
+        for _ in range(3):
+            await world.restorer._look()
+            assert world.is_needed(1)
+        copying = world.restorer._looks[key()].found.copying
+        assert {each.target for each in copying} == {6, 7}
+        assert {each.sources for each in copying} == {(1,)}
+
+    world(story)
