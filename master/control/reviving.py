@@ -123,7 +123,8 @@ class Reviver:
         blamed = [_to_blame(each, at, unusable) for each, at in zip(failed, places_now, strict=True)]
         self._count_errors(failed, places_now, blamed)
         rows = [
-            Moving(at.workers, unusable | blame, unusable | blame) for at, blame in zip(places_now, blamed, strict=True)
+            Moving(at.workers, blame.union(unusable.intersection(at.workers)), unusable, blame - unusable)
+            for at, blame in zip(places_now, blamed, strict=True)
         ]
         try:
             places = await self._places(key, rows)

@@ -27,8 +27,15 @@ class Moving(NamedTuple):
     workers: Workers
     #: of these, who cannot keep it
     leaves: frozenset[int]
-    #: workers that must not get it
+    #: workers that must not get it; where these are many, rows have the same set
     avoid: frozenset[int]
+    #: and of this row alone
+    also: frozenset[int] = frozenset()
+
+    @property
+    def avoided(self) -> frozenset[int]:
+        """All that must not get it."""
+        return self.avoid | self.also if self.also else self.avoid
 
 
 class Replaced(NamedTuple):
@@ -59,21 +66,21 @@ def replace_all(
     breaks what is enforced."""
     if not len(candidates):
         return Replaced([], Adhering())
-    always = frozenset.intersection(*[row.avoid for row in rows]) if rows else frozenset[int]()
+    always = _common({row.avoid for row in rows}) | _common({row.also for row in rows})
     chooser = Chooser(policy, candidates, copies, draw, avoid=always, replacing=True)
     found: list[Workers] = [()] * len(rows)
-    anew: dict[frozenset[int], list[int]] = {}
+    anew: dict[tuple[frozenset[int], frozenset[int]], list[int]] = {}
     counts: Counter[Adherence] = Counter()
     for number, row in enumerate(rows):
         group = _mended(chooser, row, copies, gone)
         if group is None:
-            anew.setdefault(row.avoid, []).append(number)
+            anew.setdefault((row.avoid, row.also), []).append(number)
             continue
         found[number] = group
         counts[chooser.adherence(group)] += 1
-    for avoid, numbers in anew.items():
+    for numbers in anew.values():
         staying = [one.worker for number in numbers for one in _standing(chooser, rows[number]) if one is not None]
-        placed = _anew(policy, candidates, len(numbers), copies, draw, avoid, staying)
+        placed = _anew(policy, candidates, len(numbers), copies, draw, rows[numbers[0]].avoided, staying)
         for number, group in zip(numbers, placed.groups, strict=True):
             found[number] = group
         counts.update(dict(zip((Adherence.STRICT, Adherence.SOFT, Adherence.FAIL), placed.adhering, strict=True)))
@@ -103,6 +110,11 @@ def repair(
     return found
 
 
+def _common(sets: Collection[frozenset[int]]) -> frozenset[int]:
+    """Who is in all of these, nobody where there are none."""
+    return frozenset.intersection(*sets) if sets else frozenset()
+
+
 def _standing(chooser: Chooser, row: Moving) -> list[Member | None]:
     """Who stays, in its place; None for those who do not."""
     return [None if one in row.leaves else chooser.known.get(one) for one in row.workers]
@@ -110,16 +122,17 @@ def _standing(chooser: Chooser, row: Moving) -> list[Member | None]:
 
 def _mended(chooser: Chooser, row: Moving, copies: int, gone: Gone) -> Workers | None:
     """The group with others in the places of those that leave; None if nobody stays, or nobody may stand beside."""
+    if copies < 2:  # keeps no rack: it goes anywhere
+        return chooser.filled([None], avoid=row.avoided) or None
     standing = _standing(chooser, row)
-    # A partition with one copy keeps no rack: it goes anywhere.
-    if copies < 2 or not any(standing):
+    if not any(standing):
         return None
     homes = {
         at: home
         for at, one in enumerate(row.workers)
         if standing[at] is None and (home := gone.places.get(one, "")) not in gone.unreachable
     }
-    return chooser.filled(chooser.padded(standing), homes, row.avoid)
+    return chooser.filled(chooser.padded(standing), homes, row.avoided)
 
 
 def _anew(

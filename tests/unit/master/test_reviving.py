@@ -2,6 +2,7 @@
 once, and an executor that holds what it is given until the test lets go."""
 
 import asyncio
+from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
@@ -19,6 +20,7 @@ from holdfast.master.core.state.moves import EpochMove, pack_moves
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader
+from holdfast.master.placement.replace import Moving, Replaced
 from tests.support.waiting import wait_until_async
 from tests.unit.master.alone import Node, do, leader_of
 from tests.unit.master.build import application, key, reduce, worker
@@ -119,6 +121,43 @@ def test_of_three_copies_the_one_that_failed_is_replaced():
         assert (one[:2], one[2] in (4, 5)) == ([1, 2], True)
         two = await revived(1)
         assert (two[0], set(two[1:])) == (1, {4, 5})
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
+
+
+def test_what_a_client_cannot_use_is_kept_once(monkeypatch):
+    """A client that cannot use very many workers names many partitions: the workers that none of these may get are one
+    set, and each has what it avoids besides."""
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        fleet = Fleet(leader)
+        reviver, _ = make(leader, fleet, Locations())
+        leader.leadership(True, 1)
+        place = ReduceLocations((Location(Epoch(0), (WorkerId(1), WorkerId(2))),) * 50).encode()
+        await do(leader, *map(worker, range(1, 6)), application(), reduce(partitions=50, assignment=place))
+        shuffle = leader.peek(lambda state: state.shuffle(key()))
+        assert shuffle is not None
+        asked: list[Moving] = []
+        replacing = fleet.replacing
+
+        def noted(candidates: Any, copies: int) -> Any:
+            found = replacing(candidates, copies)
+
+            def and_note(rows: Sequence[Moving]) -> Replaced:
+                asked.extend(rows)
+                return found(rows)
+
+            return and_note
+
+        monkeypatch.setattr(fleet, "replacing", noted)
+        failed = [pb.FailedEpoch(partition=one, epoch=0, status=Status.UNAVAILABLE) for one in range(50)]
+        request = pb.ReviveRequest(failed=failed, unusable_workers=[3, *range(100, 9_000)])
+        found, _ = await reviver.revive(shuffle, request)
+        assert {1, 3}.isdisjoint(one for each in found for one in each.workers)
+        assert len({id(row.avoid) for row in asked}) == 1
+        assert {row.leaves | row.also for row in asked} == {frozenset({1})}
         leader.leadership(False, 1)
 
     asyncio.run(story())

@@ -227,6 +227,17 @@ def test_one_copy_goes_anywhere() -> None:
     assert {len(place) for place in found.groups} == {1}
 
 
+def test_who_is_avoided_by_one_row_alone_is_avoided_as_by_all() -> None:
+    """What all rows avoid is one set; each may avoid others besides."""
+    everybody = frozenset({0, 1, 2, 3})
+    for copies in (1, 2):
+        rows = [Moving((one, 8)[:copies], frozenset({one}), everybody, frozenset({one})) for one in (4, 5, 6) * 8]
+        found = replaced(rows, copies=copies)
+        for row, group in zip(rows, found.groups, strict=True):
+            assert not row.avoided & {*group}
+            assert len(group) == copies
+
+
 def test_a_second_copy_comes_back() -> None:
     """Wanted are two copies, one was placed: the next epoch has two again where it can."""
     found = replaced([moving_from(4, None, 4)] * 8)
