@@ -97,6 +97,7 @@ class LateCopies(WhileLeading):
                 continue
             shuffle = self._leader.peek(lambda state: state.shuffle(key))  # noqa: B023
             if shuffle is not None and shuffle.unsealed:
+                await asyncio.sleep(0)  # there may be thousands
                 for number in await unsealed_copies(shuffle):
                     self._of.setdefault(number, {})[key] = None
                 self._known.add(key)
