@@ -113,6 +113,8 @@ class CopyRestorer(WhileLeading):
         self._tries: dict[ShuffleKey, Counter[EpochKey]] = {}
         #: by worker that failed, until when it is left alone, and how long that pause is
         self._paused: dict[int, tuple[int, int]] = {}
+        #: by shuffle what workers said that is not in its manifest yet
+        self._heard: dict[ShuffleKey, dict[int, dict[EpochKey, SealedEpoch]]] = {}
         #: one manifest is replaced at a time: more would only be in each other's way
         self._turn = asyncio.Lock()
         self._leader.short = ShortOfCopies()
@@ -236,7 +238,7 @@ class CopyRestorer(WhileLeading):
         return await self._locations.with_epochs(shuffle, partial(_placed_on, numbers))
 
     def _forget(self, key: ShuffleKey) -> None:
-        for part in (self._looks, self._queue_of, self._tries):
+        for part in (self._looks, self._queue_of, self._tries, self._heard):
             part.pop(key, None)
 
     def _is_due(self, look: _Look) -> bool:
@@ -346,8 +348,14 @@ class CopyRestorer(WhileLeading):
         )
         answer = await self._asker.restore(target, restore)
         said: dict[EpochKey, SealedEpoch] = {(each.partition, each.epoch): each for each in answer.epochs}
-        async with turn(self._turn, "manifests"):
-            added = await replace_manifest(self._leader, key, partial(with_restored, target=target.id, said=said))
+        self._heard.setdefault(key, {})[target.id] = said
+        try:
+            async with turn(self._turn, "manifests"):
+                # What others said of this shuffle meanwhile goes into the same command, which has the whole manifest.
+                heard = self._heard.pop(key, None)
+                added = await replace_manifest(self._leader, key, partial(with_restored, heard=heard)) if heard else 0
+        finally:
+            self._heard.get(key, {}).pop(target.id, None)  # what nobody wrote down is asked for again
         if added:
             self._leader.counts.restored_copies += added
             self._leader.counts.restored_bytes += sum(each.size_bytes for each in answer.epochs)

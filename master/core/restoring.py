@@ -155,14 +155,15 @@ def _placed(epoch: EpochResult, workers: Sequence[int], gone: Collection[int]) -
 
 
 def with_restored(
-    epochs: Iterable[EpochResult], target: int, said: Mapping[EpochKey, SealedEpoch]
+    epochs: Iterable[EpochResult], heard: Mapping[int, Mapping[EpochKey, SealedEpoch]]
 ) -> tuple[EpochResult, ...]:
-    """Return a manifest with what a worker said of the copies that it was to make; what is said already stays. Whatever
-    it has in place of a copy has failed: it says nothing about what others have."""
+    """Return a manifest with what workers said, by their numbers, of the copies that they were to make; what is said
+    already stays. Whatever one has in place of a copy has failed: it says nothing about what others have."""
 
     def now(epoch: EpochResult, copy: CopyResult) -> CopyResult:
-        answer = said.get((epoch.partition, epoch.epoch))
-        if answer is None or copy.worker != target or not copy.restoring:
+        said = heard.get(copy.worker) if copy.restoring else None
+        answer = said.get((epoch.partition, epoch.epoch)) if said is not None else None
+        if answer is None:
             return copy
         made = answer.status is Status.OK
         return CopyResult(copy.worker, *((Status.OK, answer.size_bytes) if made else (Status.FAILED_COPY, 0)))

@@ -10,6 +10,7 @@ import pytest
 
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, Location, ReduceLocations, ReduceManifest
+from holdfast.common.formats.reduce_messages import Restore, SealAnswer, SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.statuses import Status
 from holdfast.master.control import restoring
@@ -198,5 +199,33 @@ def test_the_only_copy_that_is_there_keeps_its_name() -> None:
         copying = world.restorer._looks[key()].found.copying
         assert {each.target for each in copying} == {6, 7}
         assert {each.sources for each in copying} == {(1,)}
+
+    world(story)
+
+
+def test_what_many_workers_say_at_once_replaces_a_manifest_together(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Three workers answer for their copies of one shuffle while its manifest is being replaced: the answers of those
+    that waited go into one command, and none is lost."""
+
+    async def story(world: World) -> None:
+        restorer = world.restorer
+        await world.commit({1: Status.OK, 3: Status.NOT_SEALED, 4: Status.NOT_SEALED, 5: Status.NOT_SEALED}, wanted=2)
+        there = world.leader.peek(lambda state: dict(state.workers))
+
+        async def restore(_: Worker, asked: Restore) -> SealAnswer:
+            made = [SealedEpoch(PartitionId(one), Epoch(epoch), Status.OK, size) for one, epoch, size in asked.epochs]
+            return SealAnswer(epochs=made)
+
+        monkeypatch.setattr(restorer._asker, "restore", restore)
+        await restorer._look()
+        copying = restorer._looks[key()].found.copying
+        asked = {each: [one for one in copying if one.target == each] for each in (3, 4, 5)}
+        async with restorer._turn:
+            jobs = [asyncio.ensure_future(restorer._restore(key(), there[1], there[n], asked[n])) for n in asked]
+            await wait_until_async(lambda: len(restorer._heard.get(key(), ())) == 3, "all to wait")
+        await asyncio.gather(*jobs)
+        shuffle = world.leader.peek(lambda state: state.shuffle(key()))
+        assert shuffle is not None
+        assert (shuffle.manifest_version, shuffle.unsealed, restorer._heard) == (1, 0, {})
 
     world(story)

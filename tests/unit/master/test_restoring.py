@@ -60,7 +60,7 @@ def test_who_goes_away_is_read_and_needed_until_others_have_what_it_has(copies: 
     making = shortage(placed, copies, NOBODY, {1})
     assert [(each.target, 1 in each.sources) for each in making.copying] == [(3, True)]
     assert (making.needed, making.short) == ({1}, [])
-    done = with_restored(placed, 3, {(0, 0): SealedEpoch(PartitionId(0), Epoch(0), OK, 100)})
+    done = with_restored(placed, {3: {(0, 0): SealedEpoch(PartitionId(0), Epoch(0), OK, 100)}})
     over = shortage(done, copies, NOBODY, {1})
     assert (over.needed, over.short, over.copying) == (set(), [], [])
 
@@ -116,19 +116,19 @@ def test_a_place_is_named_before_there_is_a_copy_and_then_is_one() -> None:
     assert with_places(placed, {0: [3]}, {2}) == placed, "a second time changes nothing"
     assert shortage(placed, 2, {2}, {2}).copying == [Copying(1, 0, 0, 100, 3, (1,))]
     said = {(0, 0): SealedEpoch(PartitionId(0), Epoch(0), OK, 100)}
-    done = with_restored(placed, 3, said)
+    done = with_restored(placed, {3: said})
     assert workers_of(done[0]) == [(1, OK), (2, OK), (3, OK)]
     assert shortage(done, 2, {2}, {2}).epochs == 0
     late = {(0, 0): SealedEpoch(PartitionId(0), Epoch(0), FAILED)}
-    assert with_restored(done, 3, late) == done, "what is said stays"
-    assert with_restored(placed, 2, said) == placed, "another worker says nothing of it"
+    assert with_restored(done, {3: late}) == done, "what is said stays"
+    assert with_restored(placed, {2: said}) == placed, "another worker says nothing of it"
 
 
 def test_a_worker_that_makes_no_copy_says_nothing_of_the_epoch() -> None:
     """A worker that has a record of an epoch that it could never write, and so no copy, does not make it an empty one:
     its copy has failed, and another one is missing."""
     said = {(0, 0): SealedEpoch(PartitionId(0), Epoch(0), Status.UNKNOWN_FILE)}
-    failed = with_restored([epoch(0, w1=OK, w3=MAKING)], 3, said)
+    failed = with_restored([epoch(0, w1=OK, w3=MAKING)], {3: said})
     assert workers_of(failed[0]) == [(1, OK), (3, FAILED)]
     assert [each.left_by for each in shortage(failed, 2, NOBODY, NOBODY).short] == [(3,)]
 
