@@ -224,16 +224,16 @@ class UnsealedEpochs:
     def _release(self) -> None:
         if self._releasing is not None:
             number, synced = self._releasing
-            if not synced.done() or self._syncs_before(number):
+            if not synced.done() or self._syncs_before(number) or self.marks.due:
                 return
             self._releasing = None
             if not synced.result():  # else the copies that failed are given up, and the next round is without them
                 self.log.remove_before(number)
         firsts = [one.first for one in self._handed.values() if one.first >= 0]
         firsts += [copy.pending.positions[0] for copy in self._pending()]
-        first = min(firsts, default=-1)
-        number = first >> SEGMENT_SHIFT if first >= 0 else self.log.newest
-        if not self.log.segments or number <= next(iter(self.log.segments)):
+        number = min(firsts) >> SEGMENT_SHIFT if firsts else self.log.newest
+        # Of a copy that was given up the log alone tells the next start, until it is marked.
+        if self.marks.due or not self.log.segments or number <= next(iter(self.log.segments)):
             return
         if self._unsynced or None in self._running:
             unsynced = dict.fromkeys(self._unsynced)

@@ -205,6 +205,22 @@ def test_what_was_given_up_without_a_folder_has_its_mark(tmp_path: Path) -> None
     assert statuses(world, [(0, 0)]) == [Status.FAILED_COPY]
 
 
+def test_the_log_stays_until_what_was_given_up_is_marked(tmp_path: Path) -> None:
+    """A sick disk takes neither the mark of a copy that was given up nor a record of it, and nothing else is in the
+    log: the next start does not say that it was never here."""
+    world = World(tmp_path)
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, b"a")]) == {}
+    world.disk.mark_error = world.disk.commit_error = world.disk.sync_error = errno.EIO
+    assert statuses(world, [(0, 0)]) == [Status.FAILED_COPY]
+    world.disk.commit_error = world.disk.sync_error = 0
+    for _ in range(3):
+        world.store.reduce.tick()
+    world.disk.mark_error = 0
+    world.restart()
+    assert statuses(world, [(0, 0)]) != [Status.UNKNOWN_FILE]
+
+
 def test_doubts_of_one_directory_do_not_hide_what_another_has(tmp_path: Path) -> None:
     """A directory that has lost its log calls lost what it cannot know while another one is away; what that one has is
     sealed and read when it is back."""
