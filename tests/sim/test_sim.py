@@ -169,7 +169,6 @@ UNSEEN = {
     "left_files_not_compared",
     "names_on_the_dfs_used_again",
     "replica_traffic_without_reserve",
-    "spare_used_at_once",
     "start_seals_before_it_is_accepted",
 }
 
