@@ -22,6 +22,7 @@ from holdfast.worker.storage.engine.folders import Folders, remove_folders
 from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
+from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Identity, Starts
@@ -159,7 +160,8 @@ class StorageDirectory:
         """What each shuffle has in sealed files, here and on the DFS, and in map files that are being written."""
         sealed = [(key, UsageTotals(total.size_bytes, total.files)) for key, total in self.sealed.items()]
         away = [(key, UsageTotals(self.away_bytes[key], len(files))) for key, files in self.away.items()]
-        return sealed + away + self.unsealed.held_maps()
+        maps = [copy for copy in self.unsealed.copies.values() if isinstance(copy, MapFileWriter)]
+        return sealed + away + [(one.key.shuffle, UsageTotals(one.file_bytes, 1)) for one in maps]
 
     def holds(self, key: ShuffleKey) -> bool:
         """Whether there is anything of a shuffle but an empty folder."""

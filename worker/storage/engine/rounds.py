@@ -36,6 +36,10 @@ class Wanted(NamedTuple):
 Missing = Mapping[OpenKey, Exception]
 
 
+#: Copies that could not be brought to the disk, and why.
+Broken = dict[Copy, Exception]
+
+
 class Waiting(NamedTuple):
     """Who waits for a round, and for which copies."""
 
@@ -58,7 +62,9 @@ class Round:
     files: dict[Copy, None] = field(default_factory=dict)
     waiting: list[Waiting] = field(default_factory=list)
     #: what the round before could not bring to the disk: another sync of it would tell that all is well
-    broken: dict[Copy, Exception] = field(default_factory=dict)
+    broken: Broken = field(default_factory=dict)
+    #: copies that were flushed while it ran, each from these segments
+    flushed: dict[Copy, set[int]] = field(default_factory=dict)
 
     def add(self, wanted: Wanted) -> Future[Missing]:
         """Sync this, too."""

@@ -124,6 +124,12 @@ class SealWork:
         """Where it has files with sealed names; None if it has none."""
         return self.root / shuffle_folder(self.shuffle) if self.data else None
 
+    def give_up_before(self, copy: Copy, error: Exception) -> None:
+        """A copy is given up while the seal waits for its turn."""
+        self.copies.remove(copy)
+        self.failed.append(copy.key)
+        self.broken[copy.key] = error
+
     def finish(self) -> Items:
         """In a thread: write, sync and rename the files; return what is to be recorded. Raises OSError if the disk is
         full."""

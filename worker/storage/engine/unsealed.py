@@ -21,7 +21,6 @@ from pathlib import Path
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
-from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.storage import layout, names
@@ -30,6 +29,7 @@ from holdfast.worker.storage.engine.marks import FailureMarks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.rounds import (
+    Broken,
     Copy,
     Missing,
     Round,
@@ -160,9 +160,12 @@ class UnsealedEpochs:
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
         began = self._now_ns()
-        first = copy.pending.positions[0] if copy.pending else -1
+        first, running = copy.pending.positions[0] if copy.pending else -1, self._running.get(None)
+        segments = copy.segments() if running is not None and running.segments else []
         size = copy.flush(self._files, self._writers)
         if size:
+            if running is not None and segments:
+                running.flushed.setdefault(copy, set()).update(segments)
             self._wrote(copy, began, first)
         return size
 
@@ -315,7 +318,7 @@ class UnsealedEpochs:
         """Take in what a round came to, answer who waits for it, and begin the next one."""
         try:
             outcomes = iter(done.result())
-            unsynced = self._lost_segments(segments, outcomes)
+            unsynced = self._lost_segments(found, segments, outcomes)
             lost = self._lost_files(files, outcomes)
             if of_map in self._next:
                 self._next[of_map].broken |= unsynced | lost
@@ -336,23 +339,27 @@ class UnsealedEpochs:
             self._begin_round(of_map)
             self._let_seals_go_on()
 
-    def _lost_segments(self, segments: list[tuple[Segment, int]], outcomes: Iterator[Synced]) -> dict[Copy, Exception]:
-        """The copies that need a segment which could not be brought to the disk."""
-        lost: dict[Copy, Exception] = {}
+    def _lost_segments(self, found: Round, ends: list[tuple[Segment, int]], outcomes: Iterator[Synced]) -> Broken:
+        """The copies that need a segment which could not be brought to the disk, or were flushed from it since: the
+        cache may have lost it by then."""
+        lost: Broken = {}
         waiting = {copy: work for _, work in self._held_up for copy in work.copies}
         copies = [*self.copies.values(), *waiting]
-        for (segment, end), (error, _) in zip(segments, outcomes, strict=False):
+        for (segment, end), (error, _) in zip(ends, outcomes, strict=False):
             if error is None:
                 segment.synced, segment.noted = max(segment.synced, end), True
                 continue
             segment.failed = True
             self.broke(error)
-            lost |= dict.fromkeys([copy for copy in copies if copy.needs(segment.number)], error)
+            flushed = [copy for copy, of in found.flushed.items() if segment.number in of]
+            lost |= dict.fromkeys([copy for copy in copies if copy.needs(segment.number)] + flushed, error)
+            for copy in [one for one in flushed if one in waiting]:
+                waiting.pop(copy).give_up_before(copy, error)
         for copy in lost.keys() & waiting.keys():
             waiting[copy].doubted.add(copy.key)
         return lost
 
-    def _lost_files(self, files: list[tuple[Copy, Unsynced]], outcomes: Iterator[Synced]) -> dict[Copy, Exception]:
+    def _lost_files(self, files: list[tuple[Copy, Unsynced]], outcomes: Iterator[Synced]) -> Broken:
         """Those whose file could not be, but for what was dropped meanwhile. Another sync of it, such as that of a seal
         that waits, would tell that all is well."""
         lost: dict[Copy, Exception] = {}
@@ -366,9 +373,7 @@ class UnsealedEpochs:
             if why is None:
                 continue
             if copy in waiting:
-                waiting[copy].copies.remove(copy)
-                waiting[copy].failed.append(copy.key)
-                waiting[copy].broken[copy.key] = why
+                waiting[copy].give_up_before(copy, why)
             elif self.copies.get(copy.key) is not copy:
                 continue
             lost[copy] = why
@@ -553,11 +558,6 @@ class UnsealedEpochs:
         left = sum([one.file_bytes for one in self.left.values()])
         others = sum([one.size_bytes for part in (self.leftovers, self._handed) for one in part.values()])
         return self.log.held_bytes + self._old_logs.held_bytes + files + left + others + sum(self._aside.values())
-
-    def held_maps(self) -> list[tuple[ShuffleKey, UsageTotals]]:
-        """What each map file that is being written has."""
-        maps = [copy for copy in self.copies.values() if isinstance(copy, MapFileWriter)]
-        return [(copy.key.shuffle, UsageTotals(copy.file_bytes, 1)) for copy in maps]
 
     def holds(self, shuffle: ShuffleKey) -> bool:
         """Whether anything of a shuffle is here that is not sealed."""

@@ -209,3 +209,25 @@ def test_a_seal_that_waited_for_a_failed_sync_looks_at_its_batches(
         pass
     assert sealed.result()[key].status == (Status.FAILED_COPY if forgets else Status.OK)
     assert forgets or len(world.read(0)) == 2
+
+
+def test_what_was_flushed_beside_a_failed_sync_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A copy is flushed from a segment while that is synced, which fails, and the cache may have lost it before: the
+    batch is not acknowledged, though the sync of its file is good, nor sealed."""
+    later, disk = Later(), ForgetfulDisk()
+    monkeypatch.setattr("holdfast.worker.storage.env.system.SystemThreads.pool", lambda *_: later)
+    world = PushWorld(tmp_path, disk=disk)
+    unsealed = world.store.reduce._directories[0].unsealed
+    writer = Writer(SHUFFLE)
+    disk.lost_from = unsealed.log.size_bytes
+    world.push(writer, [writer.batch(0, os.urandom(1_000))], Ack.SYNCED)
+    (copy,) = unsealed.copy_of.values()
+    (waiting,) = unsealed._running[None].waiting
+    unsealed.flush(copy)
+    disk.sync_error = errno.EIO
+    later.run_one()
+    disk.sync_error = 0
+    while later.run_one():
+        pass
+    assert copy.key in waiting.future.result()
+    assert copy.key in unsealed.failed
