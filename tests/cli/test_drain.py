@@ -15,6 +15,8 @@ from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli.commands.draining import seconds_until
 from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
+from tests.cluster.test_client import random_regions
+from tests.cluster.test_client import write as write_map
 from tests.support.reduce_client import MAPS, fill
 from tests.support.waiting import wait_until
 
@@ -165,7 +167,8 @@ def test_a_host_that_goes_away_at_a_time_is_told(cluster: LocalCluster) -> None:
         return found
 
     with Session(cluster.endpoints, app="notice") as session:
-        shuffle, _ = fill(session, MAPS)
+        shuffle = session.register_map_shuffle(10, MAPS)  # whose files are not copied
+        shuffle.commit([write_map(shuffle, each, 0, random_regions(each)) for each in range(MAPS)])
         worker = keeping(session)[0]
         begun = document(run("drain", worker.name, "--by", "3h", "--no-wait", "--json", masters=cluster.endpoints))
         assert begun["for"] == "removal"
