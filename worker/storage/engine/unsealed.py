@@ -331,7 +331,7 @@ class UnsealedEpochs:
             for who in found.waiting:
                 gone = [one for one in who.copies if one in missing or one.key in self.failed]
                 reasons = {one.key: missing.get(one, _EARLIER) for one in gone}
-                # What was flushed meanwhile needs that segment no more, and is in its file alone: that is not synced.
+                # What was flushed before it began needs that segment no more, and is in its file alone, unsynced.
                 left = who.copies if failed else ()
                 flushed = dict.fromkeys([one for one in left if one in self._unsynced and one.key not in reasons])
                 who.answer(reasons, self.sync(Wanted(flushed, {}, flushed)) if flushed else None)
@@ -362,7 +362,7 @@ class UnsealedEpochs:
     def _lost_files(self, files: list[tuple[Copy, Unsynced]], outcomes: Iterator[Synced]) -> Broken:
         """Those whose file could not be, but for what was dropped meanwhile. Another sync of it, such as that of a seal
         that waits, would tell that all is well."""
-        lost: dict[Copy, Exception] = {}
+        lost: Broken = {}
         waiting = {copy: work for job, work in self._held_up if not job.dropped for copy in work.copies}
         for (copy, folders), (error, missing) in zip(files, outcomes, strict=True):
             if error is None:

@@ -164,6 +164,44 @@ def test_a03_a_round_of_syncs_goes_on_without_what_was_deleted(tmp_path: Path) -
     world.store.close()
 
 
+@pytest.mark.parametrize("good", [True, False])
+def test_what_left_a_segment_before_its_sync_failed_is_synced_where_it_is(tmp_path: Path, good: bool) -> None:
+    """A batch waits for the next sync of its segment of the log and is flushed into its file before that begins, which
+    fails: the push is answered when the file is on the disk, and not acknowledged if that fails too."""
+    world, gate = Gated(tmp_path), Gate()
+    writer = Writer(SHUFFLE)
+    seen: dict[int, object] = {}
+
+    def fail() -> None:
+        raise OSError(errno.EIO, "the sync fails")
+
+    def again() -> None:
+        seen[-1] = "the file is synced"
+        if not good:
+            fail()
+
+    def push(partition: int) -> None:
+        try:
+            seen[partition] = world.push(writer, [writer.batch(partition, b"x" * 900)], Ack.SYNCED)
+        except HoldfastError as error:
+            seen[partition] = error.status
+
+    world.disk.data.extend((gate.pass_through, fail, again))
+    first, second = [threading.Thread(target=push, args=(partition,), daemon=True) for partition in (1, 0)]
+    first.start()
+    assert gate.entered.wait(30)
+    unsealed = world.store.reduce._directories[0].unsealed
+    second.start()
+    wait_until(lambda: None in unsealed._next, "the second push to wait")
+    (state,) = [one for one in world.core.shuffles[SHUFFLE].epochs.values() if one.partition == 0]
+    assert world.store.reduce.flush([state]) == []
+    gate.open.set()
+    for thread in (first, second):
+        thread.join(30)
+    assert seen == {1: {}, -1: "the file is synced", 0: {} if good else Status.FAILED_COPY}
+    world.store.close()
+
+
 def test_what_left_a_segment_while_its_sync_failed_is_given_up(tmp_path: Path) -> None:
     """A batch is flushed into its file while the segment of the log that had it is synced, which fails: the page cache
     may have lost it before it was flushed, so the push is not acknowledged, whatever becomes of the file."""

@@ -25,9 +25,10 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * An epoch without a copy is no reason to stop: when all others of its partition were read, the partition's books say
  * whether anything is missing. If so, the copies that were not read are read too, since a sealed copy may be shorter
  * than the other (recovery cut a damaged end); of two that an {@link Order} takes for equal the longer is read first, so
- * that this is rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker reports:
- * where it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after the manifest was read are learned from a newer one. Books
- * exist only of partitions that are being read. Called by {@link FetchReader}.
+ * that this is rarely needed. A copy that is read in full has the bytes that the manifest names, whatever its worker
+ * reports: where it is unknown which maps wrote, nothing else shows that a map is missing. Copies that were sealed after
+ * the manifest was read are learned from a newer one. Books exist only of partitions that are being read. Called by
+ * {@link FetchReader}.
  */
 final class ChunkFetch implements Fetch.Judge {
     /** Epochs that an error names. */
@@ -179,7 +180,7 @@ final class ChunkFetch implements Fetch.Judge {
         return file.next[file.holder(worker)];
     }
 
-    /** Bytes of a chunk came from this copy; with its last ones {@code bytes} is what they are in all, before {@link #NOT_COMPLETE}. */
+    /** Bytes of a chunk came from this copy: {@code bytes} in all with its last ones, {@link #NOT_COMPLETE} before. */
     void chunkCame(EpochFile file, int worker, int chunk, long bytes) throws IncompleteException {
         int holder = file.holder(worker);
         int due = file.next[holder];

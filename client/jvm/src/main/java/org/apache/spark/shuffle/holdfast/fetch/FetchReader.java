@@ -283,8 +283,8 @@ public final class FetchReader implements BatchSource {
     }
 
     /**
-     * Whether the batch is a record of its own. One that fits nowhere ends the read, whatever the reason: it was counted, so reading it again would
-     * drop it as a duplicate, and every copy has the same.
+     * Whether the batch is a record of its own. One that fits nowhere ends the read, whatever the reason: it was
+     * counted, so reading it again would drop it as a duplicate, and every copy has the same.
      */
     private boolean isAlone(ChunkStream stream, int partition) {
         try {

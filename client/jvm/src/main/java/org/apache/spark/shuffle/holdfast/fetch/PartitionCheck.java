@@ -98,8 +98,8 @@ final class PartitionCheck {
     }
 
     /**
-     * Says what is not there, for people, or null if everything is. {@code allRead}: every epoch was read, in its longest copy; only then a
-     * map of which nothing came, and of which it is unknown whether it wrote, wrote nothing.
+     * Says what is not there, for people, or null if everything is. {@code allRead}: every epoch was read, in its
+     * longest copy; only then a map of which nothing came, and of which it is unknown whether it wrote, wrote nothing.
      */
     String missing(boolean allRead) {
         for (int map = firstMap; map < endMap; map++) {
