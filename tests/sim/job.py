@@ -71,6 +71,8 @@ class Job:
         self._zombies: list[asyncio.Task[Any]] = []
         self._keeper: asyncio.Task[None] | None = None
         self._guests_came: list[Instance] = []
+        #: set by the scenario
+        self.guests: list[asyncio.Task[None]] = []
 
     async def run(self) -> None:
         """All of it; runs as the driver."""
@@ -458,6 +460,9 @@ class Job:
         self.where = "forgetting"
         if self._zombies:
             await asyncio.wait(self._zombies)
+        # Where the directories are full for good a guest would go on trying, and not fall silent.
+        for guest in self.guests:
+            guest.cancel()
         await self._until_gone(self._left)
         if self.world.bucket is not None:
             self.world.bucket.may_clean = True

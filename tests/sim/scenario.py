@@ -224,7 +224,8 @@ class Scenario:
         self.mischief.go_on()
         self.loop.call_later(shape.fault_seconds, self._end_faults)
         job = self.driver.run(self.job.run())
-        beside = [self.guest.run(self.job.guest(instance)) for instance in GUESTS[: shape.guests]]
+        self.job.guests = [self.guest.run(self.job.guest(instance)) for instance in GUESTS[: shape.guests]]
+        beside = [*self.job.guests]
         beside.append(watcher.run(self.job.watch()))
         beside += [watcher.run(self.job.read_beside()) for _ in range(shape.readers)]
         if shape.asks:
@@ -244,7 +245,7 @@ class Scenario:
             raise Violation(f"the job does not end although all faults have: {told}")
         job.result()
         for task in beside:
-            if task.done():
+            if task.done() and not task.cancelled():
                 task.result()
         self._end_faults()
         await pause(1.0)
