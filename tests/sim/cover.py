@@ -72,7 +72,7 @@ def _never_entered(tracer: coverage.Coverage) -> Iterator[str]:
 def main() -> int:
     """Play seeds under a tracer, and tell."""
     parts = [str(ROOT / above / one / "*") for one in PARTS for above in ("", "holdfast")]
-    tracer = coverage.Coverage(branch=True, include=parts, data_file=None)
+    tracer = coverage.Coverage(branch=True, concurrency="greenlet", include=parts, data_file=None)
     tracer.start()
     from tests.sim.families import add_seeds  # what is imported before is not seen
     from tests.sim.scenario import run_seed

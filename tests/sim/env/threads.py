@@ -1,18 +1,19 @@
 """The threads of a process, one at a time: who runs, and when work begins and ends, is drawn from the seed.
 
-Each piece of work runs in a thread of its own, as a coroutine would: the loop hands it the baton, and gets it back when
-the work has ended or waits at a step. So whatever may happen between two steps does: other work, the loop, a kill.
+Each piece of work has a stack of its own, a greenlet: the loop goes on with it until it ends or waits at a step. So
+whatever may happen between two steps does: other work, the loop, a kill.
 """
 
 from __future__ import annotations
 
 import contextvars
 import random
-import threading
 from collections import deque
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any, ClassVar, Protocol
+
+from greenlet import getcurrent, greenlet
 
 from tests.sim.env.disks import Device
 from tests.sim.env.process import KilledError, Process
@@ -26,76 +27,35 @@ class Loop(Protocol):
     def call_later(self, delay: float, act: Callable[[], object], *values: Any) -> Any: ...
 
 
-class _Runner:
-    """A thread of this interpreter that lends itself to one piece of work after another."""
-
-    free: ClassVar[list[_Runner]] = []
-
-    def __init__(self) -> None:
-        #: the baton, there and back: locks that one takes and the other lets go of
-        self._go, self._back = threading.Lock(), threading.Lock()
-        self._go.acquire()
-        self._back.acquire()
-        self._run: Callable[[], None] | None = None
-        threading.Thread(target=self._serve, daemon=True).start()
-
-    @classmethod
-    def lend(cls, run: Callable[[], None]) -> _Runner:
-        runner = cls.free.pop() if cls.free else cls()
-        runner._run = run
-        return runner
-
-    def _serve(self) -> None:
-        while True:
-            self._go.acquire()
-            assert self._run is not None
-            self._run()
-            self._run = None
-            _Runner.free.append(self)
-            self._back.release()
-
-    def resume(self) -> None:
-        """Hand over the baton, and wait for it. From the loop."""
-        self._go.release()
-        self._back.acquire()
-
-    def wait(self) -> None:
-        """Give the baton back, and wait for it. From the work."""
-        self._back.release()
-        self._go.acquire()
-
-
-#: The thread that runs this piece of work; none on the loop.
-_mine = threading.local()
-
-
 class _Work:
-    """One piece of work on its way."""
+    """One piece of work on its way, in a stack of its own."""
+
+    #: the one that runs now; None on the loop
+    running: ClassVar[_Work | None] = None
 
     def __init__(self, threads: SimThreads, act: Callable[[], None]) -> None:
-        self.threads, self.act = threads, act
+        self.threads, self._act = threads, act
         self.over = False
-        context = contextvars.copy_context()
-        self.runner = _Runner.lend(lambda: context.run(self._run))
+        self._stack = greenlet(self._run)
+        self._stack.gr_context = contextvars.copy_context()
 
     def _run(self) -> None:
-        _mine.work = self
         try:
-            self.act()
+            self._act()
         except KilledError:
             pass
         finally:
             self.over = True
-            _mine.work = None
 
     def resume(self) -> None:
-        """Go on until it ends or waits."""
+        """Go on until it ends or waits; from the loop, or from other work."""
         if not self.over:
-            before, self.threads.running = self.threads.running, self
+            before, _Work.running = _Work.running, self
+            self._stack.parent = getcurrent()
             try:
-                self.runner.resume()
+                self._stack.switch()
             finally:
-                self.threads.running = before
+                _Work.running = before
         if self.over:
             self.threads.works.pop(self, None)
 
@@ -103,7 +63,8 @@ class _Work:
         """Let others run for so long. Raises KilledError."""
         if self.threads.process.alive:
             self.threads.loop.call_later(seconds, self.resume)
-            self.runner.wait()
+            assert self._stack.parent is not None, "whoever went on with it waits"
+            self._stack.parent.switch()
         if not self.threads.process.alive:
             raise KilledError
 
@@ -116,7 +77,6 @@ class SimThreads:
         self.process, self.loop, self.rng = process, loop, rng
         self.speed, self.pauses = speed, pauses
         self.works: dict[_Work, None] = {}
-        self.running: _Work | None = None
         process.threads = self
 
     def begin(self, act: Callable[[], None]) -> None:
@@ -127,7 +87,7 @@ class SimThreads:
 
     def may_wait(self, device: Device | None) -> None:
         """A step of whoever runs: others may come first."""
-        work: _Work | None = getattr(_mine, "work", None)
+        work = _Work.running
         if work is None:
             return
         if device is not None and device.hangs_until > self.loop.now:
@@ -137,7 +97,7 @@ class SimThreads:
 
     def let_others(self, seconds: float | None = None) -> None:
         """Whoever runs cannot go on before somebody else has: on the loop that one runs now."""
-        work: _Work | None = getattr(_mine, "work", None)
+        work = _Work.running
         if work is not None:
             work.pause(self.rng.uniform(0.0, self.speed) if seconds is None else seconds)
             return
@@ -269,7 +229,7 @@ class SimEvent:
     def wait(self, timeout: float | None = None) -> bool:
         threads = self._threads
         end = None if timeout is None else threads.loop.now + timeout
-        on_loop = getattr(_mine, "work", None) is None
+        on_loop = _Work.running is None
         while not self._set and (end is None or threads.loop.now < end):
             if on_loop and (not threads.works or end is not None):
                 break  # the loop waits for no time: it has only just come
