@@ -40,6 +40,8 @@ SKEWED = {
     "spark.sql.adaptive.skewJoin.skewedPartitionFactor": "2",
     "spark.sql.adaptive.advisoryPartitionSizeInBytes": "64k",
 }
+#: Rows in a batch that Spark gives to Python.
+ARROW_ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
 WAIT_SECONDS = 300.0
 COMMANDS: dict[str, Callable[..., Any]] = {}
 #: What a later command goes on with.
@@ -281,7 +283,8 @@ def gated_maps(directory: str, rows: int, hashes: int, partitions: int) -> Any:
 
 @command
 def gated_readers(directory: str, rows: int, hashes: int) -> Any:
-    """Two readers, each of which waits when it has the first of its rows."""
+    """Two readers, each of which waits when it has the first of its rows, in batches so small that Spark does not read
+    all of them ahead."""
 
     def first(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         rest = iter(batches)
@@ -291,8 +294,11 @@ def gated_readers(directory: str, rows: int, hashes: int) -> Any:
         wait_for(Path(directory, "go"))
         yield from rest
 
+    session().conf.set(ARROW_ROWS, "1000")
     frame = texts(rows, 4, hashes)
-    return totals(frame.repartition(2, "id").mapInArrow(first, frame.schema))
+    answer = totals(frame.repartition(2, "id").mapInArrow(first, frame.schema))
+    session().conf.unset(ARROW_ROWS)
+    return answer
 
 
 @command

@@ -77,7 +77,7 @@ def test_g2_spark_kill_9_mid_commit_with_two_copies(world: World) -> None:
 
 def test_g2_spark_kill_9_mid_fetch_with_two_copies(world: World) -> None:
     """A worker dies when readers have a part of their rows: they end with all of them, no stage runs again."""
-    rows, hashes = 40_000, 8
+    rows, hashes = 60_000, 8
     world.begin(2, fetch_inFlight="1m", codec="none")
     with world.through():
         expected = world.spark.ask("counted", rows, 4, hashes, 2)

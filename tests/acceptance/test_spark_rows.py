@@ -375,7 +375,7 @@ def test_shuffles_that_spark_cleans_early_come_back_and_go(world: World) -> None
 def test_what_an_operator_forgets_under_a_running_job_is_computed_again(world: World, who: str) -> None:
     """An operator drops a shuffle that maps push to, or that readers are in the middle of: its maps run again in the
     next generation, and the answer is right."""
-    rows, hashes = 40_000, 8
+    rows, hashes = 60_000, 8
     world.begin(small_frames=True, fetch_inFlight="1m", fetch_returnGrace="1s")
     with world.through():
         expected = world.spark.ask("counted", rows, 4, hashes, 2)
