@@ -40,13 +40,15 @@ SILENT_SEEDS = 3_600_000
 COPIES_SEEDS = 3_700_000
 #: Workers stay away, and what they had is copied again.
 RESTORE_SEEDS = 3_800_000
+#: A sync fails, and its worker dies right behind it; transactions of indexes fail while all files are well.
+SYNC_SEEDS = 3_900_000
 #: Workers have little room, and a DFS below it.
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
-    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
+    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
 )
 
 
@@ -83,6 +85,10 @@ _COPY_FAULTS = (
 _RESTORE_FAULTS = (
     *(("kill",), ("kill",), ("kill", "wipe"), ("kill", "inside"), ("kill", "aimed"), ("kill", "isolate")),
     *(("kill", "full"), ("kill", "sick"), ("kill", "cut"), ("kill", "master"), ("power",), ("kill", "rot")),
+)
+_SYNC_FAULTS = (
+    *(("unsynced_killed",), ("sick_index",), ("kill", "sick_index"), ("power", "unsynced_killed")),
+    *(("sick_index", "unsynced_killed"), ("all", "unsynced_killed")),
 )
 _DFS_FAULTS = (
     *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
@@ -331,6 +337,22 @@ def _with_restored_copies(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_failed_syncs(seed: int, shape: Shape) -> Shape:
+    """One copy, which is read while more is written, on workers that are soon back."""
+    rng = random.Random(f"failed syncs {seed}")
+    return replace(
+        _on_logs(seed, shape),
+        copies=1,
+        faults=rng.choice(_SYNC_FAULTS),
+        pace=rng.choice((0.4, 1.0)),
+        records=25,
+        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1 << 30, 1 << 31))),
+        tiers=rng.choice((("SSD",), ("SSD", "SSD"))),
+        readers=1,
+        hasty=rng.choice((0.0, 0.2)),
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -385,6 +407,7 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     SILENT_SEEDS: _with_silent,
     COPIES_SEEDS: _with_copies,
     RESTORE_SEEDS: _with_restored_copies,
+    SYNC_SEEDS: _with_failed_syncs,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
 }

@@ -48,6 +48,8 @@ RARE_FAULTS = {
     "aimed_power": 3,
     "brim": 8,
     "unsynced": 8,
+    "unsynced_killed": 8,
+    "sick_index": 4,
     "log_rot": 2,
     "lost_log": 2,
     "wipe_some": 1,
@@ -164,6 +166,19 @@ class Mischief:
         if worker.process is not None:
             worker.process.unsynced_at = Aim(self._rng.choice(_WRITTEN), self._rng.randrange(2))
             worker.sins["sick"] = None
+
+    def unsynced_killed(self, worker: SimWorker) -> None:
+        """The same, and the process dies soon after it."""
+        self.unsynced(worker)
+        if worker.process is not None:
+            worker.process.unsynced = self._rng.randrange(1, 12)
+
+    def sick_index(self, worker: SimWorker) -> None:
+        """Transactions of an index fail now and then, and no file has errors."""
+        device = self._device(worker)
+        device.index_errors = self._rng.choice((0.2, 1.0))
+        worker.sins["sick"] = None
+        self._later(2.0, device.heal)
 
     def sick(self, worker: SimWorker) -> None:
         """Writes and syncs fail now and then."""
@@ -404,7 +419,8 @@ class Mischief:
             if worker.life.alive:
                 assert worker.process is not None
                 worker.process.armed = worker.process.aim = None
-                worker.process.full_at = worker.process.unsynced_at = worker.process.reused = None
+                worker.process.full_at = worker.process.unsynced_at = None
+                worker.process.unsynced = worker.process.reused = None
                 worker.server.drain(False)
             worker.start()
         for master in world.cluster.masters.values():

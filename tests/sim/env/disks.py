@@ -51,6 +51,8 @@ class Device:
     read_only: bool = False
     write_errors: float = 0.0
     sync_errors: float = 0.0
+    #: of transactions of indexes
+    index_errors: float = 0.0
     read_errors: float = 0.0
     #: a read gives a wrong bit
     flips: float = 0.0
@@ -66,7 +68,7 @@ class Device:
     def heal(self) -> None:
         """Nothing is wrong any more."""
         self.capacity, self.read_only, self.hangs_until = CAPACITY_BYTES, False, 0.0
-        self.write_errors = self.sync_errors = self.read_errors = self.flips = 0.0
+        self.write_errors = self.sync_errors = self.index_errors = self.read_errors = self.flips = 0.0
 
 
 class Node:

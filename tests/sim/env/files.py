@@ -255,6 +255,8 @@ class SimFiles(Files):
         fails = process.unsynced_at is not None and process.unsynced_at.hits(found.path)
         if fails or (device.sync_errors and process.rng.random() < device.sync_errors):
             process.unsynced_at = None
+            if fails and process.unsynced is not None:
+                process.armed, process.unsynced = process.unsynced, None
             file.lose(process.rng)
             raise error(errno.EIO, found.path)
         file.bring_down()

@@ -181,7 +181,7 @@ class SimIndex:
             raise IndexFailedError(error(errno.EROFS, self._path))
         if table.size > self._contents.table.size and device.free < table.size - self._contents.table.size:
             raise OSError(errno.ENOSPC, "the index: no space")
-        rate = max(device.write_errors, device.sync_errors)
+        rate = max(device.write_errors, device.sync_errors, device.index_errors)
         if rate and rng.random() < rate:
             if rng.random() < 0.5:
                 self._broken, self._contents.doubt = True, table

@@ -128,6 +128,8 @@ class Forgetting:
         try:
             if error is not None:
                 errors.append(error)
+                if isinstance(error, Exception):
+                    directory.condition.broke(error)
                 directory.folders.came_back(directory.root / layout.shuffle_folder(key))
             else:
                 for folder in () if done.cancelled() else done.result():

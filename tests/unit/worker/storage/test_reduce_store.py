@@ -509,6 +509,19 @@ def test_a_removal_that_cannot_look_is_no_removal(world: World) -> None:
     assert not list((world.root / "0" / "data").iterdir())
 
 
+def test_a_removal_that_the_index_refuses_speaks_against_its_directory(world: World) -> None:
+    """An index with a fatal error takes no removal until its worker starts again: the directory says what is wrong with
+    it, and does not try for ever while all seems well."""
+    fill(world, Writer(SHUFFLE))
+    world.seal([(1, 0)], final=False)
+    world.core.forget(SHUFFLE)
+    world.disk.commit_error = errno.EIO
+    with pytest.raises(OSError, match="Input/output error"):
+        world.store.forget([SHUFFLE]).result(30)
+    assert [one.problem for one in world.store.directories()] == ["writing failed: [Errno 5] Input/output error"]
+    assert world.store.shuffles() == [SHUFFLE]
+
+
 def test_forgotten_leftovers_of_earlier_starts_go_too(world: World) -> None:
     """What an earlier start left of a shuffle that the masters do not know is removed, log segments too."""
     fill(world, Writer(SHUFFLE))
