@@ -22,6 +22,7 @@ from tests.sim.families import (
     REUSE_SEEDS,
     SICK_LOG_SEEDS,
     SILENT_SEEDS,
+    SYNC_SEEDS,
 )
 from tests.sim.scenario import Scenario, run_seed
 from tests.sim.search import TABLE, found_seeds, search, seeds_for, table
@@ -97,6 +98,16 @@ def test_logs_and_single_faults_are_safe(first: int, least_faults: int) -> None:
     assert faults > least_faults
 
 
+def test_a_sync_that_failed_is_never_forgotten() -> None:
+    """No checker objects where a worker dies right behind a sync that failed, or its index takes nothing."""
+    acknowledged = faults = 0
+    for scenario in safe(range(SYNC_SEEDS, SYNC_SEEDS + 15)):
+        acknowledged += scenario.oracle.acked_batches
+        faults += scenario.mischief.counts.total()
+    assert acknowledged > 1000
+    assert faults > 100
+
+
 @pytest.mark.parametrize("first", [DROP_SEEDS, SILENT_SEEDS])
 def test_what_is_dropped_is_gone_whatever_is_under_way(first: int) -> None:
     """No checker objects where shuffles are dropped while they are written, sealed, moved and read: nothing of them is
@@ -166,7 +177,6 @@ def test_files_on_the_dfs_are_found_again() -> None:
 #: No seed of the schedule as it is now is known to show these: holes in the simulation until one is.
 UNSEEN = {
     "footers_of_what_was_given_up_count",
-    "left_files_not_compared",
     "names_on_the_dfs_used_again",
     "replica_traffic_without_reserve",
     "start_seals_before_it_is_accepted",
