@@ -126,7 +126,11 @@ class AwaySearch:
         with self._guard:
             if key.shuffle in self._forgotten:
                 return
-            home.index.put_items(file_items(replace(record, epochs=epochs), token))
+            try:
+                home.index.put_items(file_items(replace(record, epochs=epochs), token))
+            except OSError as error:
+                home.condition.broke(error)  # the next try records it elsewhere
+                raise
         self.found += 1
         self._on_loop(lambda: self._found(home, key, token, size, [one for one, _ in epochs]))
 

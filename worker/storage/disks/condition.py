@@ -160,6 +160,12 @@ class Condition:
         if error.errno not in _NOT_THE_DISK and not self.problem:
             self.isolate(f"reading failed: {error.strerror}")
 
+    def unremoved(self, error: Exception) -> None:
+        """A removal failed, and is tried again: say once what that tells of the disk. Removals fail for want of
+        descriptors and memory, too."""
+        if not self.problem and not (isinstance(error, OSError) and error.errno in _NOT_THE_DISK):
+            self.broke(error)
+
     # what the monitor does, on the loop thread
 
     def tell(self) -> None:

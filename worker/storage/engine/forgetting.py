@@ -129,7 +129,7 @@ class Forgetting:
             if error is not None:
                 errors.append(error)
                 if isinstance(error, Exception):
-                    directory.condition.broke(error)
+                    directory.condition.unremoved(error)
                 directory.folders.came_back(directory.root / layout.shuffle_folder(key))
             else:
                 for folder in () if done.cancelled() else done.result():

@@ -319,7 +319,11 @@ class FileMover:
     def _remove(self, remains: _Remains) -> Steps:
         """Take a file out of the directory that it has left. Raises OSError or HoldfastError."""
         source, record = remains.source, remains.record
-        yield partial(remove, self._files, source, record, keep_epochs=remains.keep_epochs)
+        try:
+            yield partial(remove, self._files, source, record, keep_epochs=remains.keep_epochs)
+        except OSError as error:
+            source.condition.unremoved(error)
+            raise
         source.count_sealed(record.key.shuffle, [record.file_bytes], gone=True)
         # Whoever found it in the index before is told by now that it is elsewhere.
         source.leaving.discard(record.key)

@@ -393,3 +393,50 @@ def test_a_move_to_a_disk_takes_back_a_record_that_said_that_it_failed(
     assert [bool(one.away_files(SHUFFLE)) for one in world.store._directories] == [False, False]
     assert world.everything() == content
     world.store.close()
+
+
+def test_a_search_records_elsewhere_what_an_index_refuses(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Indexes are lost, and the one in which the first file is recorded again fails: its directory says so, and the
+    next try takes another one."""
+    monkeypatch.setattr(away_search, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr("holdfast.worker.storage.store.START_SECONDS", 0.05)
+    world = DfsWorld(tmp_path, ["SSD", "HDD"])
+    epochs = [(partition, 0) for partition in range(PARTITIONS)]
+    before = world.seal(epochs)
+    world.move_all()
+    world.store.close()
+    for one in ("0", "1"):
+        for folder in ("index", "data", "log"):
+            shutil.rmtree(world.root / one / folder)
+    world.url.rename(tmp_path / "elsewhere")
+    world.start()
+    record_fails(world, monkeypatch, after=False)
+    (tmp_path / "elsewhere").rename(world.url)
+    wait_until(lambda: not world.store.reduce.not_known_yet(), "the search to end")
+    assert sorted(one.problem for one in world.store._directories) == ["", "writing failed: [Errno 5] planted"]
+    assert world.seal(epochs) == before
+    world.store.close()
+
+
+def test_an_index_that_keeps_a_file_that_has_moved_speaks_against_its_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is where it went, nothing is lost, and the directory that it cannot leave says what is wrong with it."""
+    world = DfsWorld(tmp_path, ["SSD", "HDD"])
+    content = world.everything()
+    here, there = world.store._directories
+    commit, left = world.disk.commit, [1]
+
+    def second_fails(transaction: Any) -> None:
+        if not left:
+            raise OSError(errno.EIO, "planted")
+        left.pop()
+        commit(transaction)
+
+    (move, *_) = world.moves()
+    monkeypatch.setattr(world.disk, "commit", second_fails)
+    carry_out(world.store.mover, world.store.mover.move(move.key, move.size_bytes, here, there, there))
+    assert (here.problem, there.problem) == ("writing failed: [Errno 5] planted", "")
+    monkeypatch.setattr(world.disk, "commit", commit)
+    assert world.everything() == content
+    world.store.close()

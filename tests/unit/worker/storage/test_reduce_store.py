@@ -511,10 +511,14 @@ def test_a_removal_that_cannot_look_is_no_removal(world: World) -> None:
 
 def test_a_removal_that_the_index_refuses_speaks_against_its_directory(world: World) -> None:
     """An index with a fatal error takes no removal until its worker starts again: the directory says what is wrong with
-    it, and does not try for ever while all seems well."""
+    it, and does not try for ever while all seems well. Too few descriptors say nothing against it."""
     fill(world, Writer(SHUFFLE))
     world.seal([(1, 0)], final=False)
     world.core.forget(SHUFFLE)
+    world.disk.commit_error = errno.EMFILE
+    with pytest.raises(OSError, match="Too many open files"):
+        world.store.forget([SHUFFLE]).result(30)
+    assert [one.problem for one in world.store.directories()] == [""]
     world.disk.commit_error = errno.EIO
     with pytest.raises(OSError, match="Input/output error"):
         world.store.forget([SHUFFLE]).result(30)
