@@ -335,8 +335,11 @@ class PushService:
             self._grant(account.lost(connection.number, time.monotonic_ns()))
 
     def tick(self, now_ns: int) -> None:
-        looks = self._look_at_space, self._write_owed, self._seal_drained, self._store.reduce.tick
+        looks = self._look_at_space, self._write_owed, self._seal_drained, self._tick_store
         in_parts(partial(self._look_at_late, now_ns), partial(self._tick_credits, now_ns), *looks)
+
+    def _tick_store(self) -> None:
+        self._store.reduce.tick([number for number, yes in enumerate(self.reduce.has_room) if not yes])
 
     def _tick_credits(self, now_ns: int) -> None:
         self._grant(self.credits.tick(now_ns))

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from array import array
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from functools import partial
 from itertools import accumulate
 from operator import itemgetter
@@ -38,7 +38,7 @@ from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, PackKey, sealed_path
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
-from holdfast.worker.storage.log.push_log import Segment, is_full
+from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, Segment, is_full
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
 from holdfast.worker.storage.tiers.arriving import Arrival
 from holdfast.worker.storage.tiers.moving import FileMove
@@ -162,7 +162,7 @@ class ReduceStore:
         deque(map(array.append, map(unsealed.positions_of.__getitem__, decision.states), starts), maxlen=0)
         deque(map(array.append, map(unsealed.sizes_of.__getitem__, decision.states), sizes), maxlen=0)
         self.log_bytes += size
-        return self._empty(0, size)
+        return self._empty(0, size) if unsealed.log.crowded else []
 
     def _append_some(
         self, decision: PushDecision, directory: int, some: list[tuple[int, int, int]], body: memoryview
@@ -194,7 +194,7 @@ class ReduceStore:
             self._copy(state).pending.add(at, length)
             at += length
         self.log_bytes += size
-        return self._empty(directory, size)
+        return self._empty(directory, size) if log.crowded else []
 
     def _write_run(
         self, decision: PushDecision, state: EpochState, first: int, past: int, body: memoryview
@@ -437,11 +437,15 @@ class ReduceStore:
 
     # what goes on beside
 
-    def tick(self) -> None:
-        """Once a second."""
-        for directory in self._directories:
-            if not directory.condition.hanging:
-                directory.unsealed.tick()
+    def tick(self, no_room: Collection[int] = ()) -> None:
+        """Once a second. `no_room`: directories that have none. There, and where the log is full, nobody pushes who
+        would have it emptied."""
+        for number, directory in enumerate(self._directories):
+            if directory.condition.hanging:
+                continue
+            if directory.unsealed.log.full or number in no_room:
+                self._empty(number, SEGMENT_BYTES_MAX)
+            directory.unsealed.tick()
 
     def gauges(self) -> dict[str, int]:
         """What goes up and down, by name."""

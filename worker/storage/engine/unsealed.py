@@ -193,7 +193,7 @@ class UnsealedEpochs:
 
     def empty_some(self, size: int) -> list[tuple[PartitionCopy, OSError]]:
         """The log grew by `size`: flush twice as much out of its oldest segments; return what failed."""
-        if not self.log.crowded:
+        if not self.log.segments:
             return []
         errors = []
         if not self._emptying:

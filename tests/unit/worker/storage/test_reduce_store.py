@@ -12,7 +12,7 @@ from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
-from holdfast.common.limits import KIB, MIB
+from holdfast.common.limits import MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES
@@ -416,20 +416,6 @@ def test_what_a_start_before_could_not_sync_is_given_up(tmp_path: Path) -> None:
         disk.forgotten = ""
         world.restart()
     assert len(world.read(0)) == 30
-
-
-def test_the_log_stays_bounded(tmp_path: Path) -> None:
-    """However much is pushed to many partitions, the log has a few segments, and all is kept."""
-    world = World(tmp_path, segment_bytes=256 * KIB)
-    writer = Writer(SHUFFLE)
-    most = 0
-    for _ in range(200):
-        world.push(writer, [writer.batch(p, os.urandom(500)) for p in range(50)])
-        most = max(most, len(world.store._directories[0].unsealed.log.segments))
-    assert most <= 5
-    answers = world.seal([(p, 0) for p in range(50)])
-    assert {answer.batches for answer in answers} == {200}
-    assert sorted(names(world.read(49))) == [(0, 0, n) for n in range(200)]
 
 
 def test_a_disk_that_takes_no_records_gives_up_at_once(world: World) -> None:
