@@ -58,6 +58,9 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
     #: how many, None where it was not said
     maps: int | None = None
     ack: Ack = Ack.WRITTEN
+    #: so many copies hold a batch before it is acknowledged, 0: all; the others have it before its map ends, or are
+    #: called incomplete, and are made again
+    ack_copies: int = 0
     raft_index: RaftIndex = NO_INDEX
     #: what this object commits for its readers if it is not committed yet (REDUCE_WINNERS)
     _winners: bytes = field(default=b"", repr=False)
@@ -70,6 +73,8 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         """Without what only writers and readers need."""
         maps = "not said" if self.maps is None else self.maps
         shape = f"partitions={self.partitions}, maps={maps}, copies={self.copies}, ack={self.ack.name}"
+        if 0 < self.ack_copies < self.copies_wanted:
+            shape += f", ack_copies={self.ack_copies}"
         return f"ReduceShuffle({self.key}, {shape})" if self.locations_array else f"ReduceShuffle({self.key}, to read)"
 
     def writer(

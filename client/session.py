@@ -118,6 +118,7 @@ class Session:
         self._tags = checked_tags(tags)
         if attach and self._tags:
             raise ConfigError("`tags` are for a new application only: one that exists has its own")
+        self._ack_copies = COPIES_MAX
         if not isinstance(fetch, FetchOptions | None):
             raise ConfigError(f"`fetch` is FetchOptions(...), not {fetch!r}")
         self._fetch = fetch or FetchOptions()
@@ -143,6 +144,16 @@ class Session:
     def __repr__(self) -> str:
         """Application, instance as messages name it, and whether it is closed."""
         return f"Session(app={self.app!r}, instance={self.instance.hex()[:8]}{', closed' if self.closed else ''})"
+
+    @property
+    def ack_copies(self) -> int:
+        """How many copies hold a batch before it is acknowledged, of shuffles that do not say it themselves: 1 to 5,
+        which is all of those that have fewer. Raises ConfigError for others. To be set before they are registered."""
+        return self._ack_copies
+
+    @ack_copies.setter
+    def ack_copies(self, copies: int) -> None:
+        self._ack_copies = whole("ack_copies", copies, 1, COPIES_MAX)
 
     @property
     def ticket(self) -> Ticket:
@@ -184,6 +195,7 @@ class Session:
         ack: Ack,
         shuffle_id: int | None,
         generation: int,
+        ack_copies: int = 0,
     ) -> tuple[ShuffleKey, pb.RegisterShuffleReply]:
         if not isinstance(ack, Ack):
             raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
@@ -204,6 +216,7 @@ class Session:
             maps=maps,
             copies=copies,
             ack=ack,
+            ack_copies=ack_copies,
             holder=self._holder,
         )
         reply = self._place(key, request)
@@ -254,16 +267,22 @@ class Session:
         copies: int = 1,
         ack: Ack = Ack.WRITTEN,
         *,
+        ack_copies: int | None = None,
         shuffle_id: int | None = None,
         generation: int = 0,
     ) -> ReduceShuffle:
         """Register a shuffle of REDUCE partitions, to which maps push; idempotent as register_map_shuffle.
 
         maps: how many, if known; a commit then needs a status of each. 0: no maps.
-        ack: how safe a batch is when it is acknowledged. Raises as register_map_shuffle.
+        ack: how safe a batch is when it is acknowledged; ack_copies: on how many copies, 1 to `copies`, by default
+        what the session says. Raises as register_map_shuffle.
         """
+        copies = whole("copies", copies, 1, COPIES_MAX)
+        if ack_copies is None:
+            ack_copies = min(self._ack_copies, copies)
+        ack_copies = whole("ack_copies", ack_copies, 1, copies)
         key, reply = self._register_shuffle(
-            pb.PARTITION_KIND_REDUCE, partitions, maps, copies, ack, shuffle_id, generation
+            pb.PARTITION_KIND_REDUCE, partitions, maps, copies, ack, shuffle_id, generation, ack_copies
         )
         return ReduceShuffle(
             self.ticket,
@@ -275,6 +294,7 @@ class Session:
             copies=reply.copies,
             maps=maps,
             ack=ack,
+            ack_copies=ack_copies,
             raft_index=RaftIndex(reply.raft_index),
         )
 

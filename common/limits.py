@@ -26,6 +26,8 @@ STREAM_FILES_MAX = 32_768
 PUSH_BATCHES_MAX = 32_768
 #: Epochs in one seal: entries of 8 bytes asked, 34 answered; a leader sends more seals beyond.
 SEAL_EPOCHS_MAX = 16_384
+#: Epochs in one PUSH_SETTLE: entries of 8 bytes asked, up to four of 12 answered; a client sends more beyond.
+SETTLE_EPOCHS_MAX = 16_384
 #: Epochs that are copied to a worker together: entries of 16 bytes. They make one file.
 RESTORE_EPOCHS_MAX = 4_096
 #: Failed epochs in one Revive; a client that has more asks again.
@@ -80,3 +82,6 @@ assert COMMAND_PART_BYTES * COMMAND_PARTS_MAX >= CONTROL_MESSAGE_BYTES_MAX, "wha
 assert PUSH_BATCHES_MAX * 18 + 512 < FRAME_META_BYTES_MAX, "the longest push fits a frame's meta"
 assert SEAL_EPOCHS_MAX * 34 + 64 < FRAME_META_BYTES_MAX, "the longest seal answer fits a frame's meta"
 assert STREAM_FILES_MAX * 16 < FRAME_META_BYTES_MAX, "the longest stream request fits a frame's meta"
+assert SETTLE_EPOCHS_MAX * (COPIES_MAX - 1) * 12 + 64 < FRAME_META_BYTES_MAX, (
+    "the longest answer about replicas fits a frame's meta"
+)

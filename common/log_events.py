@@ -128,6 +128,10 @@ class LogEvent(Enum):
         "A shuffle was committed with fewer copies than asked for.",
         "Bring lost workers back: they seal the `awaited` epochs. All others stay so.",
     )
+    SHUFFLE_COPIES_INCOMPLETE = _warning(
+        "Copies of an open shuffle lack something that was acknowledged since others have it (`ack_copies`).",
+        "Look at workers that are slow or lost. Such copies count for nothing; they are made again after the commit.",
+    )
     SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were sealed, or made of others.")
     SHUFFLE_COPIES_PLACED = _warning(
         "A committed shuffle is short of copies: `copies` of it are made again of those that are left.",

@@ -22,6 +22,7 @@ class Status(IntEnum):
     COMMITTED = 13  #: the masters have said the final word on this generation
     FAILED_COPY = 14  #: an earlier write or sync of this copy failed; the copy is not used any more
     REPLICA_FAILED = 15  #: the other copy could not be written
+    INCOMPLETE = 16  #: this copy lacks batches that were acknowledged; other copies have them
     UNKNOWN_STREAM = 20  #: no such stream in this incarnation; open again
     UNKNOWN_FILE = 21  #: this worker has no such file or epoch
     NOT_SEALED = 22  #: the file exists but was never sealed
@@ -145,6 +146,9 @@ MEANINGS: dict[Status, Meaning] = {
     ),
     Status.REPLICA_FAILED: Meaning(
         Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.STOP, ()
+    ),
+    Status.INCOMPLETE: Meaning(
+        Next.ELSEWHERE, "RerouteError", "internal", PushDisposition.MOVE, True, FetchDisposition.MISSING, ()
     ),
     Status.UNKNOWN_STREAM: Meaning(
         Next.ELSEWHERE, "UnknownStreamError", "internal", PushDisposition.STOP, False, FetchDisposition.NO_ANSWER, ()

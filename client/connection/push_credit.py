@@ -13,7 +13,14 @@ from holdfast.client.compress import Buffer
 from holdfast.client.core.write.credit import AskWorker, CreditLine, Effect
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.formats.frame import FrameType
-from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit
+from holdfast.common.formats.reduce_messages import (
+    IncompleteCopy,
+    Push,
+    PushAnswer,
+    PushCredit,
+    PushSettle,
+    PushSettled,
+)
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.client import FrameClient
 from holdfast.common.statuses import MEANINGS, PushDisposition, Status
@@ -22,6 +29,8 @@ from holdfast.common.system.tasks import background
 
 #: A worker that acknowledges nothing for so long is as good as lost (stopped, or its disk hangs).
 ACK_SECONDS = 30.0
+#: A worker whose replicas have not answered by then does not say what became of them: a forward takes 10 s at most.
+SETTLE_SECONDS = 20.0
 #: Who waits for room asks so often whether the worker lives: it may have nothing to give for long.
 PING_SECONDS = 10.0
 #: A living worker that has no room for so long has a disk that hangs, or worse.
@@ -94,6 +103,16 @@ class PushLine:
             raise
         finally:
             self._do(self._core.answered(size, window))
+
+    async def settle(self, settle: PushSettle) -> list[IncompleteCopy]:
+        """Ask which copies are incomplete. Raises RetryError where that is not known."""
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                reply = await self._client.request(FrameType.PUSH_SETTLE, settle.encode())
+        except TimeoutError:
+            text = f"{self._client.peer} does not say within {SETTLE_SECONDS:.0f} s what its replicas have"
+            raise RetryError(text, status=Status.OUTCOME_UNKNOWN) from None
+        return PushSettled.decode(reply.meta).incomplete
 
     async def _ping(self) -> None:
         try:

@@ -39,6 +39,7 @@ def conf(
     *,
     replication: int = 1,
     ack: Literal["memory", "written", "synced"] = "written",
+    ack_copies: int | None = None,
     fallback: Literal["auto", "never"] = "auto",
     tags: Sequence[str] = (),
     jar: str | Path | None = None,
@@ -48,12 +49,12 @@ def conf(
 ) -> dict[str, str]:
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
 
-    `replication` is the number of copies, 1 to 5; `ack` what a copy is before it counts; `fallback` whether Spark's own
-    shuffle serves where Holdfast cannot be reached at registration. `tags`: shuffles go to workers that have all of
-    these. `jar` defaults to the one for the installed Spark,
-    which is compiled when it is first asked for. For a secured cluster `ca` and `token_file` are the paths, on the
-    driver's host, of the CA's certificate in PEM and of a user's token, by default what HOLDFAST_CA and
-    HOLDFAST_TOKEN_FILE name. `here`: a session of this process will use them; False if they are for
+    `replication` is the number of copies, 1 to 5; `ack` what a copy is before it counts, `ack_copies` how many copies
+    hold a push before it is acknowledged, by default all; `fallback` whether Spark's own shuffle serves where Holdfast
+    cannot be reached at registration. `tags`: shuffles go to workers that have all of these. `jar` defaults to the one
+    for the installed Spark, which is compiled when it is first asked for. For a secured cluster `ca` and `token_file`
+    are the paths, on the driver's host, of the CA's certificate in PEM and of a user's token, by default what
+    HOLDFAST_CA and HOLDFAST_TOKEN_FILE name. `here`: a session of this process will use them; False if they are for
     another one. Raises ConfigError for wrong values, if no jar can be made or `jar` is not Holdfast's for this Spark,
     and if a Spark runs in this process that cannot take them any more.
     """
@@ -62,6 +63,8 @@ def conf(
         _check_running()
     if replication not in range(1, COPIES_MAX + 1):
         raise ConfigError(f"replication is 1 to {COPIES_MAX}, not {replication!r}")
+    if ack_copies is not None and ack_copies not in range(1, replication + 1):
+        raise ConfigError(f"ack_copies is 1 to {replication}, the copies that there are, not {ack_copies!r}")
     for name, value, known in (
         ("ack", ack, ("memory", "written", "synced")),
         ("fallback", fallback, ("auto", "never")),
@@ -74,6 +77,7 @@ def conf(
         "spark.holdfast.master.endpoints": ",".join(masters),
         "spark.holdfast.replication": str(replication),
         "spark.holdfast.ack": ack,
+        **({"spark.holdfast.ack.copies": str(ack_copies)} if ack_copies is not None else {}),
         "spark.holdfast.fallback": fallback,
         **({"spark.holdfast.tags": ",".join(checked_tags(tags))} if tags else {}),
         **_security(ca, token_file),

@@ -16,6 +16,7 @@ from holdfast.client.compress import Buffer
 from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.push_credit import ROOM_WAIT_SECONDS, PushLine
 from holdfast.client.connection.runtime import runtime
+from holdfast.client.core.write.laggards import Settle
 from holdfast.client.core.write.locations import PartitionLocations
 from holdfast.client.core.write.push import AllKept, Ask, Effect, PushFailed, PushSession, Return, Send, Settled, Wake
 from holdfast.client.core.write.revivals import AskRevive
@@ -27,7 +28,7 @@ from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import Location
-from holdfast.common.formats.reduce_messages import Push, ReplicaPlace
+from holdfast.common.formats.reduce_messages import IncompleteCopy, Push, PushSettle, ReplicaPlace
 from holdfast.common.ids import (
     AttemptId,
     Epoch,
@@ -41,6 +42,7 @@ from holdfast.common.ids import (
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 
 if TYPE_CHECKING:
@@ -76,6 +78,8 @@ class PushTarget(Protocol):
     key: ShuffleKey
     partitions: int
     ack: Ack
+    #: so many copies hold a batch before it is acknowledged
+    ack_copies: int
     raft_index: RaftIndex
 
     def routes(self) -> Routes:
@@ -291,6 +295,8 @@ class _PushSender(AttemptSender):
                     self._lines[effect.worker].returned(effect.size)
                 case Settled():
                     self._settle(effect.batches)
+                case Settle():
+                    self._spawn(self._settle_copies(effect))
                 case AskRevive():
                     self._spawn(self._revive(effect))
                 case Wake():
@@ -336,7 +342,7 @@ class _PushSender(AttemptSender):
         except HoldfastError as error:
             self._do(self._core.failed(send.frame, error))
         else:
-            self._do(self._core.answered(send.frame, answer.statuses, answer.failed))
+            self._do(self._core.answered(send.frame, answer.statuses, answer.failed, answer.behind))
 
     def _frame(self, send: Send) -> tuple[Push, list[Buffer]]:
         """The meta section and the body of a push. Raises RetryError if a replica's address is not known."""
@@ -360,14 +366,40 @@ class _PushSender(AttemptSender):
             body_crc=crc,
             raft_index=self._shuffle.raft_index,
             replicas=replicas,
+            ack_copies=min(self._shuffle.ack_copies, 1 + len(replicas)),
             entries=send.entries,
         )
+
+    async def _settle_copies(self, settle: Settle) -> None:
+        try:
+            incomplete = await self._incomplete(settle)
+        except HoldfastError:  # whatever it is: who does not say leaves them unknown
+            self._do(self._core.unsettled(settle))
+        else:
+            self._do(self._core.settled(settle, incomplete))
+
+    async def _incomplete(self, settle: Settle) -> list[IncompleteCopy]:
+        """What the primary says. A connection may have broken for other reasons: it is asked once more."""
+        asked = PushSettle(
+            shuffle=self._shuffle.key,
+            incarnation=settle.destination.incarnation,
+            map=self._map,
+            attempt=self._attempt,
+            epochs=list(settle.epochs),
+        )
+        try:
+            return await (await self._addresses.connect(settle.destination.primary)).line.settle(asked)
+        except RetryError as error:
+            if error.status is not Status.UNAVAILABLE:
+                raise
+            return await (await self._addresses.connect(settle.destination.primary)).line.settle(asked)
 
     async def _revive(self, revive: AskRevive) -> None:
         request = pb.ReviveRequest(
             key=self._shuffle.key_message(),
             failed=[pb.FailedEpoch(partition=row[0], epoch=row[1], status=row[2]) for row in revive.failed],
             unusable_workers=revive.unusable,
+            incomplete=[pb.IncompleteCopy(partition=row[0], epoch=row[1], worker=row[2]) for row in revive.incomplete],
             holder=self._shuffle.ticket.holder,
         )
         try:

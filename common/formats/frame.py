@@ -55,6 +55,7 @@ class FrameType(IntEnum):
     CHUNKS_DATA = 53  #: worker to client; request id is the one of CHUNKS_OPEN
     REGISTERED = 54  #: from the leading master: a shuffle that is placed here
     RESTORE = 55  #: from the leading master: copies to make of what another worker has sealed
+    PUSH_SETTLE = 56  #: which replicas lack what was acknowledged
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from holdfast.common.limits import COPIES_MAX, FRAME_RUNS_MAX, NAME_BYTES_MAX, S
 #: Where no index was seen yet.
 NO_INDEX = RaftIndex(0)
 #: The data-plane protocol that this code speaks; HELLO carries it.
-PROTOCOL_VERSION = 4
+PROTOCOL_VERSION = 5
 
 
 class Ack(IntEnum):

@@ -77,8 +77,8 @@ class CopyResult(NamedTuple):
 
 
 class EpochResult(NamedTuple):
-    """The final word on one epoch of one partition. Lost if no copy is OK and none is UNKNOWN_FILE: all copies hold
-    what was acknowledged, so if one never had a batch nothing was."""
+    """The final word on one epoch of one partition. Lost if no copy is OK and none is UNKNOWN_FILE: all copies that are
+    not INCOMPLETE hold what was acknowledged, so if one never had a batch nothing was."""
 
     partition: PartitionId
     epoch: Epoch

@@ -31,6 +31,7 @@ from holdfast.common.limits import (
     PUSH_BATCHES_MAX,
     RESTORE_EPOCHS_MAX,
     SEAL_EPOCHS_MAX,
+    SETTLE_EPOCHS_MAX,
     STREAM_FILES_MAX,
     U32_MAX,
 )
@@ -39,10 +40,13 @@ from holdfast.common.statuses import Status
 #: partition u32, epoch u32, batch number u32, length u32, hint u16.
 PUSH_ENTRY = struct.Struct("<IIIIH")
 _PUSH = struct.Struct("<IBQIQI")
-_COUNT = struct.Struct("<B")
+#: replicas, copies that acknowledge
+_COPIES = struct.Struct("<BB")
 _REPLICA = struct.Struct("<II")
 _REFUSAL = struct.Struct("<HH")
 _EPOCH = struct.Struct("<II")
+#: partition, epoch, worker
+_COPY = struct.Struct("<III")
 _SEALED = struct.Struct("<IIHQIIQ")
 #: acknowledgement level, Raft index, bytes a second
 _RESTORE = struct.Struct("<BQQ")
@@ -95,6 +99,8 @@ class Push:
     of_user: bytes = b""
     #: those that the primary sends all of it to, in the order of their copies
     replicas: tuple[ReplicaPlace, ...] = ()
+    #: so many copies, the primary's among them, hold a batch before it is acknowledged; 0: all
+    ack_copies: int = 0
     #: PushEntry or plain tuples of its fields
     entries: list[PushEntry]
 
@@ -103,12 +109,18 @@ class Push:
         """Whose share it takes of, as common/shares.py has it."""
         return (self.of_user, self.shuffle.instance) if self.of_user else (self.shuffle.instance,)
 
+    @property
+    def acknowledging(self) -> int:
+        """How many copies hold a batch before it is acknowledged."""
+        return self.ack_copies or 1 + len(self.replicas)
+
     def encode(self) -> bytes:
         if not 1 <= len(self.entries) <= PUSH_BATCHES_MAX:
             raise ProtocolError(f"a push has 1 to {PUSH_BATCHES_MAX} batches, not {len(self.entries)}")
         index = int.from_bytes(self.of_user, "little") or self.raft_index
         head = _PUSH.pack(self.incarnation, self.ack, index, self.map, self.attempt, self.body_crc)
-        place = b"".join([_COUNT.pack(len(self.replicas)), *map(_pack_replica, self.replicas)])
+        copies = _COPIES.pack(len(self.replicas), self.acknowledging)
+        place = b"".join([copies, *map(_pack_replica, self.replicas)])
         return pack_shuffle(self.shuffle) + head + place + pack_rows(PUSH_ENTRY, self.entries)
 
     @classmethod
@@ -117,7 +129,11 @@ class Push:
         reader = MetaReader(data, "PUSH")
         shuffle = reader.shuffle()
         incarnation, ack, raft_index, map_id, attempt, crc = reader.unpack(_PUSH)
-        replicas = tuple([_replica(reader) for _ in range(_replica_count(reader))])
+        count, ack_copies = reader.unpack(_COPIES)
+        if count >= COPIES_MAX or not 1 <= ack_copies <= 1 + count:
+            text = f"PUSH: {ack_copies} copies acknowledge, beside {count} replicas of at most {COPIES_MAX - 1}"
+            raise ProtocolError(text)
+        replicas = tuple([_replica(reader) for _ in range(count)])
         if of_user is None:
             of_user, raft_index = raft_index.to_bytes(8, "little") if raft_index else b"", NO_INDEX
         entries = cast("list[PushEntry]", reader.array(PUSH_ENTRY, PUSH_BATCHES_MAX))
@@ -134,15 +150,9 @@ class Push:
             raft_index=RaftIndex(raft_index),
             of_user=of_user,
             replicas=replicas,
+            ack_copies=ack_copies % (1 + count),
             entries=entries,
         )
-
-
-def _replica_count(reader: MetaReader) -> int:
-    (count,) = reader.unpack(_COUNT)
-    if count >= COPIES_MAX:
-        raise ProtocolError(f"PUSH: {count} replicas; {COPIES_MAX - 1} at most are allowed")
-    return count
 
 
 def _pack_replica(place: ReplicaPlace) -> bytes:
@@ -164,16 +174,63 @@ class PushAnswer(MetaSection):
     `credit_bytes` is from now on how many body bytes this connection may have unanswered; 0 says ask (PUSH_CREDIT).
     `statuses` has (index of the entry, status) for every batch whose status is not OK, ascending; SOFT_SPLIT and
     SLOW_DOWN are kept all the same. `failed` has bit r set if replica r of the push did not keep a batch that is
-    REPLICA_FAILED: who is to blame is named, and the other copies need not move.
+    REPLICA_FAILED: who is to blame is named, and the other copies need not move. `behind` has bit r set if replica r
+    lacks something that is acknowledged, of this push or of one before in the same shuffle: ask with PUSH_SETTLE.
     """
 
     WHAT = "PUSH answer"
-    HEAD = struct.Struct("<IB")
+    HEAD = struct.Struct("<IBB")
     ROWS = (_REFUSAL, PUSH_BATCHES_MAX)
 
     credit_bytes: int
     failed: int
+    behind: int
     statuses: list[tuple[int, int]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PushSettle(MetaSection):
+    """Client -> the primary of these epochs: which replicas lack what was acknowledged? The answer is a PushSettled; it
+    comes when everything of this attempt that was acknowledged before is on all replicas, or has failed there."""
+
+    WHAT = "PUSH_SETTLE"
+    KEYED = True
+    HEAD = struct.Struct("<IIQ")
+    ROWS = (_EPOCH, SETTLE_EPOCHS_MAX)
+
+    shuffle: ShuffleKey
+    #: of the worker that is asked
+    incarnation: Incarnation
+    map: MapId
+    attempt: AttemptId
+    #: (partition, epoch)
+    epochs: list[tuple[int, int]]
+
+
+class IncompleteCopy(NamedTuple):
+    """A copy that lacks something that was acknowledged: others have it."""
+
+    partition: PartitionId
+    epoch: Epoch
+    worker: WorkerId
+
+
+@dataclass(frozen=True, slots=True)
+class PushSettled:
+    """Worker -> client: of the epochs that were named these copies are incomplete, and all others have everything that
+    was acknowledged to the attempt."""
+
+    incomplete: list[IncompleteCopy]
+
+    def encode(self) -> bytes:
+        return pack_rows(_COPY, self.incomplete)
+
+    @classmethod
+    def decode(cls, data: bytes | memoryview) -> Self:
+        reader = MetaReader(data, "PUSH_SETTLE answer")
+        rows = reader.array(_COPY, SETTLE_EPOCHS_MAX * (COPIES_MAX - 1))
+        reader.end()
+        return cls([IncompleteCopy(PartitionId(row[0]), Epoch(row[1]), WorkerId(row[2])) for row in rows])
 
 
 @dataclass(frozen=True, slots=True)

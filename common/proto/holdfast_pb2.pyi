@@ -176,7 +176,7 @@ class DetachReply(_message.Message):
     def __init__(self) -> None: ...
 
 class RegisterShuffleRequest(_message.Message):
-    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before", "to_write", "unusable_workers")
+    __slots__ = ("call", "key", "kind", "partitions", "maps", "copies", "ack", "holder", "failed_before", "to_write", "unusable_workers", "ack_copies")
     CALL_FIELD_NUMBER: _ClassVar[int]
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,7 @@ class RegisterShuffleRequest(_message.Message):
     FAILED_BEFORE_FIELD_NUMBER: _ClassVar[int]
     TO_WRITE_FIELD_NUMBER: _ClassVar[int]
     UNUSABLE_WORKERS_FIELD_NUMBER: _ClassVar[int]
+    ACK_COPIES_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     key: ShuffleKey
     kind: PartitionKind
@@ -199,7 +200,8 @@ class RegisterShuffleRequest(_message.Message):
     failed_before: bool
     to_write: bool
     unusable_workers: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ..., unusable_workers: _Optional[_Iterable[int]] = ...) -> None: ...
+    ack_copies: int
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., holder: _Optional[bytes] = ..., failed_before: _Optional[bool] = ..., to_write: _Optional[bool] = ..., unusable_workers: _Optional[_Iterable[int]] = ..., ack_copies: _Optional[int] = ...) -> None: ...
 
 class RegisterShuffleReply(_message.Message):
     __slots__ = ("assignment_array", "workers", "raft_index", "copies", "generation", "state", "lost_workers")
@@ -247,17 +249,29 @@ class FailedEpoch(_message.Message):
     status: int
     def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., status: _Optional[int] = ...) -> None: ...
 
+class IncompleteCopy(_message.Message):
+    __slots__ = ("partition", "epoch", "worker")
+    PARTITION_FIELD_NUMBER: _ClassVar[int]
+    EPOCH_FIELD_NUMBER: _ClassVar[int]
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    partition: int
+    epoch: int
+    worker: int
+    def __init__(self, partition: _Optional[int] = ..., epoch: _Optional[int] = ..., worker: _Optional[int] = ...) -> None: ...
+
 class ReviveRequest(_message.Message):
-    __slots__ = ("key", "failed", "unusable_workers", "holder")
+    __slots__ = ("key", "failed", "unusable_workers", "holder", "incomplete")
     KEY_FIELD_NUMBER: _ClassVar[int]
     FAILED_FIELD_NUMBER: _ClassVar[int]
     UNUSABLE_WORKERS_FIELD_NUMBER: _ClassVar[int]
     HOLDER_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     failed: _containers.RepeatedCompositeFieldContainer[FailedEpoch]
     unusable_workers: _containers.RepeatedScalarFieldContainer[int]
     holder: bytes
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., failed: _Optional[_Iterable[_Union[FailedEpoch, _Mapping]]] = ..., unusable_workers: _Optional[_Iterable[int]] = ..., holder: _Optional[bytes] = ...) -> None: ...
+    incomplete: _containers.RepeatedCompositeFieldContainer[IncompleteCopy]
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., failed: _Optional[_Iterable[_Union[FailedEpoch, _Mapping]]] = ..., unusable_workers: _Optional[_Iterable[int]] = ..., holder: _Optional[bytes] = ..., incomplete: _Optional[_Iterable[_Union[IncompleteCopy, _Mapping]]] = ...) -> None: ...
 
 class NewLocation(_message.Message):
     __slots__ = ("partition", "epoch", "workers", "hint")
@@ -776,7 +790,7 @@ class ListShufflesRequest(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
-    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "sealing", "sealed", "under_replicated", "awaited", "copies_wanted", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")
+    __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "sealing", "sealed", "under_replicated", "awaited", "copies_wanted", "ack_copies", "incomplete", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")
     KEY_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -796,6 +810,8 @@ class ShuffleInfo(_message.Message):
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
     COPIES_WANTED_FIELD_NUMBER: _ClassVar[int]
+    ACK_COPIES_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_BYTES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_FILES_FIELD_NUMBER: _ClassVar[int]
     APPLICATION_BYTES_LIMIT_FIELD_NUMBER: _ClassVar[int]
@@ -823,6 +839,8 @@ class ShuffleInfo(_message.Message):
     under_replicated: int
     awaited: int
     copies_wanted: int
+    ack_copies: int
+    incomplete: int
     application_bytes: int
     application_files: int
     application_bytes_limit: int
@@ -831,7 +849,7 @@ class ShuffleInfo(_message.Message):
     user_files: int
     user_bytes_limit: int
     user_files_limit: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., sealing: _Optional[int] = ..., sealed: _Optional[int] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ..., application_bytes_limit: _Optional[int] = ..., application_files_limit: _Optional[int] = ..., user_bytes: _Optional[int] = ..., user_files: _Optional[int] = ..., user_bytes_limit: _Optional[int] = ..., user_files_limit: _Optional[int] = ...) -> None: ...
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., application: _Optional[str] = ..., user: _Optional[str] = ..., kind: _Optional[_Union[PartitionKind, str]] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies: _Optional[int] = ..., state: _Optional[str] = ..., bytes: _Optional[int] = ..., created_ms: _Optional[int] = ..., why: _Optional[str] = ..., epochs: _Optional[int] = ..., moves: _Optional[int] = ..., lost: _Optional[int] = ..., sealing: _Optional[int] = ..., sealed: _Optional[int] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., ack_copies: _Optional[int] = ..., incomplete: _Optional[int] = ..., application_bytes: _Optional[int] = ..., application_files: _Optional[int] = ..., application_bytes_limit: _Optional[int] = ..., application_files_limit: _Optional[int] = ..., user_bytes: _Optional[int] = ..., user_files: _Optional[int] = ..., user_bytes_limit: _Optional[int] = ..., user_files_limit: _Optional[int] = ...) -> None: ...
 
 class ListShufflesReply(_message.Message):
     __slots__ = ("shuffles", "total")

@@ -25,6 +25,7 @@ from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import LEVELS
 from holdfast.master.core.retention import Retention, retention_of
 from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.incomplete import incomplete_count
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State, StateTables
 from holdfast.master.fleet.fleet import Fleet, place_of
@@ -298,6 +299,8 @@ class Admin:
             under_replicated=shuffle.under_replicated,
             awaited=shuffle.awaited,
             copies_wanted=shuffle.copies_wanted,
+            ack_copies=shuffle.ack_copies,
+            incomplete=incomplete_count(shuffle.incomplete),
             sealing=progress.copies if progress is not None else 0,
             sealed=progress.settled if progress is not None else 0,
             application_bytes=held.size_bytes,

@@ -341,6 +341,7 @@ class Shuffles:
             copies_wanted=copies,
             copies=copies,
             ack=request.ack,
+            ack_copies=request.ack_copies,
             assignment=b"",
             lost_before=request.failed_before and await self._lost_before(key),
             avoid=self._known(request.unusable_workers),
@@ -450,8 +451,9 @@ class Shuffles:
 
 
 def _same_shape(shuffle: Shuffle, request: pb.RegisterShuffleRequest) -> bool:
-    named = (request.kind, request.partitions, request.copies or 1, request.ack)
-    known = (shuffle.kind, shuffle.partitions, shuffle.copies_wanted, shuffle.ack)
+    copies = request.copies or 1
+    named = (request.kind, request.partitions, copies, request.ack, request.ack_copies or copies)
+    known = (shuffle.kind, shuffle.partitions, shuffle.copies_wanted, shuffle.ack, shuffle.ack_copies)
     return named == known and request.maps in (0, shuffle.maps)
 
 

@@ -19,6 +19,7 @@ from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, Re
 from holdfast.common.ids import NO_WORKER, Epoch, ShuffleKey, WorkerId
 from holdfast.common.system.waiting import said
 from holdfast.master.core.seals import PlacedEpoch
+from holdfast.master.core.state.incomplete import unpack_incomplete
 from holdfast.master.core.state.moves import unpack_moved
 from holdfast.master.core.state.records import Shuffle
 
@@ -157,10 +158,14 @@ def epochs_of(shuffle: Shuffle) -> int:
 
 
 def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
+    incomplete = unpack_incomplete(shuffle.incomplete).get
+    none = frozenset[int]()
     for partition in range(len(first)):
-        yield PlacedEpoch(partition, 0, first.workers(partition), shuffle.created_index)
+        lacking = incomplete((partition, 0), none)
+        yield PlacedEpoch(partition, 0, first.workers(partition), shuffle.created_index, lacking)
     for each in unpack_moved(shuffle.moves, shuffle.copies_wanted):
-        yield PlacedEpoch(each.partition, each.epoch, each.workers, each.made_index)
+        lacking = incomplete((each.partition, each.epoch), none)
+        yield PlacedEpoch(each.partition, each.epoch, each.workers, each.made_index, lacking)
 
 
 def _now(first: First, shuffle: Shuffle) -> Now:

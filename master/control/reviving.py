@@ -1,9 +1,10 @@
-"""The call Revive: new places for REDUCE partitions whose epoch failed or is full.
+"""The call Revive: new places for REDUCE partitions whose epoch failed or is full, and copies that lack something.
 
 Rules: what has a newer epoch already is answered from the state; so clients that all lost the same worker only read.
 One command of a shuffle at a time: later callers wait and find most of what they need made. During a commit
 nothing is made; afterwards the answer is COMMITTED. Epochs that were hard-split are handed on to be sealed early. Where
 no worker has room nothing is made and the answer says so; sealing then is what lets their data go to another tier.
+Copies that lack what was acknowledged are marked first: no client counts on what the masters have not recorded.
 
 Runs in the event loop. Called by shuffles.py.
 """
@@ -11,7 +12,7 @@ Runs in the event loop. Called by shuffles.py.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from weakref import WeakValueDictionary
 
 from holdfast.common.errors import GiveUpError, RetryError
@@ -28,6 +29,7 @@ from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.state.epochs import restarted
+from holdfast.master.core.state.incomplete import Mark, pack_marks
 from holdfast.master.core.state.moves import EpochMove, Moved, pack_moves
 from holdfast.master.core.state.records import KIND_REDUCE, Shuffle
 from holdfast.master.core.state.state import State
@@ -63,13 +65,16 @@ class Reviver:
         Where no living worker has room for more: of those that have a newer one already, and which limits were met.
         Raises RetryError if no worker is alive.
         """
-        if len(request.failed) > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > UNUSABLE_MAX:
+        named = max(len(request.failed), len(request.incomplete))
+        if named > REVIVE_EPOCHS_MAX or len(request.unusable_workers) > UNUSABLE_MAX:
             raise bad_request(f"a revive names at most {REVIVE_EPOCHS_MAX} partitions and {UNUSABLE_MAX} workers")
         if shuffle.kind != KIND_REDUCE:
             raise bad_request("only REDUCE partitions are revived")
         key = shuffle.key
         self._leader.counts.revives += len(request.failed)
-        await self._check(shuffle, request.failed)
+        await self._check(shuffle, [*request.failed, *request.incomplete])
+        if request.incomplete:
+            await self._mark(key, request.incomplete)
         newest, limits_met = self._newest(key, request.failed), ""
         if any(each is None for each in newest):
             lock = self._turns.get(key)
@@ -84,7 +89,30 @@ class Reviver:
                     newest = self._newest(key, request.failed)
         return [_message(each) for each in newest if each is not None], limits_met
 
-    async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch]) -> None:
+    async def _mark(self, key: ShuffleKey, incomplete: Sequence[pb.IncompleteCopy]) -> None:
+        """Have copies marked as incomplete. Raises ProtocolError for what is no copy, RerouteError (REPLICA_FAILED)
+        where too few would be left."""
+        shuffle = self._shuffle(key)
+        wanted = {(each.partition, each.epoch) for each in incomplete}
+
+        def find(epochs: Iterable[PlacedEpoch]) -> dict[tuple[int, int], PlacedEpoch]:
+            return {one: each for each in epochs if (one := (each.partition, each.epoch)) in wanted}
+
+        places = await self._locations.with_epochs(shuffle, find)
+        marks: list[Mark] = []
+        for each in incomplete:
+            workers = places[each.partition, each.epoch].workers
+            if each.worker not in workers:
+                raise bad_request(f"worker {each.worker} has no copy of {key} partition {each.partition}")
+            if each.worker not in places[each.partition, each.epoch].incomplete:
+                most = len(workers) - min(shuffle.ack_copies, len(workers))
+                marks.append(Mark(each.partition, each.epoch, each.worker, most))
+        for at in range(0, len(marks), MOVES_PER_COMMAND_MAX):
+            body = cmd.MarkIncomplete(key, pack_marks(marks[at : at + MOVES_PER_COMMAND_MAX]))
+            answer = self._leader.expect(await self._leader.proposer.submit(cmd.Command(body)))
+            self._leader.counts.copies_incomplete += answer.value
+
+    async def _check(self, shuffle: Shuffle, failed: Sequence[pb.FailedEpoch | pb.IncompleteCopy]) -> None:
         """Refuse partitions and epochs that never were. Raises ProtocolError."""
         if any(each.partition >= shuffle.partitions for each in failed):
             raise bad_request(f"{shuffle.key} has {shuffle.partitions} partitions")
@@ -205,7 +233,7 @@ class Reviver:
         return [each for each, _ in pairs], [where(each, at) for each, at in pairs]
 
 
-def _moved(state: State, key: ShuffleKey, failed: Sequence[pb.FailedEpoch]) -> list[Moved | None]:
+def _moved(state: State, key: ShuffleKey, failed: Sequence[pb.FailedEpoch | pb.IncompleteCopy]) -> list[Moved | None]:
     return state.moved(key, [each.partition for each in failed])
 
 

@@ -23,6 +23,7 @@ from holdfast.common.statuses import Status
 from holdfast.master.core.patience import BUSY_GRACES, Patience
 from holdfast.master.core.seals import EpochKey, Seals, tally, without_unwritten
 from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.incomplete import incomplete_count
 from holdfast.master.core.state.records import Shuffle, Worker
 
 #: What a worker says that has the data and cannot seal it now.
@@ -120,6 +121,7 @@ class FinalWord:
 
     def __init__(self, shuffle: Shuffle, seen: Seen, seals: Seals) -> None:
         self._key, self._seen = shuffle.key, seen
+        self._incomplete = incomplete_count(shuffle.incomplete)
         results = tuple(without_unwritten(seals.results(), seen.written))
         self.tally = tally(results, shuffle.copies_wanted)
         assert self.tally.epochs == len(seals), "every epoch gets one result"
@@ -136,5 +138,6 @@ class FinalWord:
             partitions=self._seen.partitions,
             manifest=b"" if upload else self.manifest,
             manifest_bytes=len(self.manifest),
+            incomplete=self._incomplete,
             **self.tally._asdict(),
         )

@@ -89,6 +89,11 @@ def _moved(_: State, body: cmd.MoveEpochs, answer: Answer, __: None) -> Iterator
         yield Happened(LogEvent.EPOCHS_MOVED, shuffles=len({each.key for each in body.revives}), epochs=answer.value)
 
 
+def _marked_incomplete(state: State, body: cmd.MarkIncomplete, answer: Answer, _: None) -> Iterator[Happened]:
+    if answer.value:
+        yield Happened(LogEvent.SHUFFLE_COPIES_INCOMPLETE, shuffle=_name(state, body.key), copies=answer.value)
+
+
 # Applications.
 
 
@@ -218,6 +223,7 @@ _AFTER: dict[type[Any], Callable[[State, Any, Answer, Any], Iterable[Happened]]]
     cmd.SetWorkersAlive: _alive,
     cmd.SetWorkersDraining: _draining,
     cmd.MoveEpochs: _moved,
+    cmd.MarkIncomplete: _marked_incomplete,
     cmd.RegisterApplication: _application,
     cmd.MarkLeases: _marked,
     cmd.EndLeases: _ended("its last lease and the grace expired"),

@@ -7,7 +7,8 @@ Rules
 * A place for a copy is in the manifest before it is made: NOT_SEALED there says that it is being made. So any leader
   goes on where the one before was, and a reader takes it for what it is, a copy that cannot be read yet.
 * Nothing is taken out of a manifest while there is room: a worker that is back has its copy still. Where an epoch names
-  as many as it can, what failed goes first, then what is gone.
+  as many as it can, what failed goes first, then what is gone. What is incomplete stays: its worker may have it sealed,
+  and would answer for it if it were to make a copy.
 * Those with the fewest copies left come first. A worker sends to one and takes from one at a time. What failed is tried
   alone, behind the others, and of another source. A worker that has no room for it again and again has failed.
 * Copying is worth it for a shuffle that lives for longer than copying takes: who has lived for so long is taken for one
@@ -138,6 +139,8 @@ def _placed(epoch: EpochResult, workers: Sequence[int], gone: Collection[int]) -
     """Needless are, first to go, those that failed, and then those that are gone: of these what was never sealed."""
 
     def needed(copy: CopyResult) -> int:
+        if copy.status is Status.INCOMPLETE:
+            return 3
         if copy.worker in gone:
             return 1 + copy.readable
         return 3 if copy.readable or copy.unsealed else 0

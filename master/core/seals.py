@@ -4,8 +4,9 @@ Rules
 * Every epoch that was ever placed is asked for on every worker that holds a copy.
 * A worker that is away is waited for until its caller skips it, but not for epochs of which another copy is known.
 * What a worker said nothing of may be said later (`with_late`), by the same rules; what was said stays.
-* A copy is known if it is sealed, or if its worker never had a batch of it: what was acknowledged is on both copies,
-  so then nothing was.
+* A copy is known if it is sealed, or if its worker never had a batch of it: what was acknowledged to a winner is on all
+  copies that are not incomplete, so then nothing was.
+* A copy that is incomplete is not asked for: whatever its worker has of it is no copy.
 * A worker that does not have an epoch is trusted only if it has not started since, or kept all it acknowledged
   (epochs.vouches); otherwise that copy is lost.
 
@@ -47,6 +48,8 @@ class PlacedEpoch(NamedTuple):
     #: of its copies, the primary first
     workers: tuple[int, ...]
     placed_index: int
+    #: those of them whose copies lack something that was acknowledged
+    incomplete: frozenset[int] = frozenset()
 
 
 class Seals:
@@ -71,10 +74,12 @@ class Seals:
         return len(self._rows)
 
     def add(self, epochs: Iterable[PlacedEpoch]) -> None:
-        """Take in epochs; those that are known already stay as they are."""
-        for partition, epoch, workers, placed_index in epochs:
+        """Take in epochs; those that are known already stay as they are, but for copies that are incomplete by now."""
+        for partition, epoch, workers, placed_index, incomplete in epochs:
             key, row = partition << 32 | epoch, len(self._rows)
             if self._rows.setdefault(key, row) != row:
+                for worker in incomplete:
+                    self._give_up_copy(self._rows[key], worker)
                 continue
             self._partitions.append(partition)
             self._epochs.append(epoch)
@@ -82,13 +87,21 @@ class Seals:
             for side in self._sides:
                 worker = workers[side] if side < len(workers) else NO_WORKER
                 self._workers[side].append(worker)
-                self._statuses[side].append(_SILENT)
+                self._statuses[side].append(Status.INCOMPLETE if worker in incomplete else _SILENT)
                 self._sizes[side].append(0)
-                if worker != NO_WORKER:
+                if worker != NO_WORKER and worker not in incomplete:
                     self._left.setdefault(worker, _Left()).add(row)
         assert len(self._placed) == len(self._statuses[-1]) == len(self._rows), (
             "columns are as long as there are epochs"
         )
+
+    def _give_up_copy(self, row: int, worker: int) -> None:
+        """A copy is incomplete, whatever its worker has said of it."""
+        side = self._side(row, worker)
+        if side is None or self._statuses[side][row] == Status.INCOMPLETE:
+            return
+        self._left[worker].count -= self._statuses[side][row] == _SILENT
+        self._statuses[side][row], self._sizes[side][row] = Status.INCOMPLETE, 0
 
     @property
     def copies(self) -> int:
@@ -250,7 +263,7 @@ def _with_late(known: EpochResult, said: EpochResult | None) -> EpochResult:
 def may_have_lost(epochs: Iterable[PlacedEpoch], workers: Mapping[int, Worker], ack: int) -> bool:
     """Whether some epoch has no copy on a worker that is alive and has kept what it acknowledged."""
     for placed in epochs:
-        copies = [workers.get(worker) for worker in placed.workers]
+        copies = [workers.get(worker) for worker in placed.workers if worker not in placed.incomplete]
         if not any(copy is not None and copy.alive and has_kept(copy, placed.placed_index, ack) for copy in copies):
             return True
     return False

@@ -26,6 +26,7 @@ class MasterCounts:
     commits_without_worker: int = 0
     lost_epochs: int = 0
     commits_under_replicated_epochs: int = 0
+    copies_incomplete: int = 0
     late_copies: int = 0
     restored_copies: int = 0
     restored_bytes: int = 0

@@ -66,6 +66,7 @@ GAUGES = {
     "commits_under_replicated_epochs": "epochs that commits found with fewer copies than were asked for",
     "under_replicated_epochs": "epochs of committed shuffles that have fewer copies than were asked for, now, of MAP "
     "partitions one for each map; holdfast status shows how many remain so",
+    "copies_incomplete": "copies of open epochs found to lack something that others had acknowledged",
     "late_copies": "copies sealed after their commit",
     "restored_copies": "copies made again, of epochs that had lost some with their workers",
     "restored_bytes": "bytes of those",
@@ -98,8 +99,8 @@ GROWING = frozenset(
     "answer_bytes_refused http_connections_displaced loop_turns_slow raft_strangers_displaced "
     "quota_refusals revives revives_made revive_commands revives_without_room moves "
     "move_commands placement_not_adhering placement_soft rack_unresolved commits commit_seconds "
-    "commits_without_worker lost_epochs commits_under_replicated_epochs late_copies restored_copies restored_bytes "
-    "early_seals "
+    "commits_without_worker lost_epochs commits_under_replicated_epochs copies_incomplete late_copies "
+    "restored_copies restored_bytes early_seals "
     "dfs_rounds dfs_removed dfs_failures".split()
 )
 #: By a label; `holdfast_master_NAME`.

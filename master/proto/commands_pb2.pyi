@@ -17,7 +17,7 @@ class Entry(_message.Message):
     def __init__(self, version: _Optional[int] = ..., time_ms: _Optional[int] = ..., commands: _Optional[_Iterable[_Union[Command, _Mapping]]] = ...) -> None: ...
 
 class Command(_message.Message):
-    __slots__ = ("client", "number", "drawn_index", "digest", "open_from", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies", "begin_state")
+    __slots__ = ("client", "number", "drawn_index", "digest", "open_from", "register_worker", "set_workers_alive", "register_application", "attach", "detach", "mark_leases", "end_leases", "register_shuffle", "commit", "unregister", "forget", "part", "revive", "move_epochs", "place_workers", "set_workers_draining", "add_copies", "begin_state", "mark_incomplete")
     CLIENT_FIELD_NUMBER: _ClassVar[int]
     NUMBER_FIELD_NUMBER: _ClassVar[int]
     DRAWN_INDEX_FIELD_NUMBER: _ClassVar[int]
@@ -41,6 +41,7 @@ class Command(_message.Message):
     SET_WORKERS_DRAINING_FIELD_NUMBER: _ClassVar[int]
     ADD_COPIES_FIELD_NUMBER: _ClassVar[int]
     BEGIN_STATE_FIELD_NUMBER: _ClassVar[int]
+    MARK_INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     client: bytes
     number: int
     drawn_index: int
@@ -64,7 +65,8 @@ class Command(_message.Message):
     set_workers_draining: SetWorkersDraining
     add_copies: AddCopies
     begin_state: BeginState
-    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., open_from: _Optional[int] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ..., begin_state: _Optional[_Union[BeginState, _Mapping]] = ...) -> None: ...
+    mark_incomplete: MarkIncomplete
+    def __init__(self, client: _Optional[bytes] = ..., number: _Optional[int] = ..., drawn_index: _Optional[int] = ..., digest: _Optional[bytes] = ..., open_from: _Optional[int] = ..., register_worker: _Optional[_Union[RegisterWorker, _Mapping]] = ..., set_workers_alive: _Optional[_Union[SetWorkersAlive, _Mapping]] = ..., register_application: _Optional[_Union[RegisterApplication, _Mapping]] = ..., attach: _Optional[_Union[Attach, _Mapping]] = ..., detach: _Optional[_Union[Detach, _Mapping]] = ..., mark_leases: _Optional[_Union[MarkLeases, _Mapping]] = ..., end_leases: _Optional[_Union[EndLeases, _Mapping]] = ..., register_shuffle: _Optional[_Union[RegisterShuffle, _Mapping]] = ..., commit: _Optional[_Union[Commit, _Mapping]] = ..., unregister: _Optional[_Union[Unregister, _Mapping]] = ..., forget: _Optional[_Union[Forget, _Mapping]] = ..., part: _Optional[_Union[Part, _Mapping]] = ..., revive: _Optional[_Union[Revive, _Mapping]] = ..., move_epochs: _Optional[_Union[MoveEpochs, _Mapping]] = ..., place_workers: _Optional[_Union[PlaceWorkers, _Mapping]] = ..., set_workers_draining: _Optional[_Union[SetWorkersDraining, _Mapping]] = ..., add_copies: _Optional[_Union[AddCopies, _Mapping]] = ..., begin_state: _Optional[_Union[BeginState, _Mapping]] = ..., mark_incomplete: _Optional[_Union[MarkIncomplete, _Mapping]] = ...) -> None: ...
 
 class BeginState(_message.Message):
     __slots__ = ("state", "after")
@@ -229,7 +231,7 @@ class EndLeases(_message.Message):
     def __init__(self, leases: _Optional[_Iterable[_Union[LeaseRef, _Mapping]]] = ...) -> None: ...
 
 class RegisterShuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "assignment", "upload", "lost_before", "avoid")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "assignment", "upload", "lost_before", "avoid", "ack_copies")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -241,6 +243,7 @@ class RegisterShuffle(_message.Message):
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
     LOST_BEFORE_FIELD_NUMBER: _ClassVar[int]
     AVOID_FIELD_NUMBER: _ClassVar[int]
+    ACK_COPIES_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -252,7 +255,16 @@ class RegisterShuffle(_message.Message):
     upload: bytes
     lost_before: bool
     avoid: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., assignment: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., lost_before: _Optional[bool] = ..., avoid: _Optional[_Iterable[int]] = ...) -> None: ...
+    ack_copies: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., assignment: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., lost_before: _Optional[bool] = ..., avoid: _Optional[_Iterable[int]] = ..., ack_copies: _Optional[int] = ...) -> None: ...
+
+class MarkIncomplete(_message.Message):
+    __slots__ = ("key", "rows")
+    KEY_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    key: ShuffleKey
+    rows: bytes
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., rows: _Optional[bytes] = ...) -> None: ...
 
 class Revive(_message.Message):
     __slots__ = ("key", "rows")
@@ -269,7 +281,7 @@ class MoveEpochs(_message.Message):
     def __init__(self, revives: _Optional[_Iterable[_Union[Revive, _Mapping]]] = ...) -> None: ...
 
 class Commit(_message.Message):
-    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost", "under_replicated", "unsealed", "awaited")
+    __slots__ = ("key", "winners", "upload", "winners_digest", "maps", "partitions", "data_bytes", "manifest", "manifest_bytes", "epochs", "lost", "under_replicated", "unsealed", "awaited", "incomplete")
     KEY_FIELD_NUMBER: _ClassVar[int]
     WINNERS_FIELD_NUMBER: _ClassVar[int]
     UPLOAD_FIELD_NUMBER: _ClassVar[int]
@@ -284,6 +296,7 @@ class Commit(_message.Message):
     UNDER_REPLICATED_FIELD_NUMBER: _ClassVar[int]
     UNSEALED_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     winners: bytes
     upload: bytes
@@ -298,7 +311,8 @@ class Commit(_message.Message):
     under_replicated: int
     unsealed: int
     awaited: int
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., awaited: _Optional[int] = ...) -> None: ...
+    incomplete: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., winners: _Optional[bytes] = ..., upload: _Optional[bytes] = ..., winners_digest: _Optional[bytes] = ..., maps: _Optional[int] = ..., partitions: _Optional[int] = ..., data_bytes: _Optional[int] = ..., manifest: _Optional[bytes] = ..., manifest_bytes: _Optional[int] = ..., epochs: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., awaited: _Optional[int] = ..., incomplete: _Optional[int] = ...) -> None: ...
 
 class AddCopies(_message.Message):
     __slots__ = ("key", "manifest_version", "manifest", "upload", "data_bytes", "lost", "under_replicated", "unsealed", "awaited")
@@ -469,7 +483,7 @@ class Application(_message.Message):
     def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Shuffle(_message.Message):
-    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited", "avoid")
+    __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited", "avoid", "ack_copies")
     KEY_FIELD_NUMBER: _ClassVar[int]
     KIND_FIELD_NUMBER: _ClassVar[int]
     PARTITIONS_FIELD_NUMBER: _ClassVar[int]
@@ -488,6 +502,7 @@ class Shuffle(_message.Message):
     MANIFEST_VERSION_FIELD_NUMBER: _ClassVar[int]
     AWAITED_FIELD_NUMBER: _ClassVar[int]
     AVOID_FIELD_NUMBER: _ClassVar[int]
+    ACK_COPIES_FIELD_NUMBER: _ClassVar[int]
     key: ShuffleKey
     kind: int
     partitions: int
@@ -506,7 +521,8 @@ class Shuffle(_message.Message):
     manifest_version: int
     awaited: int
     avoid: _containers.RepeatedScalarFieldContainer[int]
-    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ..., awaited: _Optional[int] = ..., avoid: _Optional[_Iterable[int]] = ...) -> None: ...
+    ack_copies: int
+    def __init__(self, key: _Optional[_Union[ShuffleKey, _Mapping]] = ..., kind: _Optional[int] = ..., partitions: _Optional[int] = ..., maps: _Optional[int] = ..., copies_wanted: _Optional[int] = ..., copies: _Optional[int] = ..., ack: _Optional[int] = ..., created_ms: _Optional[int] = ..., winners_digest: _Optional[bytes] = ..., data_bytes: _Optional[int] = ..., committed_ms: _Optional[int] = ..., created_index: _Optional[int] = ..., lost: _Optional[int] = ..., under_replicated: _Optional[int] = ..., unsealed: _Optional[int] = ..., manifest_version: _Optional[int] = ..., awaited: _Optional[int] = ..., avoid: _Optional[_Iterable[int]] = ..., ack_copies: _Optional[int] = ...) -> None: ...
 
 class Head(_message.Message):
     __slots__ = ("instance", "shuffle", "generation", "shuffles", "state")

@@ -17,6 +17,7 @@ from google.protobuf.message import DecodeError
 
 from holdfast.master.core.state.answers import Client
 from holdfast.master.core.state.highest_generations import HighestGenerations, Run
+from holdfast.master.core.state.incomplete import unpack_incomplete
 from holdfast.master.core.state.moves import moved_bytes
 from holdfast.master.core.state.records import Application, Shuffle, Upload, Worker
 from holdfast.master.core.state.state import Below, StateTables
@@ -28,6 +29,8 @@ _U32 = struct.Struct("<I")
 _RECORD_BYTES_MAX = 16 << 20
 _ARRAY_BYTES_MAX = 1 << 30
 _PIECE_BYTES = 64 << 10
+#: Of a shuffle, before its moves.
+_ARRAYS = ("assignment", "winners", "manifest", "incomplete")
 _HEADER = ("time_ms", "index", "state_id", "state_index", "workers_made", "applications_made", "forgotten_index")
 
 
@@ -115,8 +118,8 @@ def _records(tables: StateTables) -> Iterator[tuple[pb.Record, tuple[bytes, ...]
 def _records_below(instance: bytes, below: Below) -> Iterator[tuple[pb.Record, tuple[bytes, ...]]]:
     for number in sorted(below.shuffles):
         shuffle = below.shuffles[number]
-        message = to_message(shuffle, without=("assignment", "winners", "manifest", "moves"))
-        yield pb.Record(shuffle=message), (shuffle.assignment, shuffle.winners, shuffle.manifest, *shuffle.moves)
+        message = to_message(shuffle, without=(*_ARRAYS, "moves"))
+        yield pb.Record(shuffle=message), (*[getattr(shuffle, name) for name in _ARRAYS], *shuffle.moves)
     for state in sorted(below.highest):
         for begin, end, generation in below.highest[state]:
             head = pb.Head(instance=instance, shuffle=begin, generation=generation, shuffles=end - begin, state=state)
@@ -151,9 +154,11 @@ def _load(tables: StateTables, kind: str, message: Any, arrays: list[bytes]) -> 
 
 
 def _load_shuffle(tables: StateTables, message: Any, arrays: list[bytes]) -> None:
-    assignment, winners, manifest, *moves = arrays
-    arrays_of = {"assignment": assignment, "winners": winners, "manifest": manifest, "moves": tuple(moves)}
-    shuffle = from_message(Shuffle, message, **arrays_of)
+    if len(arrays) < len(_ARRAYS):
+        raise ValueError("it lacks an array")
+    moves = arrays[len(_ARRAYS) :]
+    shuffle = from_message(Shuffle, message, **dict(zip(_ARRAYS, arrays, strict=False)), moves=tuple(moves))
+    unpack_incomplete(shuffle.incomplete)
     if any(not each or len(each) % moved_bytes(shuffle.copies_wanted) for each in moves):
         raise ValueError("its moves are cut")
     _below(tables, shuffle.key.instance).shuffles[shuffle.key.number] = shuffle

@@ -134,7 +134,8 @@ def test_settings_name_the_jar_as_the_line_of_spark_needs_it(monkeypatch: pytest
     assert "spark.jars" not in settings
     assert settings["spark.holdfast.master.endpoints"] == "one:1,two:2"
     assert settings["spark.holdfast.replication"] == "3"
-    assert "spark.holdfast.tags" not in settings
+    assert not {"spark.holdfast.tags", "spark.holdfast.ack.copies"} & settings.keys()
+    assert conf("one:1", replication=3, ack_copies=2, jar="local:/x.jar")["spark.holdfast.ack.copies"] == "2"
     assert conf("one:1", jar="local:/x.jar", tags=["ssd", "etl"])["spark.holdfast.tags"] == "ssd,etl"
     new = Spark(ROOT, "4.1.2", "2.13", (4, 1))
     monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: new)
@@ -147,6 +148,8 @@ def test_wrong_settings_are_refused() -> None:
         conf("nowhere", jar="local:/x.jar")
     with pytest.raises(ConfigError, match="replication is 1 to 5, not 6"):
         conf("one:1", replication=6, jar="local:/x.jar")
+    with pytest.raises(ConfigError, match="ack_copies is 1 to 2, the copies that there are, not 3"):
+        conf("one:1", replication=2, ack_copies=3, jar="local:/x.jar")
     with pytest.raises(ConfigError, match="is no tag"):
         conf("one:1", tags=["a b"], jar="local:/x.jar")
 

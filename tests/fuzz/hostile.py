@@ -28,7 +28,7 @@ from holdfast.common.formats.messages import (
     StreamCredit,
     StreamOpen,
 )
-from holdfast.common.formats.reduce_messages import ChunksOpen, Push, PushCredit, PushEntry, Seal
+from holdfast.common.formats.reduce_messages import ChunksOpen, Push, PushCredit, PushEntry, PushSettle, Seal
 from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapFileKey, MapId, PartitionId, ShuffleKey
 from holdfast.common.limits import FRAME_META_BYTES_MAX
 
@@ -111,6 +111,11 @@ class Hostile:
                 return kind, *self._push(shuffle)
             case FrameType.PUSH_CREDIT:
                 return kind, PushCredit(1 << 20), b""
+            case FrameType.PUSH_SETTLE:
+                settle = PushSettle(
+                    shuffle=shuffle, incarnation=Incarnation(0), map=file.map, attempt=file.attempt, epochs=[(0, 0)]
+                )
+                return kind, settle, b""
             case FrameType.SEAL:
                 return kind, Seal(shuffle=shuffle, flags=0, raft_index=NO_INDEX, epochs=[(0, 0)]), b""
             case FrameType.CHUNKS_OPEN:

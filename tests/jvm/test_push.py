@@ -49,9 +49,12 @@ class Pushing:
         self.partitions: int = shape.get("partitions", PARTITIONS)
         self.maps: int = shape.get("maps", 4)
         copies, ack = shape.get("copies", 1), shape.get("ack", Ack.WRITTEN)
-        self.shuffle = session.register_reduce_shuffle(self.partitions, self.maps, copies=copies, ack=ack)
-        key = self.shuffle.key
-        names = (cluster.endpoints, key.instance.hex(), key.shuffle, self.partitions, self.maps, copies, int(ack))
+        ack_copies = shape.get("ack_copies", copies)
+        self.shuffle = session.register_reduce_shuffle(
+            self.partitions, self.maps, copies=copies, ack=ack, ack_copies=ack_copies
+        )
+        key, level = self.shuffle.key, f"{int(ack)}/{ack_copies}"
+        names = (cluster.endpoints, key.instance.hex(), key.shuffle, self.partitions, self.maps, copies, level)
         self.program: Program = programs.start("push.PushMain", *names, *shape.get("holds", ()))
         self.program.hear("READY")
         self._pushed: dict[int, tuple[int, list[int]]] = {}
@@ -140,6 +143,16 @@ def test_what_java_pushes_python_reads(
         pushing = Pushing(programs, shared, session, copies=copies, ack=Ack(ack))
         pushing.push(records=400, sizes=[1, 20, 3_000, 100_000, 300_000], codec=codec)
         pushing.check()
+
+
+def test_java_settles_what_one_copy_acknowledged(programs: Programs, shared: LocalCluster) -> None:
+    """One of two copies acknowledges: each task ends when the other copy has everything as well, so nothing is short of
+    a copy at the commit, and no copy is called incomplete."""
+    with Session(shared.endpoints, app="push") as session:
+        pushing = Pushing(programs, shared, session, copies=2, ack_copies=1)
+        pushing.push(records=400, sizes=[20, 3_000, 100_000], codec="LZ4")
+        pushing.check()
+        assert pushing.shuffle.under_replicated == 0
 
 
 def test_a25_noise_in_one_partition_costs_no_other_its_compression(programs: Programs, shared: LocalCluster) -> None:

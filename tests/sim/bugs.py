@@ -150,7 +150,8 @@ def left_is_always_vouched_for() -> list[Swap]:
 def replica_acknowledged_alone() -> list[Swap]:
     """A replica that does not answer is no reason not to acknowledge."""
 
-    return [(PendingPushes, "forwarded", lambda self, push, replica, refused: self.waited(push))]
+    original = PendingPushes.forwarded
+    return [(PendingPushes, "forwarded", lambda self, push, replica, refused: original(self, push, replica, ()))]
 
 
 @bug
@@ -190,13 +191,13 @@ def every_level_is_memory() -> list[Swap]:
 def synced_waits_for_no_disk() -> list[Swap]:
     """A push at SYNCED is answered as soon as it is written."""
 
-    def begin(self: Any, push: Any, now_ns: int, *, slow: bool) -> Any:
-        steps = original(self, push, now_ns, slow=slow)
+    def begin(self: Any, push: Any, now_ns: int, **how: bool) -> Any:
+        steps = original(self, push, now_ns, **how)
         if steps is not None and steps.directories:
             push.waits -= len(steps.directories)
             push.syncing.clear()
             steps.directories.clear()
-        return steps if push.waits else None
+        return steps if push.waits or (steps is not None and steps.chosen) else None
 
     original = PendingPushes.begin
     return [(PendingPushes, "begin", begin)]

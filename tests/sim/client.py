@@ -11,7 +11,7 @@ import random
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -41,7 +41,7 @@ from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.messages import Ack, Hello, Role, StreamCredit
 from holdfast.common.formats.reduce_layouts import ReduceLocations, ReduceManifest, ReduceWinners
-from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened
+from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen, ChunksOpened, PushEntry
 from holdfast.common.ids import AttemptId, Incarnation, Instance, MapId, PartitionId, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.limits import U32_MAX
 from holdfast.common.net.keys import key_message
@@ -142,6 +142,7 @@ class ShuffleHere:
     maps: int
     reply: Any
     holder: bytes = HOLDER
+    ack_copies: int = 0
 
     def message(self) -> pb.ShuffleKey:
         return key_message(self.key)
@@ -168,6 +169,8 @@ class Plan:
     records: list[tuple[int, bytes]]
     press: int
     pause: float
+    #: (partition, epoch, number) of the batches that it counts as kept there
+    kept: set[tuple[int, int, int]] = field(default_factory=set)
 
 
 async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random.Random) -> PushStatus:
@@ -176,6 +179,7 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
     face: Any = SimpleNamespace(
         key=shuffle.key,
         ack=shuffle.ack,
+        ack_copies=shuffle.ack_copies,
         raft_index=RaftIndex(shuffle.reply.raft_index),
         ticket=ticket,
         routes=lambda: shuffle.routes(executor),
@@ -183,6 +187,7 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
     )
     map_id, attempt = MapId(plan.map), AttemptId(plan.attempt)
     pusher = push_writer._PushSender(face, map_id, attempt, plan.press)
+    pusher._core._settle = _noting(plan.kept, pusher._core._settle)  # type: ignore[method-assign]
     batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, Codec.NONE)
     try:
         for partition, payload in plan.records:
@@ -197,6 +202,16 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
         pusher._core.check()
         pusher.abort()
     return PushStatus(shuffle.key, map_id, attempt, shuffle.partitions, bitmap)
+
+
+def _noting(kept: set[tuple[int, int, int]], settle: Callable[..., list[Any]]) -> Callable[..., list[Any]]:
+    """Settle batches, and note where they are kept."""
+
+    def noted(destination: Any, batches: list[int], entries: list[PushEntry], behind: int) -> list[Any]:
+        kept.update((entry.partition, entry.epoch, entry.number) for entry in entries)
+        return settle(destination, batches, entries, behind)
+
+    return noted
 
 
 async def manifest_of(control: Control, shuffle: ShuffleHere, winners: bytes) -> pb.GetManifestReply:

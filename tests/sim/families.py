@@ -46,9 +46,11 @@ SYNC_SEEDS = 3_900_000
 DFS_SEEDS = 4_000_000
 #: The same with one or two kinds of faults, long enough for what follows from them: looks that fail, files looked for.
 DFS_LOSS_SEEDS = 4_100_000
+#: Fewer copies acknowledge a push than there are.
+ACK_SEEDS = 4_200_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
-    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS),
+    *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS, ACK_SEEDS),
 )
 
 
@@ -89,6 +91,11 @@ _RESTORE_FAULTS = (
 _SYNC_FAULTS = (
     *(("unsynced_killed",), ("sick_index",), ("kill", "sick_index"), ("power", "unsynced_killed")),
     *(("sick_index", "unsynced_killed"), ("all", "unsynced_killed")),
+)
+#: What makes a replica slow, or keeps it from its primary, or takes the primary.
+_ACK_FAULTS = (
+    *((), ("cut",), ("hang",), ("isolate",), ("kill",), ("kill", "cut"), ("kill", "hang"), ("kill", "isolate")),
+    *(("full",), ("sick",), ("kill", "master"), ("cut", "master"), ("kill", "wipe"), ("power",)),
 )
 _DFS_FAULTS = (
     *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
@@ -353,6 +360,29 @@ def _with_failed_syncs(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_fewer_acks(seed: int, shape: Shape) -> Shape:
+    """Three copies, mostly, of which one or two acknowledge, over a network that is often slow; copies that lack
+    something are often made again."""
+    rng = random.Random(f"acks {seed}")
+    copies = rng.choice((2, 3, 3, 3, 4))
+    return replace(
+        _with_copies(seed, shape),
+        workers=rng.choice((4, 5)),
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN, Ack.MEMORY)),
+        copies=copies,
+        ack_copies=rng.choice(range(1, copies)),
+        faults=rng.choice(_ACK_FAULTS),
+        pace=rng.choice((0.4, 1.0)),
+        restart=rng.choice((0.5, 4.0)),
+        fault_seconds=rng.choice((8.0, 20.0)),
+        slow=rng.choice((0.002, 0.05, 0.3)),
+        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1_500, 3_000), SplitLimits(1 << 30, 1 << 31))),
+        restore_after=rng.choice(("0s", "1s", "3s")),
+        readers=rng.choice((0, 1)),
+        asks=True,
+    )
+
+
 def _over_dfs(seed: int, shape: Shape) -> Shape:
     """So little room that what is sealed goes to the DFS."""
     rng = random.Random(f"dfs {seed}")
@@ -410,4 +440,5 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     SYNC_SEEDS: _with_failed_syncs,
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
+    ACK_SEEDS: _with_fewer_acks,
 }

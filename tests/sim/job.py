@@ -198,6 +198,7 @@ class Job:
             maps=shape.maps,
             copies=shape.copies,
             ack=shape.ack,
+            ack_copies=shape.ack_copies,
             holder=HOLDER if key.instance == INSTANCE else GUEST_HOLDER,
             failed_before=failed_before,
         )
@@ -216,7 +217,8 @@ class Job:
                     raise Violation(f"{key} cannot be registered: {error}") from error
             else:
                 whole = replace(key, state=StateId(reply.state))
-                self._known[whole] = ShuffleHere(whole, shape.ack, shape.partitions, shape.maps, reply)
+                known = ShuffleHere(whole, shape.ack, shape.partitions, shape.maps, reply, ack_copies=shape.ack_copies)
+                self._known[whole] = known
                 return self._known[whole]
             await pause(0.3)
 
@@ -266,6 +268,7 @@ class Job:
         self.world.oracle.pushed[number, attempt] = book
         executor = host or rng.choice(self.world.executors)
         plan = Plan(number, attempt, records, shape.press, shape.pause if rng.random() < 0.7 else shape.pause * 4)
+        self.world.oracle.kept[number, attempt] = plan.kept
         return executor.run(push(executor, shuffle, plan, rng))
 
     # Reading.

@@ -46,8 +46,12 @@ class Oracle:
         self.numbers: dict[int, SimWorker] = {}
         #: payloads by (map, attempt), and within by partition
         self.pushed: dict[tuple[int, int], dict[int, Counter[bytes]]] = {}
+        #: by (map, attempt), where it counts its batches as kept: (partition, epoch, number)
+        self.kept: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
         #: by worker, on the disks that it has now, and epoch
         self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
+        #: by the same, the batches in it
+        self._contents: dict[tuple[str, EpochKey], set[Name]] = {}
         #: (worker, shuffle) whose data is deleted
         self._deleted: set[tuple[str, ShuffleKey]] = set()
         #: the same by start
@@ -63,8 +67,8 @@ class Oracle:
         self._held: dict[tuple[str, EpochKey], set[Name]] = {}
         #: what a worker ever acknowledged
         self._said: set[tuple[str, Name]] = set()
-        #: epochs of which a batch was acknowledged to a client
-        self._used: set[EpochKey] = set()
+        #: epochs of which a batch was acknowledged to a client, and whether any was by all copies
+        self._used: dict[EpochKey, bool] = {}
         #: who ever acknowledged a batch of an epoch; the copies that a map file has
         self._copies: dict[EpochKey | MapFileKey, dict[str, SimWorker]] = {}
         #: the lowest level at which a worker acknowledged something of an epoch
@@ -77,6 +81,9 @@ class Oracle:
         self.truth: Callable[[], State]
         self.acked_batches = 0
         self.sealed_epochs = self.restored_epochs = 0
+        #: acknowledged while a replica was behind; copies that manifests call incomplete
+        self.early_pushes = 0
+        self.incomplete: set[tuple[EpochKey, int]] = set()
         #: what is on the DFS, if there is one
         self.dfs: DfsBooks | None = None
 
@@ -102,10 +109,14 @@ class Oracle:
             self._loop.broken = Violation(text)
 
     def acknowledged(self, worker: SimWorker, push: Push, body: bytes, meta: bytes, *, to_client: bool) -> None:
-        """What a worker acknowledges is there, on all copies, at the level that was asked for."""
+        """What a worker acknowledges is there, at the level that was asked for, on as many copies as were asked for,
+        and on all of those that it does not call behind."""
         answer = PushAnswer.decode(meta)
         refused = {index for index, status in answer.statuses if status not in _KEPT}
-        replicas = [self.numbers.get(one.worker) for one in push.replicas]
+        replicas = [self.numbers.get(one.worker) for at, one in enumerate(push.replicas) if not answer.behind >> at & 1]
+        if len(refused) < len(push.entries) and len(replicas) + 1 < push.acknowledging:
+            self.fail(f"{worker.name} acknowledges a push of {push.shuffle} with {answer.behind:#b} behind")
+        self.early_pushes += answer.behind > 0
         offset = 0
         for index, entry in enumerate(push.entries):
             batch = body[offset : offset + entry[3]]
@@ -116,7 +127,7 @@ class Oracle:
             key = EpochKey(push.shuffle, PartitionId(entry[0]), Epoch(entry[1]))
             name = name_of(key, batch)
             if to_client:  # what only a replica has acknowledged was promised to nobody
-                self._used.add(key)
+                self._used[key] = self._used.get(key, False) or push.acknowledging > len(push.replicas)
             self._copies.setdefault(key, {})[worker.name] = worker
             self._said.add((worker.name, name))
             place = worker.name, key
@@ -168,11 +179,14 @@ class Oracle:
         if (worker.name, restore.shuffle) in self._deleted:
             return
         source = self.numbers.get(restore.source.worker)
+        lacking = self.truth().incomplete.get(restore.shuffle, {})
         for each in SealAnswer.decode(meta).epochs:
             key = EpochKey(restore.shuffle, each.partition, each.epoch)
             if each.status != Status.OK:
                 continue
             self.restored_epochs += 1
+            if restore.source.worker in lacking.get((each.partition, each.epoch), ()):
+                self.fail(f"{worker.name} made a copy of {key} of the incomplete one of worker {restore.source.worker}")
             of = self._seals.get((source.name, key)) if source is not None else None
             before = self._seals.get((worker.name, key), each)
             if before.status == Status.UNKNOWN_FILE:  # it was not here when somebody asked
@@ -253,6 +267,7 @@ class Oracle:
                     self.fail(f"{worker.name} says that {key} is sealed; it is not synced, or torn")
                 return
             names += found
+        self._contents[worker.name, key] = {*names}
         if len(names) != answer.batches:
             self.fail(f"{worker.name} says that {key} has {answer.batches} batches; it has {len(names)}")
         missing = self._held.get((worker.name, key), set()) - {*names}
@@ -324,7 +339,10 @@ class Oracle:
 
     def meddled(self, worker: SimWorker) -> None:
         """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""
-        parts: tuple[dict[Any, Any], ...] = (self._seals, self._unseen, self._held, self._levels, self._map_seals)
+        parts: tuple[dict[Any, Any], ...] = (
+            *(self._seals, self._contents, self._unseen),
+            *(self._held, self._levels, self._map_seals),
+        )
         for part in parts:
             for place in [place for place in part if place[0] == worker.name]:
                 del part[place]
@@ -341,7 +359,8 @@ class Oracle:
         self.deletions += 1
         self._deleted.add((worker.name, shuffle))
         self._told.add((worker.life, shuffle))
-        for part in (self._seals, self._unseen, self._held, self._levels):
+        parts: tuple[dict[Any, Any], ...] = (self._seals, self._contents, self._unseen, self._held, self._levels)
+        for part in parts:
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]
 
@@ -362,10 +381,17 @@ class Oracle:
 
     def named(self, key: ShuffleKey, manifest: ReduceManifest, winners: ReduceWinners) -> None:
         """A manifest calls no epoch empty in which something was acknowledged that may be of a winner, and names no
-        copy that was not sealed. What it names counts: an epoch is lost where all of these are."""
+        copy that was not sealed, or that lacks what a winner counts on. What it names counts: an epoch is lost where
+        all of these are."""
+        wanted = self._wanted(key, winners)
+        lacking = self.truth().incomplete.get(key, {})
         for each in manifest.epochs:
             epoch = EpochKey(key, each.partition, each.epoch)
+            self.incomplete.update((epoch, copy.worker) for copy in each.copies if copy.status is Status.INCOMPLETE)
+            if any(copy.worker in lacking.get((each.partition, each.epoch), ()) for copy in each.readable):
+                self.fail(f"{epoch} is read of a copy that is incomplete: {each.copies}")
             for worker in [self.numbers[copy.worker] for copy in each.readable if copy.worker in self.numbers]:
+                self._complete(worker, epoch, wanted.get(epoch, set()))
                 self._copies.setdefault(epoch, {})[worker.name] = worker
                 if (worker.name, epoch) not in self._seals and not DEADLY & worker.sins.keys():
                     self.fail(f"{epoch} is said to be on {worker.name}, which has not sealed it")
@@ -373,8 +399,27 @@ class Oracle:
             sins = [worker.sins.keys() for worker in self._copies.get(epoch, {}).values()]
             # That a log was taken away is not known any more in another boot; who reads misses what was in it.
             hurt = any({"meddled", "rotten"} & each or {"log", "power"} <= each for each in sins)
-            if empty and not hurt and epoch in self._used and self._wrote(winners, each.partition):
+            if empty and not hurt and self._used.get(epoch) and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
+
+    def _wanted(self, key: ShuffleKey, winners: ReduceWinners) -> dict[EpochKey, set[Name]]:
+        """Where the winners count on their batches."""
+        found: dict[EpochKey, set[Name]] = {}
+        for map_id, attempt in enumerate(winners.attempts):
+            for partition, epoch, number in self.kept.get((map_id, attempt), ()):
+                place = EpochKey(key, PartitionId(partition), Epoch(epoch))
+                found.setdefault(place, set()).add(Name(place, map_id, attempt, number))
+        return found
+
+    def _complete(self, worker: SimWorker, epoch: EpochKey, wanted: set[Name]) -> None:
+        """A copy that is named has what winners count on, unless something happened to one of its epoch."""
+        contents = self._contents.get((worker.name, epoch))
+        if contents is None or wanted <= contents:
+            return
+        level = self._levels.get((worker.name, epoch), Ack.MEMORY)
+        deadly = self._deadly(level) | {"power"}
+        if not any(deadly & one.sins.keys() for one in self._copies.get(epoch, {}).values()):
+            self.fail(f"{worker.name} has no {min(wanted - contents)[1:]} of {epoch}, and its copy is named")
 
     def _wrote(self, winners: ReduceWinners, partition: int) -> bool:
         """Whether a winner pushed anything for this partition."""
@@ -404,14 +449,23 @@ class Oracle:
 
     def may_lose(self, ack: Ack, shuffle: ShuffleKey) -> bool:
         """Whether something happened that may lose what was acknowledged at this level: to every worker that has a copy
-        of some epoch or map file of this shuffle."""
-        deadly = (
+        of some epoch or map file of this shuffle that is not incomplete."""
+        deadly = self._deadly(ack)
+        lacking = self.truth().incomplete.get(shuffle, {})
+        for key, workers in self._copies.items():
+            if key.shuffle != shuffle or not (key in self._used or isinstance(key, MapFileKey)):
+                continue
+            numbers = lacking.get((key.partition, key.epoch), ()) if isinstance(key, EpochKey) else ()
+            incomplete = [self.numbers.get(number) for number in numbers]
+            if all(deadly & worker.sins.keys() for worker in workers.values() if worker not in incomplete):
+                return True
+        return False
+
+    @staticmethod
+    def _deadly(ack: Ack) -> set[str]:
+        """What may lose data at this level."""
+        return (
             DEADLY | ({"power"} if ack < Ack.SYNCED else set()) | ({"killed", "full"} if ack is Ack.MEMORY else set())
-        )
-        return any(
-            all(deadly & worker.sins.keys() for worker in workers.values())
-            for key, workers in self._copies.items()
-            if key.shuffle == shuffle and (key in self._used or isinstance(key, MapFileKey))
         )
 
     @property

@@ -94,6 +94,8 @@ class Shape:
     fault_seconds: float = FAULT_SECONDS
     #: what a worker had that is lost for so long is copied again; "0s": never
     restore_after: str = "0s"
+    #: so many copies hold a push before it is acknowledged; 0: all
+    ack_copies: int = 0
 
 
 #: The share of seeds in which many push at once into windows of a single body, with two copies: who could wait for one

@@ -9,6 +9,7 @@ import pytest
 
 from tests.sim.bugs import BUGS
 from tests.sim.families import (
+    ACK_SEEDS,
     COPIES_SEEDS,
     DFS_LOSS_SEEDS,
     DFS_SEEDS,
@@ -143,6 +144,22 @@ def test_copies_that_are_gone_are_made_again() -> None:
         reads += scenario.job.reads
     assert restored > 50
     assert reads > 50
+
+
+def test_fewer_copies_may_acknowledge_than_there_are() -> None:
+    """No checker objects where one or two of several copies acknowledge, while replicas are slow, hang, are cut off and
+    die: what a winner counts on is in every copy that is named, copies that lack some are called so, and are made
+    again."""
+    early = incomplete = restored = reads = 0
+    for scenario in safe(range(ACK_SEEDS, ACK_SEEDS + 20)):
+        early += scenario.oracle.early_pushes
+        incomplete += len(scenario.oracle.incomplete)
+        restored += scenario.oracle.restored_epochs
+        reads += scenario.job.reads
+    assert early > 1000
+    assert incomplete > 20
+    assert restored > 10
+    assert reads > 100
 
 
 def test_files_may_be_read_while_they_move() -> None:

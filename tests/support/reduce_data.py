@@ -107,6 +107,7 @@ class Writer:
         incarnation: int,
         ack: Ack = Ack.WRITTEN,
         replicas: tuple[ReplicaPlace, ...] = (),
+        ack_copies: int = 0,
     ) -> tuple[bytes, bytes]:
         """Meta and body of a push of these batches."""
         body = b"".join([made.data for made in batches])
@@ -118,6 +119,7 @@ class Writer:
             attempt=AttemptId(self.attempt),
             body_crc=crc32c(body),
             replicas=replicas,
+            ack_copies=ack_copies,
             entries=[(one.partition, one.epoch, one.number, len(one.data), 0) for one in batches],  # type: ignore[misc]
         )
         return push.encode(), body

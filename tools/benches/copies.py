@@ -1,4 +1,5 @@
-"""Batches pushed through the client with one, two and three copies: what each more costs the workers, and its pusher.
+"""Batches pushed through the client with one, two and three copies: what each more costs the workers, and its pusher;
+and how soon a push is acknowledged where fewer copies have to have it.
 
 The CPU is that of all workers for each GiB that the client pushed: the primary sends as many times as there are other
 copies, and each of those takes it once, whether the primary sends to all or each to the next one.
@@ -18,6 +19,8 @@ from holdfast.tools.benches.process_stats import cpu_seconds
 from holdfast.tools.cli.output import percentile
 
 _COPIES = (1, 2, 3)
+#: Of three copies, so many acknowledge.
+_ACK_COPIES = (1, 2, 3)
 _PARTITIONS = 16
 _BATCH_BYTES = 64 * KIB
 _BYTES = 512 * MIB
@@ -29,7 +32,8 @@ def copies(cluster: LocalCluster) -> list[Figure]:
     """Push, WRITTEN, and look what the workers' processes have taken."""
     with Session(cluster.endpoints, app="bench copies") as session:
         small = _small(session)
-        return [figure for number in _COPIES for figure in _figures(cluster, session, number, small[number])]
+        figures = [figure for number in _COPIES for figure in _figures(cluster, session, number, small[number])]
+        return [*figures, *_acknowledged(session)]
 
 
 def _figures(cluster: LocalCluster, session: Session, number: int, small: list[float]) -> list[Figure]:
@@ -69,6 +73,37 @@ def _answered(shuffle: ReduceShuffle, attempt: int) -> float:
         began = time.perf_counter()
         writer.close()
         return time.perf_counter() - began
+
+
+def _acknowledged(session: Session) -> list[Figure]:
+    """Seconds from one batch of 256 KiB to its acknowledgement, and until its attempt has ended, with three copies."""
+    shuffles = {
+        number: session.register_reduce_shuffle(1, _SMALL, copies=3, ack_copies=number) for number in _ACK_COPIES
+    }
+    found: dict[int, list[tuple[float, float]]] = {number: [] for number in _ACK_COPIES}
+    for attempt in range(_SMALL):
+        for number, shuffle in shuffles.items():
+            with shuffle.writer(attempt, attempt=attempt) as writer:
+                began = time.perf_counter()
+                writer.write(0, bytes(256 * KIB))
+                writer.flush()
+                while not writer.acknowledged_bytes:
+                    time.sleep(0.000_05)
+                acknowledged = time.perf_counter() - began
+                writer.close()
+                found[number].append((acknowledged, time.perf_counter() - began))
+    for shuffle in shuffles.values():
+        shuffle.unregister()
+    figures = []
+    for number, spans in found.items():
+        first, last = [[span[at] for span in spans[_WARM_UP:]] for at in (0, 1)]
+        what = f"3 copies, {number} acknowledge, a push of 256 KiB"
+        figures += [
+            Figure("copies", f"{what}, until acknowledged, {name}", percentile(first, share), "s")
+            for name, share in (("median", 0.5), ("99 %", 0.99))
+        ]
+        figures.append(Figure("copies", f"{what}, until its attempt ends, median", percentile(last, 0.5), "s"))
+    return figures
 
 
 def _cpu(cluster: LocalCluster) -> float:

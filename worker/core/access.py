@@ -20,6 +20,7 @@ NAMING = frozenset(
     {
         FrameType.PUSH,
         FrameType.REPLICATE,
+        FrameType.PUSH_SETTLE,
         FrameType.SEAL,
         FrameType.MAP_OPEN,
         FrameType.MAP_SEAL,

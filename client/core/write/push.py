@@ -5,7 +5,8 @@ only, the edge (push_writer.py) keeps their bytes until they are `Settled`. A ba
 it. Batches wait per destination and leave in merged frames; a batch whose partition has moved meanwhile is sorted
 anew when its turn comes. What is refused waits for one Revive over all partitions refused at that time. Where it is not
 known whether a worker kept a frame, the same batches go to the same place again, and only when it cannot be reached
-elsewhere: readers drop what is there twice. Called by push_writer.py.
+elsewhere: readers drop what is there twice. A batch may be acknowledged before all of its copies have it; the attempt
+ends when all have everything, or the masters know which do not. Called by push_writer.py.
 
     queued --Ask, room--> on its way --kept--> settled
        ^---again----------/     \\--refused--> parked --revived--> queued
@@ -17,13 +18,14 @@ from collections import deque
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from holdfast.client.core.write.laggards import Laggards, Settle
 from holdfast.client.core.write.locations import Destination, PartitionLocations
 from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS, REVIVES_MAX, AskRevive, Revivals
 from holdfast.client.core.write.route import pause_ns
 from holdfast.client.core.write.window import Window
-from holdfast.common.errors import HoldfastError, error_for
+from holdfast.common.errors import HoldfastError, RetryError, error_for
 from holdfast.common.formats.reduce_layouts import Location
-from holdfast.common.formats.reduce_messages import PushEntry
+from holdfast.common.formats.reduce_messages import IncompleteCopy, PushEntry
 from holdfast.common.ids import Epoch, Incarnation, PartitionId, WorkerId
 from holdfast.common.limits import KIB, MIB, PUSH_BATCHES_MAX
 from holdfast.common.statuses import MEANINGS, PushDisposition, Status
@@ -89,7 +91,7 @@ class Settled:
 
 @dataclass(frozen=True, slots=True)
 class AllKept:
-    """Every batch is kept, at the level asked for."""
+    """Every batch is kept, at the level asked for, and the masters know of every copy that lacks any."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +101,7 @@ class PushFailed:
     error: HoldfastError
 
 
-Effect = Ask | Return | Send | AskRevive | Wake | Settled | AllKept | PushFailed
+Effect = Ask | Return | Send | AskRevive | Wake | Settled | Settle | AllKept | PushFailed
 
 
 @dataclass(slots=True, eq=False)
@@ -156,6 +158,7 @@ class PushSession:
         self._asked_bytes = 0
         self._frames: dict[int, Send] = {}
         self._revivals = Revivals(locations, revives_max, no_room_grace_ns)
+        self._laggards = Laggards()
         self._finishing = False
         self.over = False
 
@@ -173,10 +176,7 @@ class PushSession:
     def finished(self) -> list[Effect]:
         """No more batches: done when all are kept."""
         self._finishing = True
-        if not self._batches:
-            self.over = True
-            return [AllKept()]
-        return self._advance()
+        return self._advance() if self._batches else self._end()
 
     def granted(self, worker: WorkerId, size: int) -> list[Effect]:
         """The worker has room for `size` bytes."""
@@ -200,16 +200,18 @@ class PushSession:
         self._asked(self._workers[worker], 0)
         return [] if self.over else self._lost(worker, error) + self._advance()
 
-    def answered(self, frame: int, statuses: Sequence[tuple[int, int]], failed: int = 0) -> list[Effect]:
+    def answered(
+        self, frame: int, statuses: Sequence[tuple[int, int]], failed: int = 0, behind: int = 0
+    ) -> list[Effect]:
         """The worker has decided: all batches are kept, except (index, status) of those it names; `failed` are the
-        replicas that did not keep some, as in a PushAnswer."""
+        replicas that did not keep some, `behind` those that may lack some that are kept, as in a PushAnswer."""
         sent = self._take(frame, kept=True)
         if sent is None:
             return []
         worker = self._workers[sent.destination.primary]
         worker.losses = worker.busy = worker.damages = 0
         if not statuses:
-            return self._settle(sent.batches, sent.entries)
+            return self._settle(sent.destination, sent.batches, sent.entries, behind)
         refused: set[int] = set()
         congested = False
         for index, status in statuses:
@@ -232,8 +234,8 @@ class PushSession:
                 self._enqueue(sent.batches[index])
         effects = self._pause(sent.destination.primary) if self._shrink(worker, congested, refused) else []
         kept = [index for index in range(len(sent.batches)) if index not in refused]
-        settled = self._settle([sent.batches[index] for index in kept], [sent.entries[index] for index in kept])
-        return [*effects, *settled]
+        batches, entries = [sent.batches[index] for index in kept], [sent.entries[index] for index in kept]
+        return [*effects, *self._settle(sent.destination, batches, entries, behind)]
 
     def failed(self, frame: int, error: HoldfastError) -> list[Effect]:
         """A push was refused as a whole, or its connection was lost (UNAVAILABLE) or silent (OUTCOME_UNKNOWN)."""
@@ -277,8 +279,11 @@ class PushSession:
         """The masters name the places of now, and where no worker has room which limits were met."""
         for partition, location in locations:
             self._locations.learn(partition, location, incarnations)
+        self._revivals.recorded()
         self._revivals.answered(limits_met)
-        return [] if self.over else self._advance()
+        if self.over:
+            return []
+        return self._end() if self._finishing and not self._batches else self._advance()
 
     def revive_failed(self, error: HoldfastError) -> list[Effect]:
         """The masters refuse, or do not answer."""
@@ -287,8 +292,21 @@ class PushSession:
             return []  # only soft splits were asked about: the old places are good still
         if MEANINGS[error.status].push is PushDisposition.STOP:
             return self._stop(error)
+        if error.status is Status.REPLICA_FAILED:
+            return self._stop(RetryError(f"{self._where}: {error}; run the map again"))
         self._revivals.cause = f"the masters answered: {error}"
         return self._advance()
+
+    def settled(self, settle: Settle, incomplete: Iterable[IncompleteCopy]) -> list[Effect]:
+        """A primary says which copies are incomplete."""
+        self._laggards.settled(settle)
+        self._revivals.lacking(incomplete)
+        return [] if self.over else self._end()
+
+    def unsettled(self, settle: Settle) -> list[Effect]:
+        """A primary does not say which copies are incomplete."""
+        self._revivals.lacking(self._laggards.unsettled(settle))
+        return [] if self.over else self._end()
 
     def woken(self, worker: WorkerId | None) -> list[Effect]:
         """The time of a Wake has come."""
@@ -309,6 +327,8 @@ class PushSession:
                 reason = " for room" if state.asked else " for the end of a pause" if state.paused else ""
                 unanswered = state.window.unanswered
                 parts.append(f"worker {worker} has not answered {unanswered} bytes, {batches} batches wait{reason}")
+        if self._laggards.waiting:
+            parts.append(f"replicas of {self._laggards.waiting} epochs are behind")
         if self._revivals.waiting:
             waiting = len(self._revivals.parked)
             parts.append(f"{waiting} partitions wait for another place ({self._revivals.cause})")
@@ -415,14 +435,25 @@ class PushSession:
         assert self._unanswered_bytes >= 0, "each frame is answered once"
         return None if self.over else sent
 
-    def _settle(self, batches: list[int], entries: list[PushEntry]) -> list[Effect]:
+    def _settle(
+        self, destination: Destination, batches: list[int], entries: list[PushEntry], behind: int
+    ) -> list[Effect]:
         for batch in batches:
             del self._batches[batch]
         self._revivals.accepted(entry.partition for entry in entries)
-        if self._finishing and not self._batches:
-            self.over = True
-            return [Settled(batches), AllKept()]
-        return [Settled(batches), *self._advance()]
+        self._laggards.acknowledged(destination, entries, behind)
+        ended = self._finishing and not self._batches
+        return [Settled(batches), *(self._end() if ended else self._advance())]
+
+    def _end(self) -> list[Effect]:
+        """Every batch is kept: it is over when it is known what all copies have, and the masters know it, too."""
+        asks = self._laggards.settle()
+        if asks or self._laggards.waiting:
+            return [*asks]
+        if self._revivals.lacks:
+            return self._plan_revive()
+        self.over = True
+        return [AllKept()]
 
     def _shrink(self, worker: _Worker, congested: bool, refused: set[int]) -> bool:
         """The worker has too much; return whether to leave it alone for a moment."""

@@ -4,7 +4,8 @@ Rules: pure. One Revive is under way at a time and names everything refused unti
 again and again without an accepted batch in between wait longer each time, and fail in the end. Lack of room
 is different, whether the masters report that no worker has any or a worker does so before them: it leaves that
 budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
-batch is the grace. A soft split is asked about in passing: its place is good still. Called by push.py.
+batch is the grace. A soft split is asked about in passing: its place is good still. Copies that lack what was
+acknowledged are told in the same call, until it is answered. Called by push.py.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from dataclasses import dataclass
 from holdfast.client.core.write.locations import Destination, PartitionLocations
 from holdfast.client.core.write.route import FULL, pause_ns
 from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
+from holdfast.common.formats.reduce_messages import IncompleteCopy
 from holdfast.common.ids import Epoch, PartitionId, WorkerId
 from holdfast.common.statuses import Status
 
@@ -30,10 +32,12 @@ NO_ROOM_GRACE_NS = 120 * 10**9
 
 @dataclass(frozen=True, slots=True)
 class AskRevive:
-    """Ask the masters for new places: (partition, epoch, status); answer with `revived` or `revive_failed`."""
+    """Ask the masters for new places: (partition, epoch, status); and tell them of copies that lack something. Answer
+    with `revived` or `revive_failed`."""
 
     failed: list[tuple[PartitionId, Epoch, Status]]
     unusable: tuple[WorkerId, ...]
+    incomplete: list[IncompleteCopy]
 
 
 class Revivals:
@@ -53,6 +57,10 @@ class Revivals:
         self._crowded: set[PartitionId] = set()
         #: soft-split epochs that take batches still
         self._soft: dict[PartitionId, Epoch] = {}
+        #: copies that the masters are to be told of; those that the Revive under way names; and how often they were
+        self._incomplete: dict[IncompleteCopy, None] = {}
+        self._reporting: list[IncompleteCopy] = []
+        self._reports = 0
         #: revives since the last accepted batch
         self._rounds: dict[PartitionId, int] = {}
         self._asked = False
@@ -70,8 +78,13 @@ class Revivals:
 
     @property
     def waiting(self) -> bool:
-        """Whether any batch cannot go anywhere."""
-        return bool(self._refused)
+        """Whether any batch cannot go anywhere, or the masters are to be told of a copy."""
+        return bool(self._refused or self._incomplete)
+
+    @property
+    def lacks(self) -> bool:
+        """Whether the masters are to be told of a copy."""
+        return bool(self._incomplete)
 
     def refuse(
         self, partition: PartitionId, epoch: Epoch, destination: Destination, status: Status, failed: int = 0
@@ -90,6 +103,16 @@ class Revivals:
     def split(self, partition: PartitionId, epoch: Epoch) -> None:
         """The epoch takes batches still, and asks for the next."""
         self._soft.setdefault(partition, epoch)
+
+    def lacking(self, copies: Iterable[IncompleteCopy]) -> None:
+        """The masters are to be told of these copies."""
+        self._incomplete.update(dict.fromkeys(copies))
+
+    def recorded(self) -> None:
+        """The masters have recorded what the Revive under way tells."""
+        for copy in self._reporting:
+            self._incomplete.pop(copy, None)
+        self._reports = 0
 
     def accepted(self, partitions: Iterable[PartitionId]) -> None:
         """Batches of these were kept."""
@@ -121,6 +144,9 @@ class Revivals:
             reason = self._limits_met or f"{self.cause}. See `holdfast workers`."
             waited = f"waited {self._starved_ns / 1e9:.0f} s for room for {len(self._refused)} partitions. {reason}"
             return NoRoomError(f"{where}: {waited} (NO_ROOM; how long is waited: no_room_grace of the session)")
+        if self._reports >= self._revives_max and not waits:
+            text = f"the masters do not record {len(self._incomplete)} copies that may lack something ({self.cause})"
+            return RetryError(f"{where}: {text}")
         rounds, partition = max(((self._rounds.get(each, 0), each) for each in self._refused), default=(0, None))
         if partition is None or rounds < self._revives_max or self._asked:
             return None
@@ -133,9 +159,9 @@ class Revivals:
 
     def pause_ns(self) -> int:
         """Return how long to wait before the next Revive, 0 if one may be asked now or none is due."""
-        if self._asked or self._pausing or not self._refused:
+        if self._asked or self._pausing or not self.waiting:
             return 0
-        pause = pause_ns(max(self._rounds.get(each, 0) for each in self._refused), 2)
+        pause = pause_ns(max([self._reports, *[self._rounds.get(each, 0) for each in self._refused]]), 2)
         if self._hungry:
             pause = max(pause, pause_ns(self._starvations, 1))
             self._starved_ns += pause
@@ -148,7 +174,7 @@ class Revivals:
 
     def ask(self, unreachable: Iterable[WorkerId]) -> AskRevive | None:
         """Return what to ask for now."""
-        if self._asked or self._pausing or not (self._refused or self._soft):
+        if self._asked or self._pausing or not (self.waiting or self._soft):
             return None
         rows = [(partition, epoch, status) for partition, (epoch, _, status) in self._refused.items()]
         soft = ((partition, epoch) for partition, epoch in self._soft.items() if partition not in self._refused)
@@ -161,7 +187,9 @@ class Revivals:
             if partition not in self._crowded:
                 self._rounds[partition] = self._rounds.get(partition, 0) + 1
         self._asked = True
-        return AskRevive(rows, self._unusable(unreachable))
+        self._reporting = list(self._incomplete)[:REVIVE_PARTITIONS_MAX]
+        self._reports += bool(self._reporting)
+        return AskRevive(rows, self._unusable(unreachable), self._reporting)
 
     def answered(self, limits_met: str = "") -> None:
         """The Revive is answered, whatever the answer is; `limits_met` names them where no worker has room.

@@ -22,7 +22,8 @@ from holdfast.common.statuses import Status
 from holdfast.common.tags import named, tags_problem
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
-from holdfast.master.core.state.epochs import move_epochs, revive
+from holdfast.master.core.state.epochs import mark_incomplete, move_epochs, revive
+from holdfast.master.core.state.incomplete import incomplete_count
 from holdfast.master.core.state.records import (
     AVOID_BYTES,
     KIND_MAP,
@@ -248,14 +249,16 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
             created_ms=state.time_ms,
             created_index=state.index,
             avoid=body.avoid,
+            ack_copies=body.acknowledging,
         )
     )
     return Answer()
 
 
 def _check_shape(known: Shuffle, body: cmd.RegisterShuffle) -> None:
-    for name in ("kind", "partitions", "maps", "copies_wanted", "ack"):
-        before, now = getattr(known, name), getattr(body, name)
+    shape = {name: getattr(body, name) for name in ("kind", "partitions", "maps", "copies_wanted", "ack")}
+    for name, now in {**shape, "ack_copies": body.acknowledging}.items():
+        before = getattr(known, name)
         if before != now and (name != "maps" or now):  # 0 maps: not said, and a commit says it for everybody
             _refuse(Status.CONFLICT, f"shuffle {known.key} was registered with {name} {before}, not {now}")
 
@@ -287,6 +290,11 @@ def _check_bounds(state: State, body: cmd.RegisterShuffle) -> None:
     placed = bool(body.assignment) != bool(body.upload)
     if not 1 <= body.copies <= body.copies_wanted <= COPIES_MAX or body.ack > 2 or not placed:
         _refuse(Status.BAD_REQUEST, f"copies are 1 to {COPIES_MAX}, ack is 0, 1 or 2, and there is an assignment")
+    if body.acknowledging > body.copies_wanted:
+        text = f"{body.ack_copies} copies cannot acknowledge a push where {body.copies_wanted} are asked for"
+        _refuse(Status.BAD_REQUEST, text)
+    if body.kind == KIND_MAP and body.acknowledging != body.copies_wanted:
+        _refuse(Status.BAD_REQUEST, "every copy of a MAP file is sealed before its map reports; ack_copies are all")
     if len(body.avoid) > bounds.WORKERS_MAX:
         _refuse(Status.BAD_REQUEST, f"at most {bounds.WORKERS_MAX} workers are avoided, not {len(body.avoid)}")
     if body.kind not in (KIND_MAP, KIND_REDUCE):
@@ -326,6 +334,8 @@ def _commit(state: State, body: cmd.Commit) -> Answer:
         _refuse(Status.CONFLICT, misfit)
     if shuffle.kind == KIND_REDUCE and body.epochs != _epochs_of(shuffle):
         _refuse(Status.BUSY, f"{body.key} has other epochs than the {body.epochs} that were sealed; seal again")
+    if body.incomplete != incomplete_count(shuffle.incomplete):
+        _refuse(Status.BUSY, f"{body.key} has more incomplete copies than the {body.incomplete} known; seal again")
     winners, manifest = body.winners, body.manifest
     if body.upload:
         whole = _uploaded(state, body.upload)
@@ -375,6 +385,10 @@ def _counts(body: cmd.Commit | cmd.AddCopies) -> dict[str, Any]:
 
 def _revive(state: State, body: cmd.Revive) -> Answer:
     return revive(state, _shuffle(state, body.key), body)
+
+
+def _mark_incomplete(state: State, body: cmd.MarkIncomplete) -> Answer:
+    return mark_incomplete(state, _shuffle(state, body.key), body)
 
 
 def _unregister(state: State, body: cmd.Unregister) -> Answer:
@@ -450,6 +464,7 @@ _APPLY: dict[type[Any], Callable[[State, Any], Answer]] = {
     cmd.EndLeases: _end_marked_leases,
     cmd.RegisterShuffle: _register_shuffle,
     cmd.Revive: _revive,
+    cmd.MarkIncomplete: _mark_incomplete,
     cmd.MoveEpochs: move_epochs,
     cmd.Commit: _commit,
     cmd.AddCopies: _add_copies,

@@ -156,12 +156,28 @@ class RegisterShuffle:
     upload: bytes = b""
     lost_before: bool = False
     avoid: tuple[int, ...] = ()
+    #: 0: all
+    ack_copies: int = 0
+
+    @property
+    def acknowledging(self) -> int:
+        """How many copies hold a push before it is acknowledged."""
+        return self.ack_copies or self.copies_wanted
 
 
 @dataclass(frozen=True, slots=True)
 class Revive:
     """New places for partitions of one shuffle: `rows` are those of state/moves.py, each naming the epoch that failed.
     A row whose epoch is not the newest any more makes nothing. Answer: value = epochs made."""
+
+    key: ShuffleKey
+    rows: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class MarkIncomplete:
+    """Copies of open epochs that lack something that was acknowledged: `rows` are those of state/incomplete.py. Nothing
+    is marked where an epoch would have fewer others than acknowledge. Answer: value = copies marked."""
 
     key: ShuffleKey
     rows: bytes
@@ -180,7 +196,8 @@ class Commit:
     """The final word on a generation. Winners and, for REDUCE partitions, the manifest are given, or were sent one
     after the other as the parts of `upload`, the last `manifest_bytes` being the manifest. It names the first `epochs`
     epochs that the generation ever had, and says how many of them are lost or under-replicated, how many of the latter
-    are sealed once more when a worker is back, and of how many copies no worker said anything.
+    are sealed once more when a worker is back, and of how many copies no worker said anything. `incomplete` copies were
+    marked when it was made.
     """
 
     key: ShuffleKey
@@ -197,6 +214,7 @@ class Commit:
     under_replicated: int = 0
     awaited: int = 0
     unsealed: int = 0
+    incomplete: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -256,6 +274,7 @@ Body = (
     | EndLeases
     | RegisterShuffle
     | Revive
+    | MarkIncomplete
     | MoveEpochs
     | Commit
     | AddCopies

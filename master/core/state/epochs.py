@@ -1,4 +1,5 @@
-"""Applies what moves REDUCE partitions to new epochs, and says what a worker's restart means for the old ones.
+"""Applies what moves REDUCE partitions to new epochs, and what copies of old ones lack; says what a worker's restart
+means for these.
 
 Called by apply.py, whose rules hold here too; `vouches` and `has_kept` by seals.py.
 """
@@ -12,6 +13,7 @@ from holdfast.common.limits import EPOCHS_MAX
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
+from holdfast.master.core.state.incomplete import pack_incomplete, unpack_marks
 from holdfast.master.core.state.moves import (
     Moved,
     add_segment,
@@ -27,10 +29,8 @@ from holdfast.master.core.state.state import State
 
 def revive(state: State, shuffle: Shuffle, body: cmd.Revive) -> Answer:
     """Make the next epoch of each partition whose failed epoch is its newest. The shuffle is there."""
-    if shuffle.kind != KIND_REDUCE:
-        return Answer(Status.BAD_REQUEST, f"{body.key} has MAP partitions, which are not revived")
-    if shuffle.committed_ms:
-        return Answer(Status.COMMITTED, f"{body.key} is committed; nothing more is pushed into it")
+    if (refusal := _not_open(shuffle)) is not None:
+        return refusal
     try:
         asked = count_moves(body.rows, shuffle.copies_wanted)
     except ValueError as error:
@@ -44,6 +44,46 @@ def revive(state: State, shuffle: Shuffle, body: cmd.Revive) -> Answer:
         state.put_shuffle(replace(shuffle, moves=add_segment(shuffle.moves, made.values())))
         state.newest.setdefault(shuffle.key, {}).update(made)
     return Answer(value=len(made))
+
+
+def mark_incomplete(state: State, shuffle: Shuffle, body: cmd.MarkIncomplete) -> Answer:
+    """Mark copies that lack something. The shuffle is there."""
+    if (refusal := _not_open(shuffle)) is not None:
+        return refusal
+    try:
+        marks = unpack_marks(body.rows)
+    except ValueError as error:
+        return Answer(Status.BAD_REQUEST, str(error))
+    if len(marks) > bounds.MOVES_PER_COMMAND_MAX:
+        return Answer(Status.TOO_LARGE, f"one command marks at most {bounds.MOVES_PER_COMMAND_MAX} copies")
+    known = state.incomplete.get(shuffle.key, {})
+    made: dict[tuple[int, int], frozenset[int]] = {}
+    fresh = []
+    for mark in marks:
+        epoch = mark.partition, mark.epoch
+        those = made.get(epoch) or known.get(epoch, frozenset())
+        if mark.worker in those:
+            continue
+        if len(those) >= mark.most:
+            text = f"{shuffle.key} partition {mark.partition} epoch {mark.epoch}: too few copies have all of it"
+            return Answer(Status.REPLICA_FAILED, f"{text}, {len(those)} others lack something")
+        made[epoch] = those | {mark.worker}
+        fresh.append(mark)
+    more = pack_incomplete(fresh)
+    if more and state.array_bytes + len(more) > bounds.ARRAY_BYTES_MAX:
+        return _masters_full(state)
+    if more:
+        state.put_shuffle(replace(shuffle, incomplete=shuffle.incomplete + more))
+        state.incomplete.setdefault(shuffle.key, {}).update(made)
+    return Answer(value=len(fresh))
+
+
+def _not_open(shuffle: Shuffle) -> Answer | None:
+    if shuffle.kind != KIND_REDUCE:
+        return Answer(Status.BAD_REQUEST, f"{shuffle.key} has MAP partitions, which are not revived")
+    if shuffle.committed_ms:
+        return Answer(Status.COMMITTED, f"{shuffle.key} is committed; nothing more is pushed into it")
+    return None
 
 
 def move_epochs(state: State, body: cmd.MoveEpochs) -> Answer:
@@ -74,12 +114,16 @@ def _no_room(state: State, shuffle: Shuffle, more: int) -> Answer | None:
     if epochs + more > EPOCHS_MAX:
         return Answer(Status.NO_ROOM, f"{shuffle.key} had {epochs} epochs, and at most {EPOCHS_MAX} are allowed")
     if state.array_bytes + more * moved_bytes(shuffle.copies_wanted) > bounds.ARRAY_BYTES_MAX:
-        return Answer(
-            Status.NO_ROOM,
-            f"the masters hold {state.array_bytes} bytes of places and winners of {bounds.ARRAY_BYTES_MAX}; unregister "
-            "or forget some shuffles first",
-        )
+        return _masters_full(state)
     return None
+
+
+def _masters_full(state: State) -> Answer:
+    return Answer(
+        Status.NO_ROOM,
+        f"the masters hold {state.array_bytes} bytes of places and winners of {bounds.ARRAY_BYTES_MAX}; unregister or "
+        "forget some shuffles first",
+    )
 
 
 def restarted(worker: Worker, placed_index: int) -> bool:

@@ -131,7 +131,8 @@ class Shuffle:
     """One generation of a shuffle. It is committed when `committed_ms` is not 0; then `winners` is final.
 
     `assignment`, `winners` and `manifest` (of REDUCE) are arrays of docs/protocol.md; `winners_digest` is over the
-    content, so that two encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed.
+    content, so that two encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed,
+    `ack_copies` hold a push before it is acknowledged; which copies are `incomplete` is packed by state/incomplete.py.
     `moves` are the epochs of REDUCE partitions above the first, as state/moves.py packs them. `created_index` is the
     place in the log where epoch 0 was placed. Of what was committed: how many epochs are lost, how many have fewer
     copies than wanted (of MAP partitions each map's winner has one), how many of these have a copy that is sealed when
@@ -162,6 +163,8 @@ class Shuffle:
     unsealed: int = 0
     manifest_version: int = 0
     avoid: tuple[int, ...] = ()
+    ack_copies: int = 0
+    incomplete: bytes = b""
 
     def misfit(self, maps: int, partitions: int) -> str:
         """A sentence if winners of so many maps and partitions are not of this shuffle, else ""."""
@@ -184,7 +187,7 @@ class Shuffle:
     @property
     def array_bytes(self) -> int:
         """What its arrays occupy in memory and in snapshots."""
-        arrays = (self.assignment, self.winners, self.manifest, *self.moves)
+        arrays = (self.assignment, self.winners, self.manifest, self.incomplete, *self.moves)
         return sum(map(len, arrays)) + AVOID_BYTES * len(self.avoid)
 
 

@@ -17,6 +17,7 @@ from holdfast.common.shares import Shares
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state.answers import AnswerTable
 from holdfast.master.core.state.highest_generations import HighestGenerations
+from holdfast.master.core.state.incomplete import unpack_incomplete
 from holdfast.master.core.state.moves import Moved, rows_of, unpack_moved
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Upload, Worker
 
@@ -117,6 +118,10 @@ class State:
             shuffle.key: dict(rows_of(shuffle.moves, shuffle.copies_wanted))
             for shuffle in self.every_shuffle()
             if shuffle.moves
+        }
+        #: Workers of incomplete copies, by shuffle and (partition, epoch).
+        self.incomplete = {
+            shuffle.key: unpack_incomplete(shuffle.incomplete) for shuffle in self.every_shuffle() if shuffle.incomplete
         }
 
     def capture(self) -> StateTables:
@@ -229,6 +234,7 @@ class State:
         assert self.under_replicated >= 0, "a removed entry was counted"
         self.unsealed.pop(shuffle.key, None)
         self.newest.pop(shuffle.key, None)
+        self.incomplete.pop(shuffle.key, None)
 
     def put_upload(self, name: bytes, upload: Upload) -> None:
         """Add or replace the parts of an array."""
@@ -334,6 +340,7 @@ class State:
             "workers_of_host",
             "workers_of_machine",
             "newest",
+            "incomplete",
             "unsealed",
         ):
             if getattr(again, name) != getattr(self, name):

@@ -210,7 +210,8 @@ def test_a_worker_that_stays_away_is_left() -> None:
     core.failed(first.frame, LOST)
     (ask,) = of(Ask, core.woken(WorkerId(1)))
     effects = core.unreachable(ask.worker, LOST)
-    assert of(AskRevive, effects) == [AskRevive([(PartitionId(0), Epoch(0), Status.UNAVAILABLE)], (WorkerId(1),))]
+    wanted = AskRevive([(PartitionId(0), Epoch(0), Status.UNAVAILABLE)], (WorkerId(1),), [])
+    assert of(AskRevive, effects) == [wanted]
     (again,) = sent(core, core.revived([(PartitionId(0), at(2, epoch=1))], {}))
     assert numbers(again) == [(0, 1, 0)]
     core.answered(second.frame, [])

@@ -86,12 +86,19 @@ REDUCE_MESSAGES: dict[str, Any] = {
             reduce_messages.ReplicaPlace(WorkerId(5), Incarnation(2), "127.0.0.1:7001"),
             reduce_messages.ReplicaPlace(WorkerId(6), Incarnation(1), "127.0.0.2:7001"),
         ),
+        ack_copies=2,
         entries=[
             reduce_messages.PushEntry(PARTITION, Epoch(1), 0, 33),
             reduce_messages.PushEntry(PartitionId(9), Epoch(0), 4, 200, 3),
         ],
     ),
-    "push_answer": reduce_messages.PushAnswer(1 << 22, 2, [(0, Status.SOFT_SPLIT), (7, Status.REPLICA_FAILED)]),
+    "push_answer": reduce_messages.PushAnswer(1 << 22, 2, 1, [(0, Status.SOFT_SPLIT), (7, Status.REPLICA_FAILED)]),
+    "push_settle": reduce_messages.PushSettle(
+        shuffle=SHUFFLE, incarnation=Incarnation(9), map=FILE.map, attempt=FILE.attempt, epochs=[(5, 0), (9, 2)]
+    ),
+    "push_settled": reduce_messages.PushSettled(
+        [reduce_messages.IncompleteCopy(PartitionId(9), Epoch(2), WorkerId(6))]
+    ),
     "push_credit": reduce_messages.PushCredit(1 << 22),
     "seal": reduce_messages.Seal(
         shuffle=SHUFFLE, flags=reduce_messages.SealFlag.FINAL, raft_index=RaftIndex(100), epochs=[(5, 0), (5, 1)]

@@ -5,10 +5,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from holdfast.common.formats.messages import Ack
+from holdfast.common.ids import ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds, epochs
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.epochs import has_kept, restarted, vouches
+from holdfast.master.core.state.incomplete import Mark, pack_marks, unpack_incomplete
 from holdfast.master.core.state.moves import (
     Moved,
     add_segment,
@@ -275,3 +277,66 @@ def test_late_copies_replace_just_the_manifest_that_they_were_added_to():
     assert log.do(cmd.Unregister(key(1))).ok
     assert log.state.under_replicated == 0
     assert log.do(add_copies(2)).status == S.UNKNOWN_GENERATION
+
+
+def lacking(*marks: tuple[int, int, int], most: int = 1, of: ShuffleKey | None = None) -> cmd.MarkIncomplete:
+    """These (partition, epoch, worker) are incomplete, where so many of an epoch may be."""
+    return cmd.MarkIncomplete(of or key(), pack_marks([Mark(*mark, most) for mark in marks]))
+
+
+def test_an_incomplete_copy_is_marked_once_and_for_ever():
+    """Who marks it again changes nothing; the others of its epoch are not touched, nor are other epochs. It goes with
+    its shuffle."""
+    log = opened()
+    assert log.do(lacking((0, 0, 2), (1, 0, 2))).value == 2
+    assert log.do(lacking((0, 0, 2), (3, 0, 2))).value == 1
+    record = log.state.shuffle(key())
+    assert record is not None
+    wanted = {(partition, 0): frozenset({2}) for partition in (0, 1, 3)}
+    assert unpack_incomplete(record.incomplete) == log.state.incomplete[key()] == wanted
+    assert log.do(commit_reduce(4, incomplete=2)).status == S.BUSY, "one was marked since it sealed"
+    assert log.do(commit_reduce(4, incomplete=3)).ok
+    assert log.do(cmd.Unregister(key())).ok
+    assert log.state.incomplete == {}
+
+
+def test_so_many_copies_are_never_called_incomplete():
+    """What would leave fewer is refused as a whole, within one command and after another: then nothing is marked, and
+    who counted on it does not."""
+    log = opened()
+    assert log.do(lacking((0, 0, 2), (0, 0, 1))).status == S.REPLICA_FAILED
+    assert log.state.incomplete == {}
+    assert log.do(lacking((0, 0, 2))).value == 1
+    assert log.do(lacking((1, 0, 1), (0, 0, 1))).status == S.REPLICA_FAILED
+    assert log.do(lacking((0, 0, 1), most=2)).value == 1
+    assert log.do(lacking((0, 0, 3), most=0)).status == S.REPLICA_FAILED
+
+
+def test_copies_are_marked_of_open_shuffles_of_reduce_partitions():
+    """After the commit it is too late: who asks has not won. MAP partitions have no such copies."""
+    play(
+        (application(), S.OK),
+        (lacking((0, 0, 2)), S.UNKNOWN_SHUFFLE),
+        (shuffle(key(2)), S.OK),
+        (lacking((0, 0, 2), of=key(2)), S.BAD_REQUEST),
+        (reduce(), S.OK),
+        (cmd.MarkIncomplete(key(), b"cut"), S.BAD_REQUEST),
+        (commit_reduce(4), S.OK),
+        (lacking((0, 0, 2)), S.COMMITTED),
+    )
+
+
+def test_how_many_copies_acknowledge_is_part_of_a_shuffle():
+    """At least one, at most all, which is meant by none; the same shuffle cannot be registered with another number, and
+    MAP partitions take all."""
+    play(
+        (application(), S.OK),
+        (reduce(ack_copies=3), S.BAD_REQUEST),
+        (reduce(ack_copies=1), S.OK),
+        (reduce(ack_copies=1), S.OK),
+        (reduce(ack_copies=2), S.CONFLICT),
+        (reduce(key(2)), S.OK),
+        (reduce(key(2), ack_copies=2), S.OK),
+        (shuffle(key(3), copies_wanted=2, copies=2, ack_copies=1), S.BAD_REQUEST),
+        (shuffle(key(3), copies_wanted=2, copies=2, ack_copies=2), S.OK),
+    )

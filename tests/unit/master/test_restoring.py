@@ -230,3 +230,18 @@ def test_short_lived_shuffles_are_left_alone() -> None:
     assert not is_due(1024 * MIB, 64 * MIB, 15_999)
     assert is_due(1024 * MIB, 64 * MIB, 16_000)
     assert is_due(0, 1, 0)
+
+
+def test_an_incomplete_copy_is_made_again_elsewhere_and_stays_named() -> None:
+    """A copy that lacks something is no source, and is short of one that has all; its worker keeps its name in the
+    manifest, however many copies are named, since it would answer for what it has if it were asked to make one."""
+    manifest = [epoch(0, w1=OK, w2=OK, w3=Status.INCOMPLETE)]
+    (short,) = shortage(manifest, 3, NOBODY, NOBODY).short
+    assert (short.stay, short.left_by, short.missing) == ((1, 2), (3,), 1)
+    placed = with_places(manifest, {0: [4]}, NOBODY)
+    (copying,) = shortage(placed, 3, NOBODY, NOBODY).copying
+    assert (copying.target, copying.sources) == (4, (1, 2))
+    full = [epoch(0, w1=OK, w2=AWAY, w3=Status.INCOMPLETE, w4=FAILED, w5=AWAY)]
+    assert len(full[0].copies) == COPIES_MAX
+    assert [one for one, _ in workers_of(with_places(full, {0: [6, 7, 8]}, {2, 5})[0])] == [1, 3, 6, 7, 8]
+    assert [one for one, _ in workers_of(with_places(full, {0: [6, 7, 8, 9]}, {2, 5})[0])] == [1, 3, 6, 7, 8]

@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from concurrent.futures import Executor, Future
 from typing import Any
 
+import pytest
+
+from holdfast.common.errors import HoldfastError, ProtocolError
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
 from holdfast.common.ids import Epoch, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -158,6 +161,42 @@ def test_what_a_client_cannot_use_is_kept_once(monkeypatch):
         assert {1, 3}.isdisjoint(one for each in found for one in each.workers)
         assert len({id(row.avoid) for row in asked}) == 1
         assert {row.leaves | row.also for row in asked} == {frozenset({1})}
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
+
+
+def test_incomplete_copies_are_recorded_before_new_places_are_given():
+    """A client names copies that lack something: those that are copies are marked, again for nothing, and seals know of
+    them. Who has no copy is refused; and where two of three acknowledge no second one of an epoch can be marked."""
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        locations = Locations()
+        reviver, _ = make(leader, Fleet(leader), locations)
+        leader.leadership(True, 1)
+        place = ReduceLocations((Location(Epoch(0), (WorkerId(1), WorkerId(2), WorkerId(3))),) * 2).encode()
+        opened = reduce(partitions=2, copies_wanted=3, copies=3, ack_copies=2, assignment=place)
+        await do(leader, *map(worker, range(1, 6)), application(), opened)
+
+        async def mark(*copies: tuple[int, int, int]) -> list[frozenset[int]]:
+            shuffle = leader.peek(lambda state: state.shuffle(key()))
+            assert shuffle is not None
+            rows = [pb.IncompleteCopy(partition=one, epoch=epoch, worker=who) for one, epoch, who in copies]
+            assert await reviver.revive(shuffle, pb.ReviveRequest(incomplete=rows)) == ([], "")
+            shuffle = leader.peek(lambda state: state.shuffle(key()))
+            assert shuffle is not None
+            return await locations.with_epochs(shuffle, lambda epochs: [each.incomplete for each in epochs])
+
+        assert await mark((0, 0, 3)) == [{3}, frozenset()]
+        assert await mark((0, 0, 3), (1, 0, 1)) == [{3}, {1}]
+        assert leader.counts.copies_incomplete == 2
+        with pytest.raises(HoldfastError, match="too few copies") as refused:
+            await mark((0, 0, 2))
+        assert refused.value.status is Status.REPLICA_FAILED
+        for stranger in ((0, 0, 4), (0, 1, 2), (2, 0, 1)):
+            with pytest.raises(ProtocolError):
+                await mark(stranger)
         leader.leadership(False, 1)
 
     asyncio.run(story())

@@ -1,5 +1,7 @@
 """What a commit asks, when it has enough, and what it writes down."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -264,3 +266,40 @@ def test_a_copy_without_a_batch_of_three_proves_that_none_was_acknowledged():
     say(seals, 3, sealed(0, 0, S.UNKNOWN_FILE))
     (result,) = seals.results()
     assert (result.lost, result.under_replicated(3)) == (False, False)
+
+
+def test_an_incomplete_copy_is_not_asked_for_and_is_no_copy():
+    """A copy that lacks something that was acknowledged is final without a word of its worker: it is not read, not
+    awaited and counted as missing. If its worker never had a batch that proves nothing; with all others gone the
+    epoch is lost."""
+    placed = [PlacedEpoch(0, 0, (1, 2, 3), 100, frozenset({3}))]
+    seals = Seals(3, placed)
+    assert sorted(seals.unanswered) == [1, 2]
+    say(seals, 3, sealed(0, 0))
+    say(seals, 1, sealed(0, 0))
+    say(seals, 2, sealed(0, 0))
+    assert seals.enough()
+    known = tuple(seals.results())
+    assert [copy.status for copy in known[0].copies] == [S.OK, S.OK, S.INCOMPLETE]
+    assert tally(known, 3) == (1, 0, 1, 0, 0, 10)
+    assert unsealed(known) == {}
+    later = Seals(3, [PlacedEpoch(0, 0, (1, 2, 3), 100)])
+    say(later, 2, sealed(0, 0))
+    later.add([PlacedEpoch(0, 0, (1, 2, 3), 100, frozenset({2, 3}))])
+    assert later.unanswered == [1]
+    say(later, 1, sealed(0, 0))
+    assert [copy.status for copy in next(iter(later.results())).copies] == [S.OK, S.INCOMPLETE, S.INCOMPLETE]
+    gone = Seals(3, placed)
+    say(gone, 3, sealed(0, 0, S.UNKNOWN_FILE))
+    say(gone, 1, sealed(0, 0, S.DATA_LOST))
+    say(gone, 2, sealed(0, 0, S.FAILED_COPY))
+    assert next(iter(gone.results())).lost
+
+
+def test_an_incomplete_copy_keeps_no_data():
+    """Of an open generation whose last complete copy is on a lost worker data may be lost, whoever has the incomplete
+    one."""
+    there = workers()
+    there[1] = replace(there[1], alive=False)
+    assert not may_have_lost([PlacedEpoch(0, 0, (1, 2), 100)], there, Ack.WRITTEN)
+    assert may_have_lost([PlacedEpoch(0, 0, (1, 2), 100, frozenset({2}))], there, Ack.WRITTEN)

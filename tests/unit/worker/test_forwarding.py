@@ -8,11 +8,18 @@ from typing import Any
 
 import pytest
 
-from holdfast.common.errors import ProtocolError, RetryError, UnauthenticatedError
+from holdfast.common.errors import HoldfastError, ProtocolError, RetryError, UnauthenticatedError
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Hello, HelloOk, Role
-from holdfast.common.formats.reduce_messages import Push, PushAnswer, PushCredit
-from holdfast.common.ids import Incarnation, WorkerId
+from holdfast.common.formats.reduce_messages import (
+    IncompleteCopy,
+    Push,
+    PushAnswer,
+    PushCredit,
+    PushSettle,
+    PushSettled,
+)
+from holdfast.common.ids import AttemptId, Epoch, Incarnation, MapId, PartitionId, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body, BufferPool
@@ -120,13 +127,15 @@ class Garbler(Echo):
     """A replica whose answers cannot be read while it is told so. It grants what is asked for."""
 
     garbles = True
+    #: what it answers of pushes that it does not keep waiting
+    refuses: tuple[tuple[int, int], ...] = ()
 
     def frame(self, connection: ServerConnection, header: FrameHeader, meta: bytes, body: Body | None) -> None:
         if body is None or self.keep:
             super().frame(connection, header, meta, body)
             return
         body.release()
-        connection.reply(header, b"?" if self.garbles else PushAnswer(MIB, 0, []).encode())
+        connection.reply(header, b"?" if self.garbles else PushAnswer(MIB, 0, 0, list(self.refuses)).encode())
 
 
 def test_a47_a_replica_whose_answer_cannot_be_read_costs_that_push_alone(tmp_path: Path) -> None:
@@ -170,7 +179,7 @@ def test_a47_a_replica_that_is_waited_for_keeps_its_connection(tmp_path: Path) -
                 assert await primary.forward(**named[number]) == []
             connection, header, body = garblers[0].kept.pop()
             body.release()
-            connection.reply(header, PushAnswer(MIB, 0, []).encode())
+            connection.reply(header, PushAnswer(MIB, 0, 0, []).encode())
             assert await waited_for == []
             await wait_until_async(lambda: not replicas[2].connections, "the connection used least recently to go")
             assert primary.forwarder.unreachable == 0
@@ -277,5 +286,64 @@ def test_two_workers_that_are_named_as_each_others_replica_do_not_wait_for_one_a
                     assert dict(statuses) == {0: Status.REPLICA_FAILED}
                 for world in (one, two):
                     assert world.server.pushes.forwarder.unreachable == 0
+
+    run(story())
+
+
+def settle(incarnation: Incarnation, partitions: int) -> bytes:
+    """Ask about the first epoch of so many partitions."""
+    epochs = [(partition, 0) for partition in range(partitions)]
+    asked = PushSettle(shuffle=shuffle_of(), incarnation=incarnation, map=MapId(0), attempt=AttemptId(0), epochs=epochs)
+    return asked.encode()
+
+
+@pytest.mark.parametrize("fails", [False, True])
+def test_a_slow_replica_holds_up_no_answer_and_is_named(tmp_path: Path, fails: bool) -> None:
+    """Two of three copies acknowledge. A replica keeps what it is sent and says nothing: pushes are answered, and name
+    it as behind, while their bodies are kept in the window's budget. Who settles is answered when it has answered, too,
+    with the name of its copy if that failed; then the bodies are given back, and the epoch takes nothing more. Another
+    start of the primary knows nothing of it, and says so."""
+
+    async def story() -> None:
+        async with (
+            data_world(tmp_path / "a") as primary,
+            data_world(tmp_path / "b") as second,
+            primary.client() as client,
+        ):
+            second.standing.worker = WorkerId(2)
+            slow = Garbler()
+            slow.keep, slow.garbles = True, False
+            third = await serve("127.0.0.1", 0, slow, BufferPool(64 * MIB))
+            place = replace(second.place, address=f"127.0.0.1:{third.address[1]}", worker=WorkerId(3))
+            incarnation, pushes = primary.standing.incarnation, primary.server.pushes
+            writer, size = Writer(shuffle_of()), MIB
+            await client.request(FrameType.PUSH_CREDIT, PushCredit(4 * MIB).encode())
+
+            async def push(partition: int) -> PushAnswer:
+                batch = writer.batch(partition, bytes(size))
+                frame = writer.push([batch], incarnation, replicas=(second.place, place), ack_copies=2)
+                return PushAnswer.decode((await client.request(FrameType.PUSH, *frame)).meta)
+
+            answers = [await push(partition) for partition in (0, 1)]
+            assert [(each.statuses, each.failed, each.behind) for each in answers] == [([], 0, 2)] * 2
+            assert answers[1].credit_bytes < 4 * MIB - size
+            await wait_until_async(lambda: bool(slow.kept), "the slow replica to have one")
+            assert primary.pool.used_bytes >= 2 * size
+            settling = asyncio.ensure_future(client.request(FrameType.PUSH_SETTLE, settle(incarnation, 2)))
+            await wait_until_async(lambda: bool(pushes._settling), "the question to wait")
+            slow.keep, slow.refuses = False, ((0, int(Status.FAILED_COPY)),) if fails else ()
+            for connection, header, body in slow.kept:
+                slow.frame(connection, header, b"", body)
+            settled = PushSettled.decode((await settling).meta)
+            names = [IncompleteCopy(PartitionId(one), Epoch(0), WorkerId(3)) for one in (0, 1)]
+            assert settled.incomplete == (names if fails else [])
+            await wait_until_async(lambda: not (pushes._kept or primary.pool.used_bytes), "the bodies to go")
+            pushes.credits.check()
+            await client.request(FrameType.PUSH_CREDIT, PushCredit(4 * MIB).encode())
+            answer = await push(0)
+            assert (answer.statuses, answer.failed) == (([(0, Status.REPLICA_FAILED)], 2) if fails else ([], 0))
+            with pytest.raises(HoldfastError, match="this is incarnation"):
+                await client.request(FrameType.PUSH_SETTLE, settle(Incarnation(incarnation + 1), 1))
+            await third.close()
 
     run(story())

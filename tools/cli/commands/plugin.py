@@ -35,12 +35,20 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
 @masters_option
 @click.option("--replication", type=click.IntRange(1, COPIES_MAX), default=1, help="Copies of the data. Default: 1.")
 @click.option("--ack", type=click.Choice(["memory", "written", "synced"]), default="written", help="Default: written.")
+@click.option("--ack-copies", type=click.IntRange(1, COPIES_MAX), help="Of the copies. Default: all.")
 @click.option("--fallback", type=click.Choice(["auto", "never"]), default="auto", help="Default: auto.")
 @click.option("--tags", default="", metavar="TAG,…", help="Only workers that have all of these. Default: any.")
 @click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
 @json_option
 def spark_conf(
-    masters: str, replication: int, ack: str, fallback: str, tags: str, jar: Path | None, as_json: bool
+    masters: str,
+    replication: int,
+    ack: str,
+    ack_copies: int | None,
+    fallback: str,
+    tags: str,
+    jar: Path | None,
+    as_json: bool,
 ) -> int:
     """Print the settings that send shuffles through Holdfast, as lines of spark-defaults.conf.
 
@@ -50,7 +58,13 @@ def spark_conf(
 
     wanted = [each.strip() for each in tags.split(",") if each.strip()]
     settings = conf(
-        masters, replication=replication, ack=cast(Any, ack), fallback=cast(Any, fallback), tags=wanted, jar=jar
+        masters,
+        replication=replication,
+        ack=cast(Any, ack),
+        ack_copies=ack_copies,
+        fallback=cast(Any, fallback),
+        tags=wanted,
+        jar=jar,
     )
     show(settings, as_json, lambda _: click.echo("\n".join(f"{key} {value}" for key, value in settings.items())))
     return 0

@@ -341,7 +341,18 @@ _HELD = ("bytes", "files")
 
 
 def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
-    numbers = ("partitions", "maps", "copies", "copies_wanted", "lost", "under_replicated", "awaited", "bytes")
+    numbers = (
+        "partitions",
+        "maps",
+        "copies",
+        "copies_wanted",
+        "ack_copies",
+        "incomplete",
+        "lost",
+        "under_replicated",
+        "awaited",
+        "bytes",
+    )
     keys = ("application", "user", *numbers, "created_ms", "state", "why")
     held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
     return {

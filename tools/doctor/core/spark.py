@@ -33,6 +33,7 @@ KEYS: dict[str, re.Pattern[str]] = {
     "replication": re.compile(rf"[1-{COPIES_MAX}]"),
     "replication.strict": _TRUTH,
     "ack": re.compile(r"memory|written|synced", re.IGNORECASE),
+    "ack.copies": re.compile(rf"[1-{COPIES_MAX}]"),
     "fallback": re.compile(r"auto|never", re.IGNORECASE),
     "codec": re.compile(r"none|lz4|zstd", re.IGNORECASE),
     "codec.rowPlanes": _TRUTH,

@@ -12,6 +12,10 @@ push beyond its window is refused. What is left of a window while it is used dep
   asked for because it is used at once, so it comes back by itself, and the largest window fits beside all shares:
   nobody ever waits for somebody who is idle, however many there are.
 
+The body of a push that is answered while a replica lacks it is kept: its window is smaller by that, so that what is
+kept and what may come never exceed the budget together. It is given back when the body is, to the window if nobody
+waits.
+
 Pure. Called by services/push_service.py, once for clients and once for the reserve of replica traffic.
 """
 
@@ -47,6 +51,8 @@ class _Window:
     owner: Hashable = ()
     size: int = 0
     unanswered: int = 0
+    #: bodies of pushes that are answered
+    kept: int = 0
     used_at_ns: int = 0
     #: what was asked for and is not answered yet
     due: int = 0
@@ -59,7 +65,7 @@ class _Window:
 
     @property
     def held(self) -> int:
-        return max(self.size, self.unanswered)
+        return max(self.size, self.unanswered) + self.kept
 
 
 @dataclass(slots=True)
@@ -118,7 +124,7 @@ class Credits:
             if wanted:
                 self._stand(window)
             granted = [(connection, window.size)]
-            if not wanted and not window.unanswered:
+            if not window.held:
                 del self._windows[connection]
             return granted + self._serve(now_ns)
         self._line.join(connection, owner)
@@ -136,8 +142,16 @@ class Credits:
         window.used_at_ns = now_ns
         return True
 
-    def answered(self, connection: ConnectionId, size: int, now_ns: int) -> list[tuple[ConnectionId, int]]:
-        """A taken push is answered; returns what is granted to others. Ask `window` for what to tell its sender."""
+    def may_keep(self, connection: ConnectionId) -> bool:
+        """Whether a push may be answered before its body is given back."""
+        window = self._windows.get(connection)
+        return window is not None and window.kept < self.window_bytes_max
+
+    def answered(
+        self, connection: ConnectionId, size: int, now_ns: int, *, keeps: bool = False
+    ) -> list[tuple[ConnectionId, int]]:
+        """A taken push is answered; returns what is granted to others. Ask `window` for what to tell its sender. Who
+        `keeps` its body gives it back with `released`."""
         window = self._windows.get(connection)
         if window is None:
             return []
@@ -146,9 +160,11 @@ class Credits:
         assert window.unanswered >= 0, (connection, window)
         window.used_at_ns = now_ns
         window.due = max(0, window.due - size)
+        if keeps:
+            window.kept += size
         self._hold(window, before)
         granted = []
-        if self.standing_bytes is not None or self._line:
+        if self.standing_bytes is not None or self._line or keeps:
             # Never by more than was answered: what its sender has on the way meanwhile is within what it was told.
             kept = 0 if window.lost else min(self._share(window), window.size)
             left = max(kept, window.size - size)
@@ -162,14 +178,29 @@ class Credits:
             del self._windows[connection]
         return granted
 
+    def released(self, connection: ConnectionId, size: int, now_ns: int) -> list[tuple[ConnectionId, int]]:
+        """A body that was kept is given back; returns what is granted."""
+        window = self._windows.get(connection)
+        if window is None:
+            return []
+        before = window.held
+        window.kept -= size
+        assert window.kept >= 0, (connection, window)
+        self._hold(window, before)
+        if not (self._line or window.lost):
+            self._resize(window, min(window.size + size, self.window_bytes_max))  # nobody else wants it
+        if not window.held and connection not in self._line:
+            del self._windows[connection]
+        return self._serve(now_ns)
+
     def lost(self, connection: ConnectionId, now_ns: int) -> list[tuple[ConnectionId, int]]:
-        """A connection is gone; what it has unanswered is still `answered` once."""
+        """A connection is gone; what it has unanswered is still `answered` once, and what is kept `released`."""
         self._line.leave(connection)
         window = self._windows.get(connection)
         if window is not None:
             window.lost = True
             self._resize(window, 0)
-            if not window.unanswered:
+            if not window.held:
                 del self._windows[connection]
         return self._serve(now_ns)
 
@@ -179,7 +210,8 @@ class Credits:
         for connection, window in list(self._windows.items()):
             if not window.unanswered and now_ns - window.used_at_ns >= life and connection not in self._line:
                 self._resize(window, 0)
-                del self._windows[connection]
+                if not window.kept:
+                    del self._windows[connection]
         return self._serve(now_ns)
 
     def _resize(self, window: _Window, size: int, standing: int = 0) -> None:
@@ -229,7 +261,7 @@ class Credits:
     def _wants(self, connection: ConnectionId) -> int:
         """How much more who stands in line would hold."""
         window = self._windows[connection]
-        return max(window.wanted, window.unanswered) - window.held
+        return max(window.wanted, window.unanswered) + window.kept - window.held
 
     def check(self) -> None:
         assert self.held_bytes == sum(window.held for window in self._windows.values()) <= self.budget_bytes

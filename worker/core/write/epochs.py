@@ -51,11 +51,13 @@ class EpochState:
     size_bytes: int = 0
     #: batches of it were acknowledged from memory and found no room on the disk: it is sealed when they have
     owed: bool = False
+    #: another copy lacks something that was acknowledged: this one accepts nothing more
+    short: bool = False
 
     def become(self, life: Life) -> None:
         assert life in LEGAL[self.life], f"{self}: {self.life.name} -> {life.name}"
         self.life = life
-        self.plain = life is Life.OPEN
+        self.plain = life is Life.OPEN and not self.short
 
     def __str__(self) -> str:
         return f"{self.shuffle} partition {self.partition} epoch {self.epoch}"

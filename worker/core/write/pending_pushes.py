@@ -1,11 +1,12 @@
 """Decides when a push is answered and with what: what it waits for, which copies go with it, and what is still owed.
 
 Rules
-* A push is answered once: when every batch of it is as safe as it asked for on every copy, or refused.
+* A push is answered once: when every batch of it is as safe as it asked for on as many copies, or refused. What other
+  replicas lack then is followed until they have it (replicas.py).
 * At level MEMORY it is answered before it is written, but for first writes, which are the notes of their epochs. What
   then finds no room is owed: one push at most, since until it is written others are written before they are answered.
   Its epochs take nothing more. After any other error nobody may take the rest of such a copy for all.
-* At level SYNCED it waits for the disk of every directory that it wrote to; with more copies for every replica; and
+* At level SYNCED it waits for the disk of every directory that it wrote to; with more copies for enough replicas; and
   for the first arrival of a batch that came before.
 * No push waits for a disk without an end: after SYNC_SECONDS it is answered that it must go elsewhere. By then its
   client has not given up the connection, and with it the pushes to all other disks here.
@@ -25,6 +26,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import LEGAL, EpochState, Life
 from holdfast.worker.core.write.reduce import Reduce
+from holdfast.worker.core.write.replicas import Forwards, Replicas, Settling
 from holdfast.worker.core.write.seen_batches import PushDecision
 
 #: A push that its disk has not synced by then is answered.
@@ -48,9 +50,12 @@ class PendingPush:
     replicated: bool = False
     #: statuses that came after the decision, by entry
     failures: dict[int, int] = field(default_factory=dict)
-    #: bit r is set if its replica r did not keep all that it was sent
+    #: bit r is set if its replica r is to blame for what is REPLICA_FAILED, or is behind when it is answered
     failed: int = 0
-    #: what the answer waits for: syncs, each replica, first arrivals; and since when
+    behind: int = 0
+    #: its way to its replicas, if anything of it was sent to them
+    forwards: Forwards | None = None
+    #: what the answer waits for: syncs, replicas, first arrivals; and since when
     waits: int = 0
     since_ns: int = 0
     #: directories whose sync it waits for
@@ -78,6 +83,7 @@ class PendingPushes:
 
     def __init__(self, reduce: Reduce) -> None:
         self._reduce = reduce
+        self.replicas = Replicas(reduce)
         #: as they came
         self._pushes: dict[PushDecision, PendingPush] = {}
         #: what was answered from memory and found no room
@@ -147,8 +153,9 @@ class PendingPushes:
 
     # What an answer waits for.
 
-    def begin(self, push: PendingPush, now_ns: int, *, slow: bool) -> Steps | None:
-        """Say what a push waits for that was written; None: nothing of it was taken, and it is answered now."""
+    def begin(self, push: PendingPush, now_ns: int, *, slow: bool, all_copies: bool = False) -> Steps | None:
+        """Say what is to be done for a push that was written; None: nothing of it was taken, and it is answered now.
+        Where it waits for nothing `ready` follows."""
         decision, steps = push.decision, Steps([], [])
         states = decision.states
         if decision.push.ack is Ack.SYNCED:
@@ -157,10 +164,13 @@ class PendingPushes:
         if decision.push.replicas:
             wanted = (index for index, state in enumerate(states) if state is not None and index not in push.failures)
             steps.chosen.extend(wanted)
-        push.waits = len(steps.directories) + (len(decision.push.replicas) if steps.chosen else 0) + slow
+        push.waits = len(steps.directories) + slow
+        if steps.chosen:
+            push.forwards = self.replicas.begin(decision, steps.chosen, all_copies=all_copies)
+            push.waits += not push.forwards.decided
         for index, first in decision.waits:
             self._wait_for(push, index, first)
-        if not push.waits:
+        if not (push.waits or steps.chosen):
             return None
         push.since_ns = now_ns
         self._reduce.flying(decision)
@@ -193,12 +203,25 @@ class PendingPushes:
                 push.failures.setdefault(index, Status.SEALED)
         return self.waited(push)
 
-    def forwarded(self, push: PendingPush, replica: int, refused: Collection[int]) -> list[PendingPush]:
-        """This replica of a push has what it was sent, but for these entries. Returns what is answered now."""
-        push.failed |= bool(refused) << replica
-        for index in refused:
-            push.failures.setdefault(index, Status.REPLICA_FAILED)
-        return self.waited(push)
+    def ready(self, push: PendingPush) -> list[PendingPush]:
+        """Everything is done for a push. Returns what is answered now, if it waits for nothing."""
+        return self._end(push) if not (push.waits or push.answered) else []
+
+    def forwarded(
+        self, push: PendingPush, replica: int, refused: Collection[int]
+    ) -> tuple[list[PendingPush], list[Settling]]:
+        """This replica of a push has what it was sent, but for these entries. Returns what is answered now, and whose
+        wait for replicas is over."""
+        assert push.forwards is not None, "it was sent to its replicas"
+        decided, settled = self.replicas.ended(push.forwards, replica, refused)
+        answered: list[PendingPush] = []
+        for forwards in decided:
+            one = self._pushes[forwards.decision]
+            one.failed |= self.replicas.blamed(forwards)
+            for index in forwards.missing:
+                one.failures.setdefault(index, Status.REPLICA_FAILED)
+            answered += self.waited(one)
+        return answered, settled
 
     def waited(self, push: PendingPush) -> list[PendingPush]:
         """One thing that a push waited for is there. Returns what is answered now: it, and those that waited for it."""
@@ -236,6 +259,9 @@ class PendingPushes:
     def answer(self, push: PendingPush) -> list[tuple[int, int]]:
         """Return the statuses of its entries that are not plain OK, ascending."""
         push.answered = True
+        request, short = push.decision.push, push.decision.short
+        push.failed |= sum((place.worker in short) << number for number, place in enumerate(request.replicas))
+        push.behind = self.replicas.behind(request)
         self._reduce.landed(push.decision, list(push.failures))
         if not push.failures:
             return push.decision.statuses
@@ -259,6 +285,8 @@ class PendingPushes:
             assert not one.answered, "a push is answered once"
             one.answered = True
             self._pushes.pop(one.decision, None)
+            if one.forwards is not None:
+                self.replicas.given_up(one.forwards)
             for other, index in one.repeated:
                 entry = other.decision.push.entries[index][:3]
                 at = next(number for number, each in enumerate(one.decision.push.entries) if each[:3] == entry)

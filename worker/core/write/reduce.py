@@ -67,6 +67,8 @@ class OpenShuffle:
     epochs: dict[int, EpochState] = field(default_factory=dict)
     #: epochs that never accept again: sealed, or of an earlier incarnation
     closed: set[int] = field(default_factory=set)
+    #: by epoch of which this is the primary: replicas that lack something that was acknowledged
+    incomplete: dict[int, frozenset[int]] = field(default_factory=dict)
 
 
 def epoch_key(partition: int, epoch: int) -> int:
@@ -180,6 +182,9 @@ class Reduce:
         state = shuffle.epochs.get(key)
         sequence = decision.attempt.sequences.get(partition)
         status = Status.SEALED if key in shuffle.closed else _REFUSED.get(state.life) if state is not None else None
+        if status is None and state is not None and state.short:
+            status = Status.REPLICA_FAILED
+            decision.short |= shuffle.incomplete[key]
         if status is None and sequence is not None and sequence.epoch == epoch and sequence.seen(number):
             self._seen(decision, index, entry, sequence.state)
             return None
@@ -277,6 +282,21 @@ class Reduce:
     def split(self, state: EpochState) -> None:
         if state.life in _OPEN:
             state.become(Life.HARD)
+
+    def fell_short(self, state: EpochState, replica: int) -> None:
+        """This replica lacks a batch of the epoch that was acknowledged: what comes next goes to another epoch."""
+        shuffle = self.shuffles.get(state.shuffle)
+        if shuffle is None:
+            return  # it is committed, or dropped
+        key = epoch_key(state.partition, state.epoch)
+        shuffle.incomplete[key] = shuffle.incomplete.get(key, frozenset()) | {replica}
+        state.short, state.plain = True, False
+
+    def incomplete(self, shuffle: ShuffleKey, epochs: Iterable[tuple[int, int]]) -> list[tuple[int, int, int]]:
+        """Return (partition, epoch, replica) of those of these epochs that lack something that was acknowledged."""
+        found = self.shuffles.get(shuffle)
+        known = found.incomplete if found is not None else {}
+        return [(*one, replica) for one in epochs for replica in sorted(known.get(epoch_key(*one), ()))]
 
     # Seals.
 
@@ -438,7 +458,8 @@ class Reduce:
             assert not shuffle.closed & shuffle.epochs.keys()
             for packed, state in shuffle.epochs.items():
                 assert (state.shuffle, epoch_key(state.partition, state.epoch)) == (key, packed)
-                assert state.plain == (state.life is Life.OPEN)
+                assert state.plain == (state.life is Life.OPEN and not state.short)
+                assert state.short == (packed in shuffle.incomplete), state
                 assert state.life not in (Life.SEALED, Life.GONE), state
                 assert state.size_bytes < state.mark or state.life is not Life.OPEN, state
         self.attempts.check()

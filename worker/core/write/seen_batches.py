@@ -151,3 +151,5 @@ class PushDecision:
     marked: list[EpochState] = field(default_factory=list)
     #: every entry is taken
     whole: bool = True
+    #: replicas that are to blame for what is REPLICA_FAILED
+    short: set[int] = field(default_factory=set)

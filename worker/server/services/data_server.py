@@ -70,6 +70,7 @@ class DataServer:
             FrameType.MAP_SEAL: self.maps.seal,
             FrameType.MAP_ABORT: self.maps.abort,
             FrameType.PUSH_CREDIT: self.pushes.credit,
+            FrameType.PUSH_SETTLE: self.pushes.settle,
             FrameType.CHUNKS_OPEN: self.streams.open_chunks,
             FrameType.SEAL: self.seals.seal,
             FrameType.RESTORE: self.restores.restore,

@@ -269,6 +269,12 @@ def _replicate(
         if len(parts) > 64:
             parts = [memoryview(b"".join(parts))]
     message = replace(
-        push, incarnation=incarnation, raft_index=RaftIndex(0), replicas=(), body_crc=body_crc, entries=entries
+        push,
+        incarnation=incarnation,
+        raft_index=RaftIndex(0),
+        replicas=(),
+        ack_copies=0,
+        body_crc=body_crc,
+        entries=entries,
     )
     return message.encode(), parts, size

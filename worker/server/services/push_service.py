@@ -1,14 +1,16 @@
-"""Acts on PUSH, REPLICATE and PUSH_CREDIT: storage writes, the replica repeats, this answers.
+"""Acts on PUSH, REPLICATE, PUSH_CREDIT and PUSH_SETTLE: storage writes, the replicas repeat, this answers.
 
 Rules: write/reduce.py decides what is taken of a frame, write/pending_pushes.py when it is answered and with what.
 Writes run on the loop thread (they end in the page cache), syncs in storage's threads, forwards in tasks. A body beyond
-its sender's window is never received. Called by data_server.py.
+its sender's window is never received; one that is answered stays in the window's budget while a replica is sent it.
+Called by data_server.py.
 """
 
 from __future__ import annotations
 
 import asyncio
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future
 from dataclasses import asdict
@@ -20,12 +22,21 @@ from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import Role
-from holdfast.common.formats.reduce_messages import PUSH_ENTRY, Push, PushAnswer, PushCredit
-from holdfast.common.ids import ShuffleKey
+from holdfast.common.formats.reduce_messages import (
+    PUSH_ENTRY,
+    IncompleteCopy,
+    Push,
+    PushAnswer,
+    PushCredit,
+    PushSettle,
+    PushSettled,
+)
+from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.frames.buffers import Body
 from holdfast.common.net.frames.server import ServerConnection
+from holdfast.common.shares import Shares
 from holdfast.common.sizes import UsageTotals
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
@@ -33,6 +44,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.common.system.waiting import SAY_AGAIN_SECONDS, SAY_SECONDS
 from holdfast.worker.core.write.credits import Credits, split_memory
 from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes, When
+from holdfast.worker.core.write.replicas import Settling
 from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.server.context import WorkerContext
 from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, Forwarder
@@ -44,6 +56,8 @@ from holdfast.worker.storage.log.push_log import is_full
 
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB
+#: Epochs that those name together who wait for their replicas.
+SETTLING_EPOCHS_MAX = 262_144
 #: Where a disk counts as full: this much is left, or this share of its capacity if that is less.
 DISK_RESERVE_SHARE = 0.1
 
@@ -68,8 +82,14 @@ class PushService:
         self._seals = seals
         self._loop = asyncio.get_running_loop()
         self._disk_reserve = context.bounds.disk_reserve
-        #: what is known of pushes that are not answered
+        #: what is known of pushes that are not answered, and of those whose bodies are kept
         self._came: dict[PendingPush, Came] = {}
+        self._kept: dict[PendingPush, Came] = {}
+        #: replicas that a push is being sent to
+        self._sending: Counter[PendingPush] = Counter()
+        #: who waits for replicas; and how many epochs they name
+        self._settling: dict[Settling, Request] = {}
+        self._settling_epochs = Shares(SETTLING_EPOCHS_MAX)
         #: when people were last told that a push waits for long, and why a replica failed
         self._said_ns = self._replica_said_ns = -int(SAY_AGAIN_SECONDS * 1e9)
         self.credits, self.replica_credits = split_memory(context.bounds.memory)
@@ -109,6 +129,31 @@ class PushService:
             if found is not None:
                 self._counters.push_grants += 1
                 found.reply(PushCredit(size).encode())
+
+    # Replicas that are behind.
+
+    def settle(self, request: Request) -> None:
+        """Take a PUSH_SETTLE; it is answered when the replicas have what was acknowledged, or have failed."""
+        asked = PushSettle.decode(request.meta)
+        key = asked.shuffle
+        if asked.incarnation != self.reduce.incarnation:
+            raise error_for(Status.STALE_INCARNATION, f"this is incarnation {self.reduce.incarnation}")
+        if key not in self.reduce.shuffles:
+            raise error_for(Status.UNKNOWN_GENERATION, f"nothing is written here of {key}")
+        owner = request.owner_of(key.instance)
+        self._settling_epochs.claim(owner, "more epochs whose replicas are waited for", len(asked.epochs))
+        settling = Settling(key, asked.epochs)
+        self._settling[settling] = request
+        if self._pending.replicas.settle(settling, (key, asked.map, asked.attempt)):
+            self._settled([settling])
+
+    def _settled(self, settled: Sequence[Settling]) -> None:
+        for one in settled:
+            request = self._settling.pop(one)
+            self._settling_epochs.give(request.owner_of(one.shuffle.instance), len(one.epochs))
+            rows = self.reduce.incomplete(one.shuffle, one.epochs)
+            copies = [IncompleteCopy(PartitionId(row[0]), Epoch(row[1]), WorkerId(row[2])) for row in rows]
+            request.reply(PushSettled(copies).encode())
 
     # Pushes.
 
@@ -214,8 +259,10 @@ class PushService:
             return
         if push.taken:
             self._write(push, rows, body)
-        later = when is When.LATER
-        steps = self._pending.begin(push, time.monotonic_ns(), slow=slow > 0) if later else None
+        steps = None
+        if when is When.LATER:
+            all_copies = not came.account.may_keep(came.request.connection.number)
+            steps = self._pending.begin(push, time.monotonic_ns(), slow=slow > 0, all_copies=all_copies)
         if steps is None:
             self._answer(push)
             return
@@ -225,9 +272,11 @@ class PushService:
         for replica, place in enumerate(came.push.replicas if steps.chosen else ()):
             self._counters.forwards += 1
             task = awaited(self.forwarder.forward(came.push, place, steps.chosen, body))
-            task.add_done_callback(partial(self._guarded, push, self._forwarded, replica, steps.chosen))
+            self._sending[push] += 1
+            task.add_done_callback(partial(self._sent, push, replica, steps.chosen))
         if slow:
             self._loop.call_later(slow, self._guarded, push, self._waited)
+        self._answer_all(self._pending.ready(push))
 
     def _open(self, push: PendingPush) -> None:
         """Begin the copies of new epochs. On a disk that fails a copy is given up before it held anything."""
@@ -290,6 +339,19 @@ class PushService:
             log_event(LogEvent.PUSH_SYNC_SLOW, pushes=len(self._pending), seconds=seconds, directories=directories)
         self._answer_all(self._pending.leave_disks(now_ns))
 
+    def _sent(self, push: PendingPush, replica: int, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
+        """A replica has answered, or will not. The body is not needed any more when all have."""
+        self._sending[push] -= 1
+        self._guarded(push, self._forwarded, replica, chosen, done)
+        if self._sending[push]:
+            return
+        del self._sending[push]
+        kept = self._kept.pop(push, None)
+        if kept is not None:
+            number, size = kept.request.connection.number, kept.request.header.body_bytes
+            kept.body.release()
+            self._grant(kept.account.released(number, size, time.monotonic_ns()))
+
     def _forwarded(self, push: PendingPush, replica: int, chosen: list[int], done: asyncio.Task[list[int]]) -> None:
         error = None if done.cancelled() else done.exception()
         refused = chosen if done.cancelled() or error is not None else done.result()
@@ -298,22 +360,26 @@ class PushService:
         if error is not None and now_ns - self._replica_said_ns >= SAY_SECONDS * 1e9:
             self._replica_said_ns = now_ns
             log_event(LogEvent.PUSH_REPLICATION_FAILED, failed=self._counters.forwards_failed, reason=error)
-        self._answer_all(self._pending.forwarded(push, replica, refused))
+        answered, settled = self._pending.forwarded(push, replica, refused)
+        self._answer_all(answered)
+        self._settled(settled)
 
     def _answer_all(self, answered: Sequence[PendingPush]) -> None:
         for push in answered:
             self._guarded(push, self._answer)
 
     def _answer(self, push: PendingPush, *, release: bool = True) -> None:
-        request, asked, body, account = self._came.pop(push)
-        number, size = request.connection.number, request.header.body_bytes
+        request, asked, body, account = came = self._came.pop(push)
+        number, size, keeps = request.connection.number, request.header.body_bytes, self._sending[push] > 0
         # What it holds first: nothing that goes wrong with the answer may keep it.
-        if release:
+        if keeps:
+            self._kept[push] = came
+        elif release:
             body.release()
-        granted = account.answered(number, size, time.monotonic_ns())
+        granted = account.answered(number, size, time.monotonic_ns(), keeps=keeps)
         try:
             statuses = self._pending.answer(push)
-            answer = PushAnswer(account.window(number), push.failed, statuses).encode()
+            answer = PushAnswer(account.window(number), push.failed, push.behind, statuses).encode()
         except Exception as error:  # noqa: BLE001 - whatever it is, who pushed hears of it
             request.refuse(error)
         else:

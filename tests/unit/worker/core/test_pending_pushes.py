@@ -1,5 +1,7 @@
 """When a push is answered and with what: levels, second copies, batches that come again, disks that fail or hang."""
 
+import random
+
 import pytest
 
 from holdfast.common.formats.messages import Ack
@@ -10,10 +12,12 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.core.write.pending_pushes import SYNC_SECONDS, PendingPush, PendingPushes, When
 from holdfast.worker.core.write.reduce import Reduce, SplitLimits
+from holdfast.worker.core.write.replicas import Settling
 from tests.support.reduce_data import by_turns, shuffle_of
 
 SHUFFLE = shuffle_of()
 REPLICA = ReplicaPlace(WorkerId(2), Incarnation(1), "127.0.0.1:1")
+REPLICAS = (REPLICA, ReplicaPlace(WorkerId(3), Incarnation(1), "127.0.0.1:2"))
 S = 10**9
 
 
@@ -26,7 +30,11 @@ class World:
         self.pending = PendingPushes(self.reduce)
 
     def take(
-        self, *batches: tuple[int, int], ack: Ack = Ack.WRITTEN, replicas: tuple[ReplicaPlace, ...] = ()
+        self,
+        *batches: tuple[int, int],
+        ack: Ack = Ack.WRITTEN,
+        replicas: tuple[ReplicaPlace, ...] = (),
+        ack_copies: int = 0,
     ) -> PendingPush:
         """A push of (partition, number); new epochs go to the two directories by turns."""
         push = Push(
@@ -38,6 +46,7 @@ class World:
             body_crc=0,
             entries=[(partition, 0, number, 100, 0) for partition, number in batches],  # type: ignore[misc]
             replicas=replicas,
+            ack_copies=ack_copies,
         )
         if not self.reduce.knows(SHUFFLE):
             self.reduce.introduce(push, False, [])
@@ -52,6 +61,18 @@ class World:
         if self.when(push) is When.WRITTEN:
             return True
         return self.pending.begin(push, 0, slow=False) is None
+
+    def send(self, *batches: tuple[int, int], ack_copies: int = 2) -> PendingPush:
+        """A push that is on its way to two replicas, and is answered when so many copies have it."""
+        push = self.take(*batches, replicas=REPLICAS, ack_copies=ack_copies)
+        assert self.pending.begin(push, 0, slow=False) is not None
+        return push
+
+    def forwarded(self, push: PendingPush, replica: int, refused: list[int]) -> list[PendingPush]:
+        """A replica has a push, but for these entries; what is answered now."""
+        answered, _ = self.pending.forwarded(push, replica, refused)
+        self.pending.replicas.check()
+        return answered
 
     def state(self, partition: int) -> EpochState:
         return self.reduce.shuffles[SHUFFLE].epochs[partition << 32]
@@ -160,7 +181,7 @@ def test_a_second_copy_is_waited_for() -> None:
     steps = world.pending.begin(push, 0, slow=False)
     assert steps is not None
     assert (steps.directories, steps.chosen) == ([], [0, 2])
-    assert world.pending.forwarded(push, 0, [2]) == [push]
+    assert world.forwarded(push, 0, [2]) == [push]
     assert world.statuses(push) == {1: Status.FAILED_COPY, 2: Status.REPLICA_FAILED}
     failed = world.take((4, 0), replicas=(REPLICA,))
     world.pending.written(failed, [(0, Status.NO_ROOM)], [])
@@ -175,10 +196,10 @@ def test_all_copies_are_waited_for_and_those_that_failed_are_named() -> None:
     steps = world.pending.begin(push, 0, slow=False)
     assert steps is not None
     assert steps.chosen == [0, 1]
-    assert world.pending.forwarded(push, 0, []) == []
+    assert world.forwarded(push, 0, []) == []
     again = world.take((1, 0), replicas=(REPLICA, REPLICA))
     assert world.pending.begin(again, 0, slow=False) is not None
-    assert world.pending.forwarded(push, 1, [1]) == [push, again]
+    assert world.forwarded(push, 1, [1]) == [push, again]
     assert (world.statuses(push), push.failed) == ({1: Status.REPLICA_FAILED}, 2)
     assert (world.statuses(again), again.failed) == ({0: Status.REPLICA_FAILED}, 2)
 
@@ -193,8 +214,8 @@ def test_a_batch_that_comes_again_gets_the_outcome_of_its_first_arrival() -> Non
         steps = world.pending.begin(pushes[-1], 0, slow=False)
         assert steps is not None
         assert steps.chosen == [1]
-        assert world.pending.forwarded(pushes[-1], 0, []) == []
-    assert world.pending.forwarded(pushes[0], 0, [0]) == pushes
+        assert world.forwarded(pushes[-1], 0, []) == []
+    assert world.forwarded(pushes[0], 0, [0]) == pushes
     assert dict(world.pending.answer(pushes[0])) == {0: Status.REPLICA_FAILED}
     assert dict(world.pending.answer(pushes[1])) == {0: Status.REPLICA_FAILED}
     assert dict(world.pending.answer(pushes[2])) == {}
@@ -228,7 +249,7 @@ def test_no_push_waits_for_a_disk_for_ever() -> None:
     assert world.statuses(push) == {0: Status.DISK_FAILED}
     assert (world.state(0).life, world.state(1).life) == (Life.HARD, Life.OPEN)
     assert world.pending.synced(push, 0, []) == []
-    assert world.pending.forwarded(other, 0, []) == []
+    assert world.forwarded(other, 0, []) == []
     assert world.pending.leave_disks(late) == [other]
 
 
@@ -284,3 +305,150 @@ def test_a_slow_worker_answers_when_it_is_asked_to() -> None:
     assert world.pending.begin(push, 0, slow=True) is not None
     assert world.pending.waited(push) == [push]
     assert world.statuses(push) == {}
+
+
+def test_enough_copies_acknowledge_and_the_answer_names_who_is_behind() -> None:
+    """Of three copies two are asked for: a push is answered when one replica has it, and the other is named as behind
+    until it has it, too: in the answers to other pushes, and to a batch that comes again."""
+    world = World()
+    push = world.send((0, 0), (1, 0))
+    assert world.forwarded(push, 1, []) == [push]
+    assert (world.statuses(push), push.failed, push.behind) == ({}, 0, 1)
+    again = world.take((0, 0), replicas=REPLICAS, ack_copies=2)
+    assert world.at_once(again)
+    assert (world.statuses(again), again.behind) == ({}, 1)
+    other = world.send((5, 0))
+    assert world.forwarded(other, 1, []) == [other]
+    assert world.forwarded(push, 0, []) == world.forwarded(other, 0, []) == []
+    last = world.send((0, 1))
+    assert world.forwarded(last, 0, []) == [last]
+    assert (world.statuses(last), last.behind) == ({}, 2)
+    assert world.reduce.incomplete(SHUFFLE, [(0, 0), (1, 0), (5, 0)]) == []
+
+
+def test_one_copy_acknowledges_at_once() -> None:
+    """With one copy asked for nothing is waited for, and both replicas are behind."""
+    world = World()
+    push = world.send((0, 0), ack_copies=1)
+    assert world.pending.ready(push) == [push]
+    assert (world.statuses(push), push.behind) == ({}, 3)
+    assert world.pending.ready(push) == []
+
+
+def test_a_replica_that_is_behind_counts_for_nothing() -> None:
+    """A replica has a later push, and not yet one that was acknowledged without it: the later one waits until either
+    the replica has caught up, or the other has it. Else both could lack something that was acknowledged."""
+    world = World()
+    first, second, third = world.send((0, 0)), world.send((0, 1)), world.send((0, 2))
+    assert world.forwarded(first, 0, []) == [first]
+    assert world.forwarded(second, 1, []) == []
+    assert world.forwarded(third, 1, []) == []
+    assert world.forwarded(second, 0, []) == [second]
+    assert (world.statuses(second), second.behind) == ({}, 2)
+    assert world.forwarded(first, 1, []) == [third]
+    assert (world.statuses(third), third.behind) == ({}, 1)
+
+
+def test_what_a_replica_lacks_is_on_the_others_and_its_epoch_takes_nothing_more() -> None:
+    """A replica fails after the answer: its copy of that epoch is incomplete, and is named to who asks. What is next in
+    the epoch goes elsewhere, without that replica; what was on its way counts it no more. Other epochs go on."""
+    world = World()
+    push, flying = world.send((0, 0), (1, 0)), world.send((0, 1))
+    assert world.forwarded(push, 0, []) == [push]
+    assert world.forwarded(push, 1, [0]) == []
+    assert world.reduce.incomplete(SHUFFLE, [(1, 0), (0, 0)]) == [(0, 0, 3)]
+    late = world.take((0, 2), (1, 1), replicas=REPLICAS, ack_copies=2)
+    world.pending.begin(late, 0, slow=False)
+    assert late.decision.statuses == [(0, Status.REPLICA_FAILED)]
+    assert world.forwarded(late, 1, []) == [late]
+    assert (world.statuses(late), late.failed) == ({0: Status.REPLICA_FAILED}, 2)
+    assert world.forwarded(late, 0, []) == world.forwarded(flying, 1, []) == []
+    assert world.forwarded(flying, 0, [0]) == [flying]
+    assert (world.statuses(flying), flying.failed) == ({0: Status.REPLICA_FAILED}, 3)
+    assert world.reduce.incomplete(SHUFFLE, [(0, 0)]) == [(0, 0, 3)], "what nobody was promised nobody lacks"
+
+
+def test_too_few_copies_acknowledge_nothing() -> None:
+    """Both replicas fail, each at another batch: what one of them has is acknowledged, and the other's copy of that is
+    incomplete; a batch that neither has is refused, and names both."""
+    world = World()
+    push = world.send((0, 0), (1, 0), (2, 0))
+    assert world.forwarded(push, 0, [0, 2]) == []
+    assert world.forwarded(push, 1, [1, 2]) == [push]
+    assert (world.statuses(push), push.failed) == ({2: Status.REPLICA_FAILED}, 3)
+    assert world.reduce.incomplete(SHUFFLE, [(0, 0), (1, 0), (2, 0)]) == [(0, 0, 2), (1, 0, 3)]
+
+
+def test_who_settles_waits_for_what_was_acknowledged_to_it() -> None:
+    """An attempt asks what became of its pushes on all replicas: the answer comes when none of those that were
+    acknowledged is on its way, whatever others are."""
+    world = World()
+    pushes = [world.send((0, 0)), world.send((0, 1))]
+    for push in pushes:
+        assert world.forwarded(push, 0, []) == [push]
+    unanswered, attempt = world.send((0, 2)), (SHUFFLE, 0, 0)
+    replicas = world.pending.replicas
+    settling = Settling(SHUFFLE, [(0, 0)])
+    assert not replicas.settle(settling, attempt)
+    assert world.pending.forwarded(pushes[1], 1, []) == ([], [])
+    assert world.pending.forwarded(unanswered, 1, []) == ([], [])
+    assert world.pending.forwarded(pushes[0], 1, []) == ([unanswered], [settling])
+    assert not replicas.settle(settling, attempt)
+    assert replicas.settle(settling, (SHUFFLE, 0, 1))
+
+
+@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("ack_copies", [1, 2, 3])
+def test_so_many_copies_have_all_that_was_acknowledged_whatever_replicas_do(ack_copies: int, seed: int) -> None:
+    """Replicas answer in any order, and fail batches at random. At every moment so many copies of each epoch as were
+    asked for have everything that was acknowledged in it, those that are called incomplete not among them; and no
+    replica lacks anything without being called behind, or incomplete."""
+    rng = random.Random(seed)
+    world, numbers = World(), [0, 0]
+    under_way: list[tuple[PendingPush, int]] = []
+    has: dict[int, set[tuple[int, int]]] = {2: set(), 3: set()}
+    acknowledged: set[tuple[int, int]] = set()
+
+    def answer(answered: list[PendingPush]) -> None:
+        for push in answered:
+            refused = world.statuses(push)
+            entries = [entry[:3:2] for entry in push.decision.push.entries]
+            acknowledged.update(entry for at, entry in enumerate(entries) if at not in refused)
+
+    def look() -> None:
+        world.pending.replicas.check()
+        for partition in (0, 1):
+            wanted = {one for one in acknowledged if one[0] == partition}
+            incomplete = {row[2] for row in world.reduce.incomplete(SHUFFLE, [(partition, 0)])}
+            whole = [worker for worker in has if wanted <= has[worker] and worker not in incomplete]
+            assert 1 + len(whole) >= ack_copies or not wanted
+            if not under_way:
+                assert all(worker in whole or worker in incomplete for worker in has)
+
+    for _ in range(60):
+        if rng.random() < 0.4:
+            partitions = rng.sample((0, 1), rng.choice((1, 2)))
+            push = world.take(*((one, numbers[one]) for one in partitions), replicas=REPLICAS, ack_copies=ack_copies)
+            for one in partitions:
+                numbers[one] += 1
+            if world.pending.begin(push, 0, slow=False) is None:
+                answer([push])
+            else:
+                under_way += [(push, 0), (push, 1)]
+                answer(world.pending.ready(push))
+        elif under_way:
+            push, replica = under_way.pop(rng.randrange(len(under_way)))
+            assert push.forwards is not None
+            refused = [index for index in push.forwards.chosen if rng.random() < 0.05]
+            kept = [push.decision.push.entries[index][:3:2] for index in push.forwards.chosen if index not in refused]
+            has[REPLICAS[replica].worker].update(kept)
+            answer(world.forwarded(push, replica, refused))
+        look()
+    while under_way:
+        push, replica = under_way.pop(rng.randrange(len(under_way)))
+        assert push.forwards is not None
+        kept = [push.decision.push.entries[index][:3:2] for index in push.forwards.chosen]
+        has[REPLICAS[replica].worker].update(kept)
+        answer(world.forwarded(push, replica, []))
+        look()
+    assert not len(world.pending), "everything is answered in the end"

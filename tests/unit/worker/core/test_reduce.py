@@ -388,3 +388,45 @@ def test_unused_windows_lapse() -> None:
     all_of.answered(2, 1, CREDIT_LIFE_NS)
     assert all_of.held_bytes == 16 * MIB
     all_of.check()
+
+
+def test_a_body_that_was_kept_is_room_for_the_next_ones() -> None:
+    """While nobody waits a window is as large again when what it kept is given back, so its sender need not ask."""
+    all_of = windows()
+    all_of.ask(1, 32 * MIB, 0)
+    for _ in range(100):
+        assert all_of.take(1, 8 * MIB, 0)
+        assert all_of.take(1, 8 * MIB, 0)
+        all_of.answered(1, 8 * MIB, 0, keeps=True)
+        assert all_of.window(1) == 24 * MIB
+        all_of.answered(1, 8 * MIB, 0)
+        assert all_of.released(1, 8 * MIB, 0) == []
+        assert (all_of.window(1), all_of.held_bytes) == (32 * MIB, 32 * MIB)
+        all_of.check()
+
+
+def test_a_body_that_is_kept_stays_in_the_budget() -> None:
+    """A push is answered while its body is kept: its window shrinks by that, others wait for what it takes, and when it
+    is given back they are served. Who has kept a whole window may keep no more; a connection that is lost gives back
+    what it kept when that is released, once."""
+    all_of = windows()
+    assert all_of.ask(1, 32 * MIB, 0) == [(1, 32 * MIB)]
+    assert all_of.take(1, 20 * MIB, 0)
+    assert all_of.answered(1, 20 * MIB, 0, keeps=True) == []
+    assert (all_of.window(1), all_of.held_bytes) == (12 * MIB, 32 * MIB)
+    all_of.check()
+    assert all_of.ask(2, 32 * MIB, 0) == [(2, 32 * MIB)]
+    assert all_of.may_keep(1)
+    assert all_of.take(1, 12 * MIB, 0)
+    assert all_of.answered(1, 12 * MIB, 0, keeps=True) == []
+    assert not all_of.may_keep(1)
+    assert all_of.ask(1, 10 * MIB, 0) == []
+    assert all_of.ask(3, 10 * MIB, 0) == []
+    assert all_of.released(1, 20 * MIB, 0) == [(1, 10 * MIB), (3, 10 * MIB)]
+    all_of.check()
+    all_of.lost(1, 0)
+    assert all_of.held_bytes == 54 * MIB
+    all_of.tick(CREDIT_LIFE_NS)
+    assert all_of.released(1, 12 * MIB, 0) == []
+    assert all_of.released(1, 12 * MIB, 0) == []
+    all_of.check()

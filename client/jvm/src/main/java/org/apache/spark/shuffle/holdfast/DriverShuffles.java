@@ -101,7 +101,7 @@ final class DriverShuffles implements AutoCloseable {
     private <K, V, C> HoldfastShuffleHandle<K, V, C> register(
             Instance instance, int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted) throws HoldfastException {
         var handle = new HoldfastShuffleHandle<>(
-                shuffle, dependency, instance, runtime.credentials().secure(), maps, conf.copies(), conf.ack(), encrypted);
+                shuffle, dependency, instance, runtime.credentials().secure(), maps, conf.copies(), conf.ack(), conf.ackCopies(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false, Set.of());
         if (dependency.rdd().context().isLocal()) {
             runtime.generations().registered(first); // the tasks run here

@@ -32,6 +32,7 @@ import scala.Tuple2;
  * @param copies how many copies of the data are wanted
  * @param strictCopies whether a shuffle that cannot have all its copies is refused
  * @param ack acknowledgement level, see {@link Ack}
+ * @param ackCopies how many copies hold a batch before it is acknowledged
  * @param mayFallBack whether Spark's own shuffle is used where Holdfast cannot be reached at registration
  * @param pushBuffer how much a writer gathers for a partition before it is pushed as a batch
  * @param compression how batches are compressed
@@ -52,6 +53,7 @@ public record HoldfastConf(
         int copies,
         boolean strictCopies,
         int ack,
+        int ackCopies,
         boolean mayFallBack,
         int pushBuffer,
         Compression compression,
@@ -83,13 +85,15 @@ public record HoldfastConf(
         boolean mayFallBack = read.word("fallback", "auto", "auto", "never").equals("auto");
         // Executors that come and go could lose what fell back, which Spark would not expect of reliable storage.
         boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
+        int copies = (int) read.number("replication", 1, 1, Limits.COPIES_MAX);
         HoldfastConf found = new HoldfastConf(
                 read.endpoints(),
                 new SecurityFiles(read.text(SecurityFiles.CA), read.text(SecurityFiles.TOKEN)),
                 read.text("cluster.id"),
-                (int) read.number("replication", 1, 1, Limits.COPIES_MAX),
+                copies,
                 read.truth("replication.strict", false),
                 Ack.of(read.word("ack", "written", "memory", "written", "synced")),
+                (int) read.number("ack.copies", copies, 1, copies),
                 mayFallBack && !dynamic,
                 (int) read.bytes("push.buffer", 64 * KIB, 4 * KIB, 4 * MIB),
                 read.compression(),

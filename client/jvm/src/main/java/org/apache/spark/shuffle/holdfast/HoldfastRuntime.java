@@ -56,7 +56,7 @@ public final class HoldfastRuntime implements AutoCloseable {
         buffers = new Buffers(conf.idle());
         connections = new ConnectionPool(
                 () -> Hello.client(masters.clusterId(), masters.raftIndex(), credentials.tokenBytes()), credentials, buffers);
-        pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.push());
+        pushContext = new PushContext(masters, connections, buffers, conf.ack(), conf.ackCopies(), conf.push());
         readContext = new ReadContext(masters, connections, conf.fetch(), new ReadBook(conf.readSettings()));
         manifests = new Manifests(masters, readContext.book()::learn);
         generations = new Generations(masters, Registrations.ofTask(conf));

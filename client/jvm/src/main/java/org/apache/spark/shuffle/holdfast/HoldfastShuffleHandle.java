@@ -19,12 +19,13 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
     private final int maps;
     private final int copies;
     private final int ack;
+    private final int ackCopies;
     private final boolean encrypted;
 
     /** A shuffle of the application {@code instance}; the numbers are those it was registered with. */
     public HoldfastShuffleHandle(
             int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, int maps, int copies, int ack,
-            boolean encrypted) {
+            int ackCopies, boolean encrypted) {
         super(shuffle, dependency);
         this.instance = instance;
         this.secure = secure;
@@ -32,6 +33,7 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
         this.maps = maps;
         this.copies = copies;
         this.ack = ack;
+        this.ackCopies = ackCopies;
         this.encrypted = encrypted;
     }
 
@@ -73,6 +75,11 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
     /** Acknowledgement level, see {@link org.apache.spark.shuffle.holdfast.wire.Ack}. */
     public int ack() {
         return ack;
+    }
+
+    /** How many copies hold a batch before it is acknowledged. */
+    public int ackCopies() {
+        return ackCopies;
     }
 
     /** Whether {@code spark.io.encryption} was on when the shuffle was registered. */

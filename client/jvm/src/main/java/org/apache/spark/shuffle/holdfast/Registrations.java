@@ -62,7 +62,7 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
             if (reason == null) {
                 try {
                     RegisteredShuffle placed = masters.registerShuffle(
-                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), toWrite, failedBefore, unusable,
+                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), handle.ackCopies(), toWrite, failedBefore, unusable,
                             callMs);
                     check(placed);
                     return placed;

@@ -45,6 +45,9 @@ public final class EdgesMain {
         refused(good, "lease", "600", "1000 to");
         refused(good, "lease", "long", "is a time");
         refused(good, "replication", "6", "1 to 5");
+        refused(good, "ack.copies", "2", "1 to 1");
+        refused(good.clone().set("spark.holdfast.replication", "3"), "ack.copies", "0", "1 to 3");
+        check(HoldfastConf.of(good.clone().set("spark.holdfast.replication", "3")).ackCopies() == 3, "all copies acknowledge");
         refused(good, "codec", "snappy", "none, lz4, zstd");
         refused(good, "codec.rowPlanes", "maybe", "true, false");
         refused(good, "push.frame", "1g", "bytes, not");

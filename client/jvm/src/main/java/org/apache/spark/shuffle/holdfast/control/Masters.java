@@ -7,6 +7,7 @@ import java.util.Set;
 import java.util.regex.Pattern;
 import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.IncompleteCopy;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.Location;
@@ -94,21 +95,22 @@ public final class Masters implements AutoCloseable {
      * @param maps how many, 0 if not known
      * @param copies 1 to 5, on different hosts; the answer says how many there are
      * @param ack a level of {@link org.apache.spark.shuffle.holdfast.wire.Ack}
+     * @param ackCopies how many copies hold a batch before it is acknowledged; 0: all
      * @param failedBefore a reader found data of the generation before lost: opens this one though that one is open
      * @param unusable workers that readers of the generation before could not use; they are avoided where there are others
      */
     public RegisteredShuffle registerShuffle(
-            ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore,
+            ShuffleKey least, int partitions, int maps, int copies, int ack, int ackCopies, boolean toWrite, boolean failedBefore,
             Set<Integer> unusable) throws HoldfastException {
-        return registerShuffle(least, partitions, maps, copies, ack, toWrite, failedBefore, unusable, deadlineMs);
+        return registerShuffle(least, partitions, maps, copies, ack, ackCopies, toWrite, failedBefore, unusable, deadlineMs);
     }
 
     /** The same, with how long the call is repeated. */
     public RegisteredShuffle registerShuffle(
-            ShuffleKey least, int partitions, int maps, int copies, int ack, boolean toWrite, boolean failedBefore,
+            ShuffleKey least, int partitions, int maps, int copies, int ack, int ackCopies, boolean toWrite, boolean failedBefore,
             Set<Integer> unusable, int withinMs) throws HoldfastException {
         JsonObject request = request(least).put("kind", "PARTITION_KIND_REDUCE").u32("partitions", partitions)
-                .u32("maps", maps).u32("copies", copies).u32("ack", ack).put("failedBefore", failedBefore)
+                .u32("maps", maps).u32("copies", copies).u32("ack", ack).u32("ackCopies", ackCopies).put("failedBefore", failedBefore)
                 .put("toWrite", toWrite).put("unusableWorkers", numbers(unusable));
         JsonObject reply = calls.call("Shuffles/RegisterShuffle", request, true, withinMs);
         ShuffleKey key = (toWrite ? least.withGeneration(reply.u32("generation")) : least).withState(reply.u64("state"));
@@ -120,14 +122,22 @@ public final class Masters implements AutoCloseable {
                 key, reply.u32("copies"), reply.u64("raftIndex"), reply.bytes("assignmentArray"), workersOf(reply));
     }
 
-    /** Ask for new places for partitions whose epoch failed; at most {@link Limits#REVIVE_EPOCHS_MAX}. Workers that this client cannot use are avoided. COMMITTED: a sibling won. */
-    public Revived revive(ShuffleKey key, List<FailedEpoch> failed, Set<Integer> unusable) throws HoldfastException {
+    /**
+     * Ask for new places for partitions whose epoch failed; at most {@link Limits#REVIVE_EPOCHS_MAX}. Workers that this client cannot use are
+     * avoided. Copies that lack something are recorded before. COMMITTED: a sibling won; REPLICA_FAILED: too few copies would be left.
+     */
+    public Revived revive(ShuffleKey key, List<FailedEpoch> failed, Set<Integer> unusable, List<IncompleteCopy> incomplete)
+            throws HoldfastException {
         List<JsonObject> epochs = new ArrayList<>(failed.size());
         for (FailedEpoch each : failed) {
             epochs.add(new JsonObject().u32("partition", each.partition()).u32("epoch", each.epoch())
                     .u32("status", each.status()));
         }
-        JsonObject request = request(key).put("failed", epochs).put("unusableWorkers", numbers(unusable));
+        List<JsonObject> copies = new ArrayList<>(incomplete.size());
+        for (IncompleteCopy each : incomplete) {
+            copies.add(new JsonObject().u32("partition", each.partition()).u32("epoch", each.epoch()).u32("worker", each.worker()));
+        }
+        JsonObject request = request(key).put("failed", epochs).put("unusableWorkers", numbers(unusable)).put("incomplete", copies);
         JsonObject reply = calls.call("Shuffles/Revive", request, false, deadlineMs);
         List<Revived.NewEpoch> newer = new ArrayList<>();
         for (JsonObject each : reply.objects("locations")) {

@@ -3,6 +3,9 @@ package org.apache.spark.shuffle.holdfast.push;
 import java.nio.ByteBuffer;
 import java.util.ArrayDeque;
 import java.util.Iterator;
+import java.util.LinkedHashMap;
+import java.util.List;
+import java.util.Map;
 import org.apache.spark.shuffle.holdfast.data.WorkerConnection;
 import org.apache.spark.shuffle.holdfast.wire.FrameType;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
@@ -24,10 +27,15 @@ final class Link {
 
     private record Pending(long request, PushFrame frame, long sentAtNs) {}
 
+    /** A question about replicas that are behind. */
+    private record Asked(PushEffect.Settle settle, long sentAtNs) {}
+
     final int worker;
     final WorkerConnection connection;
     final Credit credit;
     private final ArrayDeque<Pending> pending = new ArrayDeque<>();
+    /** By request, in the order they were sent. */
+    private final Map<Long, Asked> settling = new LinkedHashMap<>();
     /** Request ids, 0 without one. */
     private long creditRequest;
     private long pingRequest;
@@ -45,7 +53,7 @@ final class Link {
 
     /** Whether an answer is due. */
     boolean isBusy() {
-        return !pending.isEmpty() || creditRequest != 0 || pingRequest != 0;
+        return !pending.isEmpty() || !settling.isEmpty() || creditRequest != 0 || pingRequest != 0;
     }
 
     /** Whether the connection may serve another attempt: no answer is due, and no credit is taken for what was never sent. */
@@ -56,6 +64,21 @@ final class Link {
     void push(PushFrame frame, ByteBuffer meta, long nowNs) throws HoldfastException {
         long request = connection.send(FrameType.PUSH, meta, frame.bytes());
         pending.addLast(new Pending(request, frame, nowNs));
+    }
+
+    void settle(PushEffect.Settle settle, ByteBuffer meta, long nowNs) throws HoldfastException {
+        settling.put(connection.send(FrameType.PUSH_SETTLE, meta), new Asked(settle, nowNs));
+    }
+
+    /** Takes the question off the books that this request is; null if it is none. */
+    PushEffect.Settle settled(long request) {
+        Asked found = settling.remove(request);
+        return found == null ? null : found.settle();
+    }
+
+    /** The questions that are not answered. */
+    List<PushEffect.Settle> settling() {
+        return settling.values().stream().map(Asked::settle).toList();
     }
 
     void ask(int size, long nowNs) throws HoldfastException {
@@ -100,6 +123,9 @@ final class Link {
     /** When to look at the clock again. */
     long deadlineNs() {
         long push = pending.isEmpty() ? Long.MAX_VALUE : pending.peekFirst().sentAtNs() + ACK_NS;
+        for (Asked each : settling.values()) {
+            push = Math.min(push, each.sentAtNs() + ACK_NS);
+        }
         return creditRequest == 0 ? push : Math.min(push, heardAtNs + PING_NS);
     }
 
@@ -107,6 +133,9 @@ final class Link {
     void look(long nowNs) throws HoldfastException {
         if (!pending.isEmpty() && nowNs - pending.peekFirst().sentAtNs() >= ACK_NS) {
             throw silent("no acknowledgement within " + ACK_NS / 1_000_000_000L + " s");
+        }
+        if (settling.values().stream().anyMatch(each -> nowNs - each.sentAtNs() >= ACK_NS)) {
+            throw silent("does not say within " + ACK_NS / 1_000_000_000L + " s what its replicas have");
         }
         if (creditRequest == 0 || nowNs - heardAtNs < PING_NS) {
             return;

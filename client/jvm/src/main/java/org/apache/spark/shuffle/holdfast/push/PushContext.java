@@ -21,15 +21,20 @@ public final class PushContext implements AutoCloseable {
     private final ConnectionPool connections;
     private final Buffers buffers;
     private final int ack;
+    private final int ackCopies;
     private final PushLimits limits;
     private final ThreadPoolExecutor threads;
 
-    /** @param ack acknowledgement level: 0 memory, 1 written, 2 synced */
-    public PushContext(Masters masters, ConnectionPool connections, Buffers buffers, int ack, PushLimits limits) {
+    /**
+     * @param ack acknowledgement level: 0 memory, 1 written, 2 synced
+     * @param ackCopies on how many copies; 0: all
+     */
+    public PushContext(Masters masters, ConnectionPool connections, Buffers buffers, int ack, int ackCopies, PushLimits limits) {
         this.masters = masters;
         this.connections = connections;
         this.buffers = buffers;
         this.ack = ack;
+        this.ackCopies = ackCopies;
         this.limits = limits;
         AtomicInteger made = new AtomicInteger();
         threads = new ThreadPoolExecutor(
@@ -58,6 +63,11 @@ public final class PushContext implements AutoCloseable {
     /** The acknowledgement level of everything that is pushed. */
     public int ack() {
         return ack;
+    }
+
+    /** How many copies hold a batch before it is acknowledged; 0: all. */
+    public int ackCopies() {
+        return ackCopies;
     }
 
     /** What each writer may hold. */

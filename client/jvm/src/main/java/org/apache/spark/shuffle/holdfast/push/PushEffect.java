@@ -2,7 +2,9 @@ package org.apache.spark.shuffle.holdfast.push;
 
 import java.util.List;
 import java.util.SortedSet;
+import org.apache.spark.shuffle.holdfast.wire.EpochName;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.IncompleteCopy;
 
 /** What {@link PushSession} wants done. Carried out by {@link Pusher}, in order. */
 sealed interface PushEffect {
@@ -15,8 +17,11 @@ sealed interface PushEffect {
     /** Push it; answer with {@code answered}, {@code failed} or {@code disconnected}. */
     record Send(PushFrame frame) implements PushEffect {}
 
-    /** Ask the masters for new places; answer with {@code revived} or {@code reviveFailed}. */
-    record Revive(List<Revivals.Row> failed, SortedSet<Integer> unusable) implements PushEffect {}
+    /** Ask the masters for new places, and tell them of copies that lack something; answer with {@code revived} or {@code reviveFailed}. */
+    record Revive(List<Revivals.Row> failed, SortedSet<Integer> unusable, List<IncompleteCopy> incomplete) implements PushEffect {}
+
+    /** Ask a primary which copies of these epochs are incomplete; answer with {@code settled} or {@code unsettled}. */
+    record Settle(PartitionLocations.Destination destination, List<EpochName> epochs) implements PushEffect {}
 
     /** Call {@code woken} after so long. */
     record Wake(long afterNs, int worker) implements PushEffect {
@@ -26,7 +31,7 @@ sealed interface PushEffect {
         static final int FOR_MEMORY = -2;
     }
 
-    /** Every batch is kept, at the level asked for. */
+    /** Every batch is kept, at the level asked for, and the masters know of every copy that lacks any. */
     record Done() implements PushEffect {}
 
     /** The attempt is over. */

@@ -16,6 +16,7 @@ import org.apache.spark.shuffle.holdfast.push.PushEffect.Revive;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Send;
 import org.apache.spark.shuffle.holdfast.push.PushEffect.Wake;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.IncompleteCopy;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.shuffle.holdfast.wire.Status.PushDisposition;
 
@@ -26,7 +27,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status.PushDisposition;
  * to it. Frames wait per worker; a batch whose partition has moved meanwhile is copied into a frame for its new place
  * when its turn comes. What is refused waits in the frame it came in for one Revive over all partitions refused at that
  * time. Where it is not known whether a worker kept a frame, it is sent to the same place again, and only when it
- * cannot be reached elsewhere: readers drop what is there twice. The same decisions as client/core/write/push.py, except that
+ * cannot be reached elsewhere: readers drop what is there twice. A batch may be acknowledged before all of its copies have it; the attempt
+ * ends when all have everything, or the masters know which do not. The same decisions as client/core/write/push.py, except that
  * frames are composed by the writer. Called by {@link Pusher}.
  *
  * <pre>
@@ -43,6 +45,7 @@ final class PushSession {
     private final FrameStore store;
     private final long unansweredMax;
     private final Revivals revivals;
+    private final Laggards laggards = new Laggards();
     private final Map<Integer, WorkerPushes> pushesByWorker = new LinkedHashMap<>();
     private final Deque<PushEffect> effects = new ArrayDeque<>();
     private final Parking parking;
@@ -84,7 +87,7 @@ final class PushSession {
 
     /** Whether there is anything that is not kept yet. */
     boolean waits() {
-        return live > 0 && !over;
+        return (live > 0 || laggards.waiting() || revivals.lacks()) && !over;
     }
 
     /** Batches kept so far: a waiter that sees no more of them has to get some result, or waits for ever. */
@@ -102,6 +105,9 @@ final class PushSession {
         }
         if (revivals.waiting()) {
             found.add(revivals.toString());
+        }
+        if (laggards.waiting()) {
+            found.add(laggards.toString());
         }
         if (parking.lacking() != null) {
             found.add(parking.lacking().getMessage());
@@ -206,8 +212,11 @@ final class PushSession {
         }
     }
 
-    /** The worker has decided: all batches are kept, except those that are named, by index; {@code failed} are the replicas that did not keep some. */
-    void answered(PushFrame frame, int window, int failed, int[] indices, int[] statuses) {
+    /**
+     * The worker has decided: all batches are kept, except those that are named, by index; {@code failed} are the replicas that did not keep some,
+     * {@code behind} those that may lack some that are kept.
+     */
+    void answered(PushFrame frame, int window, int failed, int behind, int[] indices, int[] statuses) {
         WorkerPushes pushes = pushesByWorker.get(frame.destination.primary());
         pushes.credit.answered(frame.size(), window);
         off(pushes, frame, true);
@@ -216,13 +225,13 @@ final class PushSession {
             return;
         }
         pushes.heard();
-        if (indices.length > 0 && !refusals(pushes, frame, failed, indices, statuses)) {
+        if (indices.length > 0 && !refusals(pushes, frame, failed, behind, indices, statuses)) {
             return;
         }
         if (indices.length == 0) {
             kept += frame.count();
             for (int each = 0; each < frame.count(); each++) {
-                revivals.accepted(frame.partition(each));
+                accepted(frame, each, behind);
             }
             release(frame);
         }
@@ -278,10 +287,25 @@ final class PushSession {
 
     /** The masters have answered, and the locations are updated; {@code limitsMet} as in {@link Revivals#answered}. */
     void revived(String limitsMet) {
+        revivals.recorded();
         revivals.answered(limitsMet);
         if (!over) {
             advance();
+            endIfAllIsKept();
         }
+    }
+
+    /** A primary says which copies are incomplete. */
+    void settled(PushEffect.Settle settle, List<IncompleteCopy> incomplete) {
+        laggards.settled(settle);
+        revivals.lacking(incomplete);
+        endIfAllIsKept();
+    }
+
+    /** A primary does not say which copies are incomplete. */
+    void unsettled(PushEffect.Settle settle) {
+        revivals.lacking(laggards.unsettled(settle));
+        endIfAllIsKept();
     }
 
     /** The masters refuse, or do not answer. */
@@ -292,6 +316,10 @@ final class PushSession {
         }
         if (Status.push(error.status()) == PushDisposition.STOP) {
             stop(error);
+            return;
+        }
+        if (error.status() == Status.REPLICA_FAILED) {
+            stop(new HoldfastException(Status.UNAVAILABLE, where + ": " + error.getMessage() + "; run the map again", error));
             return;
         }
         revivals.cause = "the masters answered: " + error.getMessage();
@@ -422,7 +450,7 @@ final class PushSession {
     }
 
     /** Does what the statuses of single batches ask for; returns false if that ended the attempt. */
-    private boolean refusals(WorkerPushes pushes, PushFrame frame, int failed, int[] indices, int[] statuses) {
+    private boolean refusals(WorkerPushes pushes, PushFrame frame, int failed, int behind, int[] indices, int[] statuses) {
         boolean congested = false;
         int next = 0;
         for (int each = 0; each < frame.count(); each++) {
@@ -435,7 +463,7 @@ final class PushSession {
             switch (disposition) {
                 case KEPT -> {
                     kept++;
-                    revivals.accepted(frame.partition(each));
+                    accepted(frame, each, behind);
                     frame.drop(each);
                     if (status == Status.SOFT_SPLIT) {
                         revivals.split(frame.partition(each), frame.epoch(each));
@@ -470,6 +498,12 @@ final class PushSession {
             release(frame);
         }
         return true;
+    }
+
+    /** A batch is acknowledged, and these replicas are behind. */
+    private void accepted(PushFrame frame, int index, int behind) {
+        revivals.accepted(frame.partition(index));
+        laggards.acknowledged(frame.destination, frame.partition(index), frame.epoch(index), behind);
     }
 
     private boolean stopAt(PushFrame frame, int index, int status) {
@@ -566,9 +600,22 @@ final class PushSession {
         if (finishing && live == 0 && !over && kept != made) {
             stop(new HoldfastException(Status.INTERNAL, where + ": " + made + " batches were made, and workers keep " + kept));
         } else if (finishing && live == 0 && !over) {
-            over = true;
-            effects.add(new Done());
+            settle();
         }
+    }
+
+    /** Every batch is kept: it is over when it is known what all copies have, and the masters know it, too. */
+    private void settle() {
+        effects.addAll(laggards.settle());
+        if (laggards.waiting()) {
+            return;
+        }
+        if (revivals.lacks()) {
+            planRevive();
+            return;
+        }
+        over = true;
+        effects.add(new Done());
     }
 
     private void stop(HoldfastException error) {

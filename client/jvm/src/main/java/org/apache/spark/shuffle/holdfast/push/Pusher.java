@@ -25,6 +25,8 @@ import org.apache.spark.shuffle.holdfast.wire.Push;
 import org.apache.spark.shuffle.holdfast.wire.PushAnswer;
 import org.apache.spark.shuffle.holdfast.wire.PushCredit;
 import org.apache.spark.shuffle.holdfast.wire.PushEntry;
+import org.apache.spark.shuffle.holdfast.wire.PushSettle;
+import org.apache.spark.shuffle.holdfast.wire.PushSettled;
 import org.apache.spark.shuffle.holdfast.wire.ReplicaPlace;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
@@ -191,6 +193,31 @@ final class Pusher {
             timers.add(new Timer(System.nanoTime() + wake.afterNs(), wake.worker()));
         } else if (effect instanceof PushEffect.Revive revive) {
             revive(revive);
+        } else if (effect instanceof PushEffect.Settle settle) {
+            settle(settle);
+        }
+    }
+
+    /** A primary that cannot be asked does not say anything. */
+    private void settle(PushEffect.Settle settle) {
+        Destination to = settle.destination();
+        if (!links.containsKey(to.primary())) {
+            connect(to.primary());
+        }
+        Link link = links.get(to.primary());
+        if (link == null) {
+            session.unsettled(settle);
+            return;
+        }
+        try {
+            ByteBuffer asked = new PushSettle(key, to.incarnation(), map, attempt, settle.epochs()).encode();
+            link.settle(settle, asked, System.nanoTime());
+        } catch (HoldfastException broken) {
+            lost(link, broken);
+            session.unsettled(settle);
+        } catch (NoDirectMemoryException full) {
+            starved(link, full);
+            session.unsettled(settle);
         }
     }
 
@@ -236,7 +263,7 @@ final class Pusher {
         crc.update(frame.bytes());
         Push.putHead(
                 meta, key, to.incarnation(), context.ack(), map, attempt, (int) crc.getValue(), locations.raftIndex(), replicas,
-                frame.count());
+                Math.min(context.ackCopies(), 1 + replicas.size()), frame.count());
         for (int each = 0; each < frame.count(); each++) {
             PushEntry.put(
                     meta, frame.partition(each), frame.epoch(each), frame.number(each), frame.length(each), frame.hint(each));
@@ -307,11 +334,13 @@ final class Pusher {
     private void lost(Link link, HoldfastException broken) {
         drop(links.remove(link.worker));
         session.disconnected(link.worker, broken);
+        link.settling().forEach(session::unsettled);
     }
 
     private void starved(Link link, NoDirectMemoryException full) {
         drop(links.remove(link.worker));
         session.starved(link.worker, full);
+        link.settling().forEach(session::unsettled);
     }
 
     private void revive(PushEffect.Revive revive) {
@@ -323,7 +352,7 @@ final class Pusher {
         Runnable ask = () -> {
             Object answer;
             try {
-                Revived found = context.masters().revive(key, rows, revive.unusable());
+                Revived found = context.masters().revive(key, rows, revive.unusable(), revive.incomplete());
                 learn(found);
                 answer = found;
             } catch (HoldfastException failed) {
@@ -380,7 +409,8 @@ final class Pusher {
         if (pushed != null) {
             if (ok) {
                 PushAnswer answer = PushAnswer.decode(frame.meta());
-                session.answered(pushed, answer.creditBytes(), answer.failed(), answer.indices(), answer.statuses());
+                session.answered(
+                        pushed, answer.creditBytes(), answer.failed(), answer.behind(), answer.indices(), answer.statuses());
             } else {
                 String text = where + ": worker " + link.worker + " refused a push: " + Status.name(frame.status()) + " "
                         + frame.text();
@@ -391,8 +421,13 @@ final class Pusher {
                 throw new HoldfastException(frame.status(), link.connection + " gives no room: " + frame.text());
             }
             session.granted(link.worker, PushCredit.decode(frame.meta()).sizeBytes());
-        } else {
-            link.isPing(frame.requestId());
+        } else if (!link.isPing(frame.requestId())) {
+            PushEffect.Settle settle = link.settled(frame.requestId());
+            if (settle != null && ok) {
+                session.settled(settle, PushSettled.decode(frame.meta()).incomplete());
+            } else if (settle != null) {
+                session.unsettled(settle);
+            }
         }
     }
 

@@ -4,12 +4,14 @@ import java.util.ArrayList;
 import java.util.HashMap;
 import java.util.HashSet;
 import java.util.Iterator;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.TreeSet;
 import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
+import org.apache.spark.shuffle.holdfast.wire.IncompleteCopy;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
@@ -19,7 +21,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * for again and again without an accepted batch in between wait longer each time, and fail in the end. Lack of
  * room is different, whether the masters report that no worker has any or a worker does so before them: it leaves
  * that budget as it was at first. The masters are asked again after pauses, until the sum of these since the last accepted
- * batch is the grace. A soft split is asked about in passing: its place is good still. Called by {@link PushSession}.
+ * batch is the grace. A soft split is asked about in passing: its place is good still. Copies that lack what was acknowledged
+ * are told in the same call, until it is answered. Called by {@link PushSession}.
  */
 final class Revivals {
     /** Revives of a partition without an accepted batch of it in between; with the pauses that is about a minute. */
@@ -43,6 +46,10 @@ final class Revivals {
     private final Set<Integer> crowded = new HashSet<>();
     /** Soft-split epochs that take batches still. */
     private final Map<Integer, Integer> soft = new HashMap<>();
+    /** Copies that the masters are to be told of; those that the Revive under way names; and how often they were. */
+    private final Set<IncompleteCopy> incomplete = new LinkedHashSet<>();
+    private List<IncompleteCopy> reporting = List.of();
+    private int reports;
     /** Revives since the last accepted batch. */
     private final Map<Integer, Integer> rounds = new HashMap<>();
     private boolean asked;
@@ -69,9 +76,25 @@ final class Revivals {
         return failures < free ? 0 : Math.min(PAUSE_NS_MAX, PAUSE_NS_MIN << Math.min(failures - free, 10));
     }
 
-    /** Whether any batch cannot go anywhere. */
+    /** Whether any batch cannot go anywhere, or the masters are to be told of a copy. */
     boolean waiting() {
-        return !refused.isEmpty();
+        return !refused.isEmpty() || lacks();
+    }
+
+    /** Whether the masters are to be told of a copy. */
+    boolean lacks() {
+        return !incomplete.isEmpty();
+    }
+
+    /** The masters are to be told of these copies. */
+    void lacking(List<IncompleteCopy> copies) {
+        incomplete.addAll(copies);
+    }
+
+    /** The masters have recorded what the Revive under way tells. */
+    void recorded() {
+        reporting.forEach(incomplete::remove);
+        reports = 0;
     }
 
     @Override
@@ -139,6 +162,10 @@ final class Revivals {
                     + (limitsMet.isEmpty() ? cause + ". See `holdfast workers`." : limitsMet)
                     + " (NO_ROOM; how long is waited: spark.holdfast.no_room.grace)");
         }
+        if (reports >= revivesMax && !pausing) {
+            return new HoldfastException(Status.UNAVAILABLE,
+                    where + ": the masters do not record " + incomplete.size() + " copies that may lack something (" + cause + ")");
+        }
         int most = 0;
         int partition = -1;
         for (int each : refused.keySet()) {
@@ -160,10 +187,10 @@ final class Revivals {
 
     /** Returns how long to wait before the next Revive, 0 if one may be asked now or none is due. */
     long pauseNs() {
-        if (asked || pausing || refused.isEmpty()) {
+        if (asked || pausing || !waiting()) {
             return 0;
         }
-        long pause = pauseNs(mostRounds(), 2);
+        long pause = pauseNs(Math.max(reports, mostRounds()), 2);
         if (hungry()) {
             pause = Math.max(pause, pauseNs(starvations, 1));
             starvedNs += pause;
@@ -187,7 +214,7 @@ final class Revivals {
 
     /** Returns what to ask for now, null for nothing. */
     PushEffect.Revive ask(Iterable<Integer> unreachable) {
-        if (asked || pausing || (refused.isEmpty() && soft.isEmpty())) {
+        if (asked || pausing || (!waiting() && soft.isEmpty())) {
             return null;
         }
         List<Row> rows = new ArrayList<>();
@@ -209,7 +236,9 @@ final class Revivals {
         // Asked about once: the next answer of the place says so again.
         soft.clear();
         asked = true;
-        return new PushEffect.Revive(rows, unusable(unreachable));
+        reporting = incomplete.stream().limit(PARTITIONS_MAX).toList();
+        reports += reporting.isEmpty() ? 0 : 1;
+        return new PushEffect.Revive(rows, unusable(unreachable), reporting);
     }
 
     /** The Revive is answered, with no word about room. */

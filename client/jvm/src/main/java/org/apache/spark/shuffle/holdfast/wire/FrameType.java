@@ -26,6 +26,7 @@ public final class FrameType {
     /** From the leading master to a worker. */
     public static final int REGISTERED = 54;
     public static final int RESTORE = 55;
+    public static final int PUSH_SETTLE = 56;
 
     private FrameType() {}
 
@@ -51,6 +52,7 @@ public final class FrameType {
             case CHUNKS_DATA -> "CHUNKS_DATA";
             case REGISTERED -> "REGISTERED";
             case RESTORE -> "RESTORE";
+            case PUSH_SETTLE -> "PUSH_SETTLE";
             default -> "";
         };
     }

@@ -5,7 +5,7 @@ import java.nio.ByteBuffer;
 /** Client to worker, first frame of a connection. The worker refuses another version or cluster and closes. */
 public record Hello(int version, int role, long raftIndex, String clusterId, byte[] token) implements Message {
     /** The data-plane protocol that this code speaks. */
-    public static final int PROTOCOL_VERSION = 4;
+    public static final int PROTOCOL_VERSION = 5;
     public static final int CLIENT = 1;
     public static final int WORKER = 2;
     public static final int MASTER = 3;

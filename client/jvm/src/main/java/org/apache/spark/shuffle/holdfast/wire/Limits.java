@@ -17,6 +17,8 @@ public final class Limits {
     public static final int STREAM_FILES_MAX = 32_768;
     /** Batches in one push: entries of 18 bytes in a frame's meta. */
     public static final int PUSH_BATCHES_MAX = 32_768;
+    /** Epochs in one PUSH_SETTLE: entries of 8 bytes asked, up to four of 12 answered; a client sends more beyond. */
+    public static final int SETTLE_EPOCHS_MAX = 16_384;
     /** Failed epochs in one Revive; a client that has more asks again. */
     public static final int REVIVE_EPOCHS_MAX = 65_536;
     /** A partition file's unit of fetch; a chunk holds whole batches, so it is longer by at most one. */

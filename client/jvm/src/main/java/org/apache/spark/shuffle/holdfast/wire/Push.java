@@ -8,13 +8,14 @@ import java.util.List;
  * Client to worker: a merged frame of whole batches. The body is the batches back to back, all of one (map, attempt);
  * {@code bodyCrc} is its plain CRC-32C. The answer is a {@link PushAnswer}; a frame status other than OK applies to every batch.
  *
- * <p>{@code replicas} are those that the primary sends all of it to. A writer that has thousands of entries puts the head with {@link #putHead} and
+ * <p>{@code replicas} are those that the primary sends all of it to, {@code ackCopies} how many copies, the primary's among them, hold a batch
+ * before it is acknowledged (0: all). A writer that has thousands of entries puts the head with {@link #putHead} and
  * each entry with {@link PushEntry#put}, and needs no lists.
  */
 public record Push(
         ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex, List<ReplicaPlace> replicas,
-        List<PushEntry> entries) implements Message {
-    private static final int FIXED_BYTES = ShuffleKey.BYTES + 29 + 1 + 4;
+        int ackCopies, List<PushEntry> entries) implements Message {
+    private static final int FIXED_BYTES = ShuffleKey.BYTES + 29 + 2 + 4;
 
     /** How many bytes {@link #putHead} puts. */
     public static int headBytes(List<ReplicaPlace> replicas) throws HoldfastException {
@@ -28,14 +29,14 @@ public record Push(
     /** Put everything before the entries, {@code count} of which are put right behind. */
     public static void putHead(
             ByteBuffer to, ShuffleKey shuffle, int incarnation, int ack, int map, long attempt, int bodyCrc, long raftIndex,
-            List<ReplicaPlace> replicas, int count) throws HoldfastException {
+            List<ReplicaPlace> replicas, int ackCopies, int count) throws HoldfastException {
         if (count < 1 || count > Limits.PUSH_BATCHES_MAX) {
             throw new HoldfastException(
                     Status.BAD_FRAME, "a push has 1 to " + Limits.PUSH_BATCHES_MAX + " batches, not " + count);
         }
         shuffle.put(to);
         to.putInt(incarnation).put((byte) ack).putLong(raftIndex).putInt(map).putLong(attempt).putInt(bodyCrc);
-        to.put((byte) replicas.size());
+        to.put((byte) replicas.size()).put((byte) (ackCopies == 0 ? 1 + replicas.size() : ackCopies));
         for (ReplicaPlace each : replicas) {
             to.putInt(each.worker()).putInt(each.incarnation());
             Meta.putBlob(to, Meta.textBytes(each.address()));
@@ -52,7 +53,9 @@ public record Push(
         int map = meta.u32();
         long attempt = meta.u64();
         int crc = meta.u32();
-        List<ReplicaPlace> replicas = replicas(meta);
+        int copies = meta.u8();
+        int ackCopies = meta.u8();
+        List<ReplicaPlace> replicas = replicas(meta, copies, ackCopies);
         int count = meta.count(PushEntry.BYTES, Limits.PUSH_BATCHES_MAX);
         List<PushEntry> entries = new ArrayList<>(count);
         for (int i = 0; i < count; i++) {
@@ -62,13 +65,12 @@ public record Push(
         if (!Ack.known(ack) || count == 0) {
             throw meta.wrong(count + " batches at acknowledgement level " + ack);
         }
-        return new Push(shuffle, incarnation, ack, map, attempt, crc, raftIndex, replicas, entries);
+        return new Push(shuffle, incarnation, ack, map, attempt, crc, raftIndex, replicas, ackCopies % (1 + copies), entries);
     }
 
-    private static List<ReplicaPlace> replicas(Meta meta) throws HoldfastException {
-        int count = meta.u8();
-        if (count >= Limits.COPIES_MAX) {
-            throw meta.wrong(count + " replicas; " + (Limits.COPIES_MAX - 1) + " at most are allowed");
+    private static List<ReplicaPlace> replicas(Meta meta, int count, int ackCopies) throws HoldfastException {
+        if (count >= Limits.COPIES_MAX || ackCopies < 1 || ackCopies > 1 + count) {
+            throw meta.wrong(ackCopies + " copies acknowledge, beside " + count + " replicas of at most " + (Limits.COPIES_MAX - 1));
         }
         List<ReplicaPlace> found = new ArrayList<>(count);
         for (int i = 0; i < count; i++) {
@@ -92,7 +94,7 @@ public record Push(
 
     @Override
     public void encode(ByteBuffer to) throws HoldfastException {
-        putHead(to, shuffle, incarnation, ack, map, attempt, bodyCrc, raftIndex, replicas, entries.size());
+        putHead(to, shuffle, incarnation, ack, map, attempt, bodyCrc, raftIndex, replicas, ackCopies, entries.size());
         for (PushEntry each : entries) {
             PushEntry.put(to, each.partition(), each.epoch(), each.number(), each.sizeBytes(), each.hint());
         }

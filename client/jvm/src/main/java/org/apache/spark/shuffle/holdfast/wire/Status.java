@@ -24,6 +24,8 @@ public final class Status {
     public static final int FAILED_COPY = 14;
     /** The other copy could not be written. */
     public static final int REPLICA_FAILED = 15;
+    /** This copy lacks batches that were acknowledged; other copies have them. */
+    public static final int INCOMPLETE = 16;
     /** No such stream in this incarnation; open again. */
     public static final int UNKNOWN_STREAM = 20;
     /** This worker has no such file or epoch. */
@@ -144,6 +146,8 @@ public final class Status {
                     "FAILED_COPY", Next.ELSEWHERE, PushDisposition.MOVE, FetchDisposition.MISSING, false, false)),
             Map.entry(REPLICA_FAILED, new Meaning(
                     "REPLICA_FAILED", Next.ELSEWHERE, PushDisposition.MOVE, FetchDisposition.STOP, false, false)),
+            Map.entry(INCOMPLETE, new Meaning(
+                    "INCOMPLETE", Next.ELSEWHERE, PushDisposition.MOVE, FetchDisposition.MISSING, false, false)),
             Map.entry(UNKNOWN_STREAM, new Meaning(
                     "UNKNOWN_STREAM", Next.ELSEWHERE, PushDisposition.STOP, FetchDisposition.NO_ANSWER, false, false)),
             Map.entry(UNKNOWN_FILE, new Meaning(

@@ -156,7 +156,7 @@ public final class ControlShell {
 
     private String register(String[] args) throws HoldfastException {
         RegisteredShuffle done = masters.registerShuffle(key(args), Integer.parseInt(args[2]), Integer.parseInt(args[3]),
-                Integer.parseInt(args[4]), 1, Boolean.parseBoolean(args[5]), Boolean.parseBoolean(args[6]), Set.of());
+                Integer.parseInt(args[4]), 1, 0, Boolean.parseBoolean(args[5]), Boolean.parseBoolean(args[6]), Set.of());
         ReduceLocations locations = done.locations();
         List<String> reported = new ArrayList<>();
         for (int i = 0; i < locations.partitions(); i++) {
@@ -177,7 +177,7 @@ public final class ControlShell {
         if (args.length > 3) {
             unusable.add(Integer.parseInt(args[3]));
         }
-        Revived revived = masters.revive(key(args), failed, unusable);
+        Revived revived = masters.revive(key(args), failed, unusable, List.of());
         return revived.epochs().stream().map(each -> each.partition() + ":" + each.location().epoch() + ":"
                 + Integer.toUnsignedString(each.location().primary())).collect(Collectors.joining(","))
                 + " " + workers(revived.workers()) + " " + revived.raftIndex();
@@ -204,7 +204,7 @@ public final class ControlShell {
             Thread thread = new Thread(() -> {
                 for (int shuffle = first; shuffle < count; shuffle += threads) {
                     try {
-                        masters.registerShuffle(new ShuffleKey(instance, shuffle, 0), 8, 0, 1, 1, false, false, Set.of());
+                        masters.registerShuffle(new ShuffleKey(instance, shuffle, 0), 8, 0, 1, 1, 0, false, false, Set.of());
                     } catch (HoldfastException | RuntimeException error) {
                         answers.add(error.toString());
                     }

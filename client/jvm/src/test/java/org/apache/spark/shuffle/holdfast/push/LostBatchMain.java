@@ -42,7 +42,7 @@ public final class LostBatchMain {
         try (Masters masters = new Masters("127.0.0.1:1", 1_000);
                 ConnectionPool pool = new ConnectionPool(
                         () -> Hello.client("", 0, masters.credentials().tokenBytes()), masters.credentials(), buffers);
-                PushContext context = new PushContext(masters, pool, buffers, 1, PushLimits.USUAL)) {
+                PushContext context = new PushContext(masters, pool, buffers, 1, 0, PushLimits.USUAL)) {
             PartitionLocations locations = new PushWorld(PushWorld.at(1), PushWorld.at(1)).locations;
             RegisteredShuffle registered = new RegisteredShuffle(key, 1, 0, new byte[0], List.of());
             PushWriter writer = new PushWriter(context, registered, locations, 0, 7, Compression.NONE, fails);

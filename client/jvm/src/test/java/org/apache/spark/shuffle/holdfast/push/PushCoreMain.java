@@ -474,7 +474,10 @@ public final class PushCoreMain {
                 RoomStories::theMastersAreAskedUntilTheGraceIsOver, RoomStories::roomThatComesBackIsUsed,
                 RoomStories::roomThatTakesNothingDoesNotRenewTheGrace,
                 RoomStories::aWorkerThatSaysSoBeforeTheMastersKnowCostsNoRevives, RoomStories::aPlaceWithoutRoomIsNoBrokenOne,
-                RoomStories::placesOfOthersAreUsedWhileThereIsNoRoom);
+                RoomStories::placesOfOthersAreUsedWhileThereIsNoRoom,
+                LaggardStories::anAttemptEndsWhenItsReplicasHaveCaughtUp,
+                LaggardStories::theMastersKnowWhatCopiesLackBeforeTheAttemptEnds,
+                LaggardStories::whoIsBehindOfASilentPrimaryIsIncomplete, LaggardStories::mastersThatNeverAnswerEndTheAttempt);
         all.forEach(PushCoreMain::tell);
         for (int seed = 0; seed < 300; seed++) {
             int now = seed;

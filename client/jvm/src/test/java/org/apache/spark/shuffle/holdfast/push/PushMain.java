@@ -55,9 +55,13 @@ public final class PushMain {
 
     private PushMain(String[] args, Masters masters) throws HoldfastException {
         ShuffleKey key = new ShuffleKey(Instance.ofHex(args[1]), Integer.parseInt(args[2]), 0);
-        int ack = Integer.parseInt(args[6]);
+        // "1", or "1/2" where two copies acknowledge.
+        String[] level = args[6].split("/");
+        int ack = Integer.parseInt(level[0]);
+        int ackCopies = level.length < 2 ? 0 : Integer.parseInt(level[1]);
         registered = masters.registerShuffle(
-                key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, false, false, java.util.Set.of());
+                key, Integer.parseInt(args[3]), Integer.parseInt(args[4]), Integer.parseInt(args[5]), ack, ackCopies, false, false,
+                java.util.Set.of());
         locations = new PartitionLocations(registered);
         buffers = new Buffers(64L << 20);
         connections = new ConnectionPool(
@@ -67,7 +71,7 @@ public final class PushMain {
                         PushLimits.FRAME_BYTES_MIN, Long.parseLong(args[7]), Long.parseLong(args[7]),
                         args.length < 9 ? PushLimits.USUAL.noRoomMs() : Long.parseLong(args[8]),
                         PushLimits.USUAL.memoryMs());
-        context = new PushContext(masters, connections, buffers, ack, limits);
+        context = new PushContext(masters, connections, buffers, ack, ackCopies, limits);
     }
 
     /** What a task is asked for. */

@@ -137,6 +137,8 @@ final class PushWorld {
 
     /** What is answered as failed replicas. */
     int failed;
+    /** What is answered as replicas that are behind. */
+    int behind;
 
     void answer(PushFrame frame, int... indicesAndStatuses) {
         int count = indicesAndStatuses.length / 2;
@@ -146,7 +148,7 @@ final class PushWorld {
             indices[each] = indicesAndStatuses[2 * each];
             statuses[each] = indicesAndStatuses[2 * each + 1];
         }
-        core.answered(frame, 64 * MIB, failed, indices, statuses);
+        core.answered(frame, 64 * MIB, failed, behind, indices, statuses);
         core.check();
     }
 

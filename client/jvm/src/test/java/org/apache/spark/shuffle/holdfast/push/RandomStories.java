@@ -143,7 +143,7 @@ final class RandomStories {
         if (outcome < 16) { // kept, and the answer is lost
             gone(world, pending, worker, error(random.nextBoolean() ? Status.UNAVAILABLE : Status.OUTCOME_UNKNOWN));
         } else {
-            world.core.answered(frame, random.nextInt(3) == 0 ? 0 : 8 * MIB, random.nextInt(4), Arrays.copyOf(indices, count),
+            world.core.answered(frame, random.nextInt(3) == 0 ? 0 : 8 * MIB, random.nextInt(4), 0, Arrays.copyOf(indices, count),
                     Arrays.copyOf(statuses, count));
         }
     }

@@ -37,7 +37,11 @@ public final class GoldenMain {
     private static final Map<String, Decoder> MESSAGES = new TreeMap<>(Map.of(
             "hello", Hello::decode, "hello_ok", HelloOk::decode, "push", Push::decode, "push_answer", PushAnswer::decode,
             "push_credit", PushCredit::decode, "chunks_open", ChunksOpen::decode, "chunks_opened", ChunksOpened::decode,
-            "chunks_data", ChunksData::decode, "stream_credit", StreamCredit::decode));
+            "chunks_data", ChunksData::decode, "stream_credit", StreamCredit::decode, "push_settle", PushSettle::decode));
+
+    static {
+        MESSAGES.put("push_settled", PushSettled::decode); // Map.of takes ten
+    }
 
     private final Path folder;
 
