@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from holdfast.common.formats.messages import Ack
 from holdfast.worker.core.write.reduce import SplitLimits
+from tests.sim.worker import BODY_BYTES
 
 if TYPE_CHECKING:
     from tests.sim.scenario import Shape
@@ -48,9 +49,12 @@ DFS_SEEDS = 4_000_000
 DFS_LOSS_SEEDS = 4_100_000
 #: Fewer copies acknowledge a push than there are.
 ACK_SEEDS = 4_200_000
+#: Nothing is wrong, and many push at once into windows of a single body, with two copies.
+CROWD_SEEDS = 4_300_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
     *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS, ACK_SEEDS),
+    CROWD_SEEDS,
 )
 
 
@@ -426,6 +430,25 @@ def _lost_on_dfs(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _in_a_crowd(seed: int, shape: Shape) -> Shape:
+    """Workers that wait for one another would wait for ever: no fault ends that."""
+    rng = random.Random(f"crowd family {seed}")
+    return replace(
+        shape,
+        faults=(),
+        maps=rng.choice((6, 8)),
+        executors=rng.choice((3, 4)),
+        workers=rng.choice((2, 3)),
+        copies=2,
+        records=25,
+        press=1 << 20,
+        pause=0.0,
+        memory=2 * BODY_BYTES,
+        limits=SplitLimits(1 << 30, 1 << 31),
+        capacity=0,
+    )
+
+
 _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DISK_SEEDS: _on_disks,
     LOG_SEEDS: _on_logs,
@@ -441,4 +464,5 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DFS_SEEDS: _over_dfs,
     DFS_LOSS_SEEDS: _lost_on_dfs,
     ACK_SEEDS: _with_fewer_acks,
+    CROWD_SEEDS: _in_a_crowd,
 }
