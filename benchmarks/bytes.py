@@ -16,7 +16,7 @@ import json
 import sys
 from typing import Any
 
-from benchmarks.spark_plugin import moved, sides
+from benchmarks.sides import holdfast, spark
 from benchmarks.workloads import WORKLOADS, queries
 
 
@@ -26,13 +26,12 @@ def counted(options: argparse.Namespace) -> None:
     for workload in options.workloads:
         asked |= queries() if workload == "tpch" else {workload: None}
     total: list[float] = [0, 0, 0.0, 0.0]
-    with sides(options) as (own, ours, cluster):
+    with spark() as own, holdfast(conf=options.conf) as ours:
         for name, text in asked.items():
-            before = moved(cluster)[0]
             theirs, mine = (side.run(name, options.scale, text) for side in (own, ours))
             if theirs.result != mine.result:
                 sys.exit(f"{name}: the results differ: {theirs.result} and {mine.result}")
-            figures: list[float] = [theirs.written, moved(cluster)[0] - before, theirs.write_cpu_s, mine.write_cpu_s]
+            figures: list[float] = [theirs.written, mine.pushed, theirs.write_cpu_s, mine.write_cpu_s]
             total = [one + more for one, more in zip(total, figures, strict=True)]
             print(json.dumps(line(name, *figures)), flush=True)
     print(json.dumps(line("all", *total)), flush=True)
@@ -55,7 +54,6 @@ def main() -> None:
     parser.add_argument("--sql", nargs="*", default=[], help="further queries")
     parser.add_argument("--scale", type=float, default=1.0, help="of workloads")
     parser.add_argument("--conf", nargs="*", default=[], help="further settings of the plug-in's side, KEY=VALUE")
-    parser.set_defaults(workers=1, copies=1, secure=False, against="spark")
     options = parser.parse_args()
     if not options.workloads and not options.sql:
         parser.error("name workloads, or a query with --sql")

@@ -1,7 +1,8 @@
 """The standard workloads of a shuffle, on any Spark session; each returns what has to be equal whatever the shuffle is.
 
-Called by benchmarks/spark_plugin.py and tests. Each takes the session and a scale (1 is the size that figures are
-quoted for; tests use less).
+Called by benchmarks/sides.py and tests. Each takes the session and a scale (1 is the size that figures are quoted for;
+tests use less). Those of ROWS are one shuffle of rows by their column `id`, which can also be run by its halves or
+through something else than Spark's own repartition.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import NamedTuple
 
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
@@ -16,27 +18,54 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 Workload = Callable[[SparkSession, float], str]
 
 
-def _checksum(df: DataFrame) -> str:
+class Rows(NamedTuple):
+    """What is shuffled: the rows, by session and scale, and to how many partitions."""
+
+    make: Callable[[SparkSession, float], DataFrame]
+    partitions: int
+
+
+def _long_rows(spark: SparkSession, scale: float) -> DataFrame:
+    payload = F.concat(*[F.sha2((F.col("id") + salt).cast("string"), 256) for salt in (1, 2)])
+    return spark.range(0, int(8_000_000 * scale), 1, 8).select("id", payload.alias("payload"))
+
+
+def _short_rows(spark: SparkSession, scale: float) -> DataFrame:
+    df = spark.range(0, int(4_000_000 * scale), 1, 200)
+    return df.select("id", F.sha2(F.col("id").cast("string"), 256).alias("payload"))
+
+
+ROWS = {
+    "big": Rows(_long_rows, 64),
+    "big16": Rows(lambda spark, scale: _long_rows(spark, 2 * scale), 64),
+    "wide": Rows(_short_rows, 500),
+}
+
+
+def repartitioned(spark: SparkSession, workload: str, scale: float) -> DataFrame:
+    """The rows of one of ROWS, shuffled by Spark."""
+    rows = ROWS[workload]
+    return rows.make(spark, scale).repartition(rows.partitions, "id")
+
+
+def checksum(df: DataFrame) -> str:
     """Count and checksum: reads every byte of every payload."""
     return str(df.agg(F.count("*"), F.sum(F.crc32("payload"))).collect()[0])
 
 
 def big(spark: SparkSession, scale: float = 1.0) -> str:
     """8 M incompressible rows of 128 bytes, 8 maps to 64 partitions."""
-    payload = F.concat(*[F.sha2((F.col("id") + salt).cast("string"), 256) for salt in (1, 2)])
-    df = spark.range(0, int(8_000_000 * scale), 1, 8).select("id", payload.alias("payload"))
-    return _checksum(df.repartition(64, "id"))
+    return checksum(repartitioned(spark, "big", scale))
 
 
 def big16(spark: SparkSession, scale: float = 1.0) -> str:
     """The same with 16 M rows."""
-    return big(spark, 2 * scale)
+    return checksum(repartitioned(spark, "big16", scale))
 
 
 def wide(spark: SparkSession, scale: float = 1.0) -> str:
     """4 M rows of 64 bytes, 200 maps to 500 partitions: about 2.6 KB for each pair."""
-    df = spark.range(0, int(4_000_000 * scale), 1, 200)
-    return _checksum(df.select("id", F.sha2(F.col("id").cast("string"), 256).alias("payload")).repartition(500, "id"))
+    return checksum(repartitioned(spark, "wide", scale))
 
 
 def tiny(spark: SparkSession, scale: float = 1.0) -> str:
