@@ -1,7 +1,9 @@
 """The judging parts of the benchmarks: what is counted and compared, from what was measured."""
 
 from benchmarks.compare import Spread, compared
+from benchmarks.disk_operations import Requests, ratios, sequential
 from benchmarks.sides import Run
+from holdfast.common.limits import GIB
 
 
 def run(seconds: float, cpu_s: float = 1.0) -> Run:
@@ -23,3 +25,43 @@ def test_sides_are_compared_round_by_round():
     assert other.ratio == Spread(0.9, 0.8, 1.5)
     assert other.cpu_ratio == Spread(1.0, 0.5, 1.5)
     assert other.line()["ratio"] == [0.9, 0.8, 1.5]
+
+
+#: What /sys/block/loop0/stat says, and that a while later: reads, merged, sectors, ms, writes, merged, sectors, ms, …
+STATS = (
+    "      10        1      80       3      20       2     160       7       0       9      10       0 0 0 0      4 5",
+    "     110        3    3280      30     520      42   32160      70       0      90     100       0 0 0 0      9 9",
+)
+
+
+def test_requests_are_those_of_the_kernel():
+    """Requests, bytes and flushes are the growth of the device's own counters, by the GiB that was shuffled."""
+    before, after = map(Requests.of, STATS)
+    found = after.since(before)
+    assert found == Requests(100, 2, 3_200 * 512, 500, 40, 32_000 * 512, 5)
+    line = found.line(2 * GIB)
+    assert (line["reads_a_gib"], line["writes_a_gib"], line["flushes"]) == (50, 250, 5)
+    assert (line["mean_read_kib"], line["mean_write_kib"]) == (16.0, 32.0)
+
+
+def test_disks_are_compared_by_what_each_stage_costs():
+    """Reads are those of the reduce stage; writes and flushes those of both: who reads may still bring some about."""
+    own = {"map": Requests(9, 0, 9, 60, 0, 600, 0), "reduce": Requests(200, 0, 2, 40, 0, 400, 0)}
+    ours = {"map": Requests(7, 0, 7, 20, 0, 300, 1), "reduce": Requests(10, 0, 2, 5, 0, 200, 2)}
+    found = ratios(own, ours)
+    assert found == {"reads_ratio": 0.05, "writes_ratio": 0.25, "written_bytes_ratio": 0.5, "flushes_ratio": None}
+
+
+HEAD = "# tracer: nop\n#\n# entries-in-buffer/entries-written: {}/4   #P:2\n"
+ISSUED = "".join(
+    f"      java-40{at} [000] d..1. 1.5: block_rq_issue: 7,0 {how} {512 * count} () {at} + {count} be,0,4 [java]\n"
+    for at, count, how in ((2048, 256, "RA"), (2304, 8, "R"), (9000, 8, "RM"), (2312, 8, "R"))
+)
+
+
+def test_the_share_of_sequential_reads_is_what_needs_no_seek():
+    """A read is sequential if it begins where the one before it ended, wherever else others had; where the kernel kept
+    only a part of the trace, nothing is said."""
+    assert sequential(HEAD.format(4) + ISSUED) == 0.25
+    assert sequential(HEAD.format(3) + ISSUED) is None
+    assert sequential(HEAD.format(0)) is None

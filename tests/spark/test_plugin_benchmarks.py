@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from benchmarks.disk_operations import refusal
 from tests.support.tree import ROOT
 
 pytestmark = pytest.mark.timeout(900)
@@ -36,3 +37,19 @@ def test_sides_are_compared(workload: str, sides: tuple[str, ...]) -> None:
     assert [each["side"] for each in ends] == list(sides)
     assert ends[0]["ratio"] == [1.0, 1.0, 1.0]
     assert all(each["seconds"][0] > 0 for each in ends)
+
+
+@pytest.mark.skipif(bool(refusal()), reason=refusal())
+def test_disk_operations_are_counted() -> None:
+    """Both sides shuffle the same rows on disks of their own; maps write there, and reducers read from the device what
+    the page cache had, and not from it."""
+    *stages, end = printed("disk_operations", "big", "--scale", "0.004")
+    assert [(each["side"], each["stage"]) for each in stages] == [
+        (side, stage) for side in ("spark", "holdfast") for stage in ("map", "reduce")
+    ]
+    assert end["rows"] == "32000"
+    for mapped, reduced in (stages[:2], stages[2:]):
+        assert mapped["written_bytes"] > mapped["shuffled_bytes"] * 0.9
+        assert reduced["read_bytes"] > reduced["shuffled_bytes"] * 0.9
+        assert reduced["sequential_reads"] is None or 0 <= reduced["sequential_reads"] <= 1
+    assert end["reads_ratio"] > 0
