@@ -1,11 +1,14 @@
 """Times ways to shuffle side by side, workload by workload, in rounds, and prints their ratios.
 
     python -m benchmarks.compare big wide tiny [--pairs 7] [--workers 1] [--copies 1] [--conf KEY=VALUE …]
+    python -m benchmarks.compare big wide --sides spark holdfast floor
     python -m benchmarks.compare big wide --sides spark holdfast jar-free
     python -m benchmarks.compare big --sides holdfast secure
 
 The first of `--sides` is what the others are compared with: `spark` is Spark's own shuffle, `holdfast` the plug-in,
 `secure` the plug-in with TLS and tokens, `jar-free` the function `shuffle`, which has the workloads of one shuffle.
+`floor` keeps rows in the memory of its JVM and does nothing else: with it the others' ratios to it are printed as well,
+which say how much of their time is the shuffle's at all.
 All sides are alive all the time and warmed up by one round that does not count, or each run has a fresh JVM
 (`--fresh`); every other round has the reversed order. Results that differ end it. For each workload a line a round,
 then one for each side: the median of its seconds and of its ratios, with least and most (benchmarks/sides.py says what
@@ -23,7 +26,7 @@ from contextlib import AbstractContextManager, ExitStack
 from functools import partial
 from typing import Any, NamedTuple
 
-from benchmarks.sides import Run, Side, holdfast, spark
+from benchmarks.sides import Run, Side, floor, holdfast, spark
 from benchmarks.workloads import ROWS, WORKLOADS
 
 Opened = Callable[[], AbstractContextManager[Side]]
@@ -52,25 +55,34 @@ class Compared(NamedTuple):
     #: to the first side, round by round
     ratio: Spread
     cpu_ratio: Spread
+    #: to the floor, if that is a side
+    floor_ratio: Spread | None
 
     def line(self) -> dict[str, Any]:
         """As it is printed."""
-        spreads = {"seconds": self.seconds, "ratio": self.ratio, "cpu_ratio": self.cpu_ratio}
-        named = {"workload": self.workload, "side": self.side, "rounds": self.rounds}
-        return named | {name: [round(each, 3) for each in spread] for name, spread in spreads.items()}
+        shown = {name: value for name, value in self._asdict().items() if value is not None}
+        return {
+            name: [round(each, 3) for each in value] if isinstance(value, Spread) else value
+            for name, value in shown.items()
+        }
 
 
 def compared(workload: str, rounds: list[dict[str, Run]]) -> list[Compared]:
     """All sides, in the order in which each round has them: the first is what they are compared with."""
     first, *_ = rounds[0]
+
+    def ratio(side: str, to: str, what: str = "seconds") -> Spread:
+        return Spread.of([getattr(each[side], what) / getattr(each[to], what) for each in rounds])
+
     return [
         Compared(
             workload,
             side,
             len(rounds),
             Spread.of([each[side].seconds for each in rounds]),
-            Spread.of([each[side].seconds / each[first].seconds for each in rounds]),
-            Spread.of([each[side].cpu_s / each[first].cpu_s for each in rounds]),
+            ratio(side, first),
+            ratio(side, first, "cpu_s"),
+            ratio(side, "floor") if "floor" in rounds[0] else None,
         )
         for side in rounds[0]
     ]
@@ -114,6 +126,7 @@ def opened(name: str, options: argparse.Namespace) -> Opened:
     ours = partial(holdfast, name, workers=options.workers, copies=options.copies, conf=options.conf)
     known: dict[str, Opened] = {
         "spark": spark,
+        "floor": floor,
         "holdfast": ours,
         "secure": partial(ours, secure=True),
         "jar-free": partial(holdfast, name, workers=options.workers, jar_free=True),

@@ -12,9 +12,11 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import closing, contextmanager
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import psutil
@@ -25,6 +27,8 @@ from holdfast.client import Session
 from holdfast.client.cluster.local import ADMIN_TOKEN, CA_CERTIFICATE, SECURITY, LocalCluster, Sections, local_cluster
 from holdfast.client.connection.direct import worker_status
 
+_FLOOR = "org.apache.spark.shuffle.holdfast.FloorShuffleManager"
+_TEST_SOURCES = Path(__file__).resolve().parent.parent / "client" / "jvm" / "src" / "test" / "java"
 _BASE = {
     "spark.ui.enabled": "false",
     "spark.ui.showConsoleProgress": "false",
@@ -155,6 +159,21 @@ def holdfast(
             own = plugin(cluster.endpoints, replication=copies, fallback="never", ca=ca, token_file=token_file)
             chosen = own | chosen
         with closing(Side(name, chosen, cluster, jar_free=jar_free)) as side:
+            yield side
+
+
+@contextmanager
+def floor() -> Iterator[Side]:
+    """A shuffle that keeps rows in the memory of the one JVM and does nothing else: what none can be quicker than."""
+    from holdfast.client.spark.jar import build, installed_spark, jar
+
+    installed = installed_spark()
+    plugin = str(jar(installed))
+    with tempfile.TemporaryDirectory(prefix="holdfast-floor-") as directory:
+        built = Path(directory) / "floor.jar"
+        build(installed, [_TEST_SOURCES / f"{_FLOOR.replace('.', '/')}.java"], built, plugin)
+        conf = {"spark.shuffle.manager": _FLOOR, "spark.driver.extraClassPath": os.pathsep.join((str(built), plugin))}
+        with closing(Side("floor", conf)) as side:
             yield side
 
 

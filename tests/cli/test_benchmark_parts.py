@@ -25,6 +25,14 @@ def test_sides_are_compared_round_by_round():
     assert other.ratio == Spread(0.9, 0.8, 1.5)
     assert other.cpu_ratio == Spread(1.0, 0.5, 1.5)
     assert other.line()["ratio"] == [0.9, 0.8, 1.5]
+    assert "floor_ratio" not in other.line()
+
+
+def test_ratios_to_the_floor_say_what_is_left_to_win():
+    """Where the floor is a side, every one has its ratio to it."""
+    (first, *_, last) = compared("big", [{"spark": run(3.0), "holdfast": run(2.4), "floor": run(2.0)}])
+    assert (first.floor_ratio, last.floor_ratio) == (Spread(1.5, 1.5, 1.5), Spread(1.0, 1.0, 1.0))
+    assert first.line()["floor_ratio"] == [1.5, 1.5, 1.5]
 
 
 #: What /sys/block/loop0/stat says, and that a while later: reads, merged, sectors, ms, writes, merged, sectors, ms, …

@@ -24,8 +24,8 @@ def printed(module: str, *words: str) -> list[dict[str, Any]]:
 @pytest.mark.parametrize(
     ("workload", "sides"),
     [
-        ("small", ("spark", "holdfast")),
-        pytest.param("big", ("spark", "holdfast", "secure", "jar-free"), marks=pytest.mark.long),
+        ("small", ("spark", "holdfast", "floor")),
+        pytest.param("big", ("spark", "holdfast", "secure", "jar-free", "floor"), marks=pytest.mark.long),
     ],
 )
 def test_sides_are_compared(workload: str, sides: tuple[str, ...]) -> None:
@@ -33,9 +33,10 @@ def test_sides_are_compared(workload: str, sides: tuple[str, ...]) -> None:
     rounds = ("--pairs", "1", "--warm", "0", "--scale", "0.004")
     first, *ends = printed("compare", workload, "--sides", *sides, *rounds)
     assert (first["workload"], first["round"]) == (workload, 0)
-    assert list(first["pushed_fetched_kib"]) == [side for side in sides if side != "spark"]
+    assert list(first["pushed_fetched_kib"]) == [side for side in sides if side not in ("spark", "floor")]
     assert [each["side"] for each in ends] == list(sides)
     assert ends[0]["ratio"] == [1.0, 1.0, 1.0]
+    assert ends[-1]["floor_ratio"] == [1.0, 1.0, 1.0]
     assert all(each["seconds"][0] > 0 for each in ends)
 
 
