@@ -4,11 +4,16 @@
     python -m benchmarks.compare big wide --sides spark holdfast floor
     python -m benchmarks.compare big wide --sides spark holdfast jar-free
     python -m benchmarks.compare big --sides holdfast secure
+    python -m benchmarks.compare big wide --sides spark holdfast celeborn --service celeborn=DIRECTORY
+    python -m benchmarks.compare big wide tiny --table FILE.md --picture FILE.svg
 
 The first of `--sides` is what the others are compared with: `spark` is Spark's own shuffle, `holdfast` the plug-in,
 `secure` the plug-in with TLS and tokens, `jar-free` the function `shuffle`, which has the workloads of one shuffle.
 `floor` keeps rows in the memory of its JVM and does nothing else: with it the others' ratios to it are printed as well,
-which say how much of their time is the shuffle's at all.
+which say how much of their time is the shuffle's at all. Any other shuffle service is a side by the name that
+`--service` gives it; its directory holds `spark.conf`, settings of Spark as KEY=VALUE, and the program `start`, which
+runs its servers until it is ended by SIGTERM, and prints `ready` once they take shuffles. {directory} in the settings
+is the directory. Whether it falls back to Spark's own shuffle is for its settings to say: switch that off.
 All sides are alive all the time and warmed up by one round that does not count, or each run has a fresh JVM
 (`--fresh`); every other round has the reversed order. Results that differ end it. For each workload a line a round,
 then one for each side: the median of its seconds and of its ratios, with least and most (benchmarks/sides.py says what
@@ -19,67 +24,46 @@ from __future__ import annotations
 
 import argparse
 import json
+import signal
 import statistics
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from functools import partial
-from typing import Any, NamedTuple
+from pathlib import Path
+from typing import Any
 
-from benchmarks.sides import Run, Side, floor, holdfast, spark
+from benchmarks.report import Compared, Spread, origin, picture, table
+from benchmarks.sides import Run, Side, floor, holdfast, service, spark
 from benchmarks.workloads import ROWS, WORKLOADS
 
 Opened = Callable[[], AbstractContextManager[Side]]
 
 
-class Spread(NamedTuple):
-    """What became of several rounds: the median, and what lies around it."""
-
-    median: float
-    least: float
-    most: float
-
-    @classmethod
-    def of(cls, values: list[float]) -> Spread:
-        """Of at least one value."""
-        return cls(statistics.median(values), min(values), max(values))
-
-
-class Compared(NamedTuple):
-    """One side on one workload."""
-
-    workload: str
-    side: str
-    rounds: int
-    seconds: Spread
-    #: to the first side, round by round
-    ratio: Spread
-    cpu_ratio: Spread
-    #: to the floor, if that is a side
-    floor_ratio: Spread | None
-
-    def line(self) -> dict[str, Any]:
-        """As it is printed."""
-        shown = {name: value for name, value in self._asdict().items() if value is not None}
-        return {
-            name: [round(each, 3) for each in value] if isinstance(value, Spread) else value
-            for name, value in shown.items()
-        }
+def line(each: Compared) -> dict[str, Any]:
+    """One side on one workload, as it is printed."""
+    shown = {name: value for name, value in each._asdict().items() if value is not None}
+    return {
+        name: [round(one, 3) for one in value] if isinstance(value, Spread) else value for name, value in shown.items()
+    }
 
 
 def compared(workload: str, rounds: list[dict[str, Run]]) -> list[Compared]:
     """All sides, in the order in which each round has them: the first is what they are compared with."""
     first, *_ = rounds[0]
 
+    def spread(values: list[float]) -> Spread:
+        return Spread(statistics.median(values), min(values), max(values))
+
     def ratio(side: str, to: str, what: str = "seconds") -> Spread:
-        return Spread.of([getattr(each[side], what) / getattr(each[to], what) for each in rounds])
+        return spread([getattr(each[side], what) / getattr(each[to], what) for each in rounds])
 
     return [
         Compared(
             workload,
             side,
             len(rounds),
-            Spread.of([each[side].seconds for each in rounds]),
+            spread([each[side].seconds for each in rounds]),
             ratio(side, first),
             ratio(side, first, "cpu_s"),
             ratio(side, "floor") if "floor" in rounds[0] else None,
@@ -117,7 +101,7 @@ def compare(options: argparse.Namespace) -> list[Compared]:
             rounds = [one_round(sides, workload, options, number) for number in range(-warm, options.pairs)][warm:]
             found += compared(workload, rounds)
             for each in found[-len(sides) :]:
-                print(json.dumps(each.line()), flush=True)
+                print(json.dumps(line(each)), flush=True)
     return found
 
 
@@ -131,9 +115,18 @@ def opened(name: str, options: argparse.Namespace) -> Opened:
         "secure": partial(ours, secure=True),
         "jar-free": partial(holdfast, name, workers=options.workers, jar_free=True),
     }
+    known |= {each: partial(service, each, Path(where)) for each, where in options.service}
     if name not in known:
         sys.exit(f"there is no side {name}: {', '.join(known)}")
     return known[name]
+
+
+def named(text: str) -> tuple[str, str]:
+    """What is before and behind the first `=`."""
+    name, given, value = text.partition("=")
+    if not given:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=DIRECTORY")
+    return name, value
 
 
 def main() -> None:
@@ -148,10 +141,20 @@ def main() -> None:
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--conf", nargs="*", default=[], help="further settings of the plug-in's sides, KEY=VALUE")
+    parser.add_argument("--service", type=named, action="append", default=[], metavar="NAME=DIRECTORY")
+    parser.add_argument("--table", type=Path, help="a file for a table in Markdown")
+    parser.add_argument("--picture", type=Path, help="a file for a picture in SVG")
     options = parser.parse_args()
     if "jar-free" in options.sides and not set(options.workloads) <= set(ROWS):
         parser.error(f"jar-free has {', '.join(ROWS)}")
-    compare(options)
+    if len(options.sides) < 2:
+        parser.error("name two sides at least: the first is what the others are compared with")
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # servers of other services end, too
+    source = origin("benchmarks.compare", sys.argv[1:])
+    found = compare(options)
+    for file, made in ((options.table, table), (options.picture, picture)):
+        if file is not None:
+            file.write_text(made(found, source), "utf-8")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,13 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -25,8 +26,11 @@ from pyspark.sql import DataFrame, SparkSession
 from benchmarks.workloads import ROWS, WORKLOADS, checksum, query, repartitioned
 from holdfast.client import Session
 from holdfast.client.cluster.local import ADMIN_TOKEN, CA_CERTIFICATE, SECURITY, LocalCluster, Sections, local_cluster
+from holdfast.client.cluster.server import wait_until
 from holdfast.client.connection.direct import worker_status
 
+#: For the servers of another service to take shuffles, and how much of what they say is looked at.
+_START_SECONDS, _SAID_BYTES_MAX = 120.0, 1 << 20
 _FLOOR = "org.apache.spark.shuffle.holdfast.FloorShuffleManager"
 _TEST_SOURCES = Path(__file__).resolve().parent.parent / "client" / "jvm" / "src" / "test" / "java"
 _BASE = {
@@ -59,12 +63,20 @@ class Side:
     """A Spark session in a process of its own."""
 
     def __init__(
-        self, name: str, conf: dict[str, str], cluster: LocalCluster | None = None, *, jar_free: bool = False
+        self,
+        name: str,
+        conf: dict[str, str],
+        servers: Iterable[int] = (),
+        cluster: LocalCluster | None = None,
+        *,
+        jar_free: bool = False,
     ) -> None:
-        """`cluster` is what it shuffles through, if that is one of Holdfast's: with the plug-in, or `jar_free`."""
+        """`servers` are processes whose CPU is this side's, with that of their children. `cluster` is what it shuffles
+        through, if that is one of Holdfast's: with the plug-in, or `jar_free`."""
         self.name = name
         self.cluster = cluster
         self._conf = conf
+        self._servers = tuple(servers)
         self._jar_free = cluster.endpoints if cluster and jar_free else ""
         self._start()
 
@@ -119,9 +131,8 @@ class Side:
     def _cpu_seconds(self) -> float:
         """Of the session, what it started, and its servers; ended ones included."""
         total = 0.0
-        mine = psutil.Process(self._process.pid)
-        servers = [server.pid for server in self.cluster.servers if server.pid] if self.cluster else []
-        for process in [mine, *mine.children(recursive=True), *map(psutil.Process, servers)]:
+        roots = [psutil.Process(pid) for pid in (self._process.pid, *self._servers)]
+        for process in [each for root in roots for each in (root, *root.children(recursive=True))]:
             try:
                 times = process.cpu_times()
             except psutil.NoSuchProcess:
@@ -158,7 +169,8 @@ def holdfast(
             ca, token_file = (files / CA_CERTIFICATE, files / ADMIN_TOKEN) if secure else (None, None)
             own = plugin(cluster.endpoints, replication=copies, fallback="never", ca=ca, token_file=token_file)
             chosen = own | chosen
-        with closing(Side(name, chosen, cluster, jar_free=jar_free)) as side:
+        pids = [server.pid for server in cluster.servers if server.pid]
+        with closing(Side(name, chosen, pids, cluster, jar_free=jar_free)) as side:
             yield side
 
 
@@ -175,6 +187,35 @@ def floor() -> Iterator[Side]:
         conf = {"spark.shuffle.manager": _FLOOR, "spark.driver.extraClassPath": os.pathsep.join((str(built), plugin))}
         with closing(Side("floor", conf)) as side:
             yield side
+
+
+@contextmanager
+def service(name: str, directory: Path) -> Iterator[Side]:
+    """Another shuffle service, as its directory says (compare.py)."""
+    directory = directory.absolute()
+    text = (directory / "spark.conf").read_text("utf-8").replace("{directory}", str(directory))
+    conf = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
+    with tempfile.TemporaryFile("w+b") as said:
+        # A group of its own, so that all of it can be ended.
+        started = subprocess.Popen(
+            [directory / "start"], cwd=directory, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+        )
+
+        def ready() -> bool:
+            text = os.pread(said.fileno(), _SAID_BYTES_MAX, 0)
+            if started.poll() is not None:
+                sys.exit(f"the servers of {name} ended: {text.decode(errors='replace')}")
+            return b"ready" in text.splitlines()
+
+        try:
+            if not wait_until(ready, _START_SECONDS):
+                sys.exit(f"{directory / 'start'} has not printed `ready` within {_START_SECONDS:g} s")
+            with closing(Side(name, conf, [started.pid])) as side:
+                yield side
+        finally:
+            with suppress(ProcessLookupError):
+                os.killpg(started.pid, signal.SIGTERM)
+            started.wait()
 
 
 class _Session:

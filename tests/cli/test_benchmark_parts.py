@@ -1,9 +1,14 @@
 """The judging parts of the benchmarks: what is counted and compared, from what was measured."""
 
-from benchmarks.compare import Spread, compared
+from xml.etree import ElementTree
+
+from benchmarks.compare import compared, line
 from benchmarks.disk_operations import Requests, ratios, sequential
+from benchmarks.report import Origin, Spread, picture, table
 from benchmarks.sides import Run
 from holdfast.common.limits import GIB
+
+SVG = "{http://www.w3.org/2000/svg}"
 
 
 def run(seconds: float, cpu_s: float = 1.0) -> Run:
@@ -24,15 +29,34 @@ def test_sides_are_compared_round_by_round():
     assert (other.side, other.rounds, other.seconds) == ("holdfast", 3, Spread(1.5, 0.9, 8.0))
     assert other.ratio == Spread(0.9, 0.8, 1.5)
     assert other.cpu_ratio == Spread(1.0, 0.5, 1.5)
-    assert other.line()["ratio"] == [0.9, 0.8, 1.5]
-    assert "floor_ratio" not in other.line()
+    assert line(other)["ratio"] == [0.9, 0.8, 1.5]
+    assert "floor_ratio" not in line(other)
 
 
 def test_ratios_to_the_floor_say_what_is_left_to_win():
     """Where the floor is a side, every one has its ratio to it."""
     (first, *_, last) = compared("big", [{"spark": run(3.0), "holdfast": run(2.4), "floor": run(2.0)}])
     assert (first.floor_ratio, last.floor_ratio) == (Spread(1.5, 1.5, 1.5), Spread(1.0, 1.0, 1.0))
-    assert first.line()["floor_ratio"] == [1.5, 1.5, 1.5]
+    assert line(first)["floor_ratio"] == [1.5, 1.5, 1.5]
+
+
+ORIGIN = Origin(
+    "A <fast> machine, 2 cores", "Holdfast 0.1.0, Spark 4.1.2", "abc1234", "python -m benchmarks.compare big"
+)
+
+
+def test_figures_say_where_they_come_from():
+    """Table and picture have each side's median and spread, and machine, versions, commit and command; the picture is
+    XML whatever these are, with a bar for each side but the first."""
+    found = compared("big", [{"spark": run(1.0), "holdfast": run(0.8)}, {"spark": run(2.0), "holdfast": run(2.4)}])
+    text = table(found, ORIGIN)
+    assert "| `big` | holdfast | 1.60 (0.80–2.40) | 1.00 (0.80–1.20) | 1.00 (1.00–1.00) |" in text
+    drawn = ElementTree.fromstring(picture(found, ORIGIN))
+    assert [bar.findtext(f"{SVG}title") for bar in drawn.iter(f"{SVG}g")] == ["holdfast, big: 1.00 (0.80–1.20)"]
+    said = " ".join("".join(each.itertext()) for each in drawn.iter(f"{SVG}text"))
+    for part in ORIGIN:
+        assert part in text
+        assert part in said
 
 
 #: What /sys/block/loop0/stat says, and that a while later: reads, merged, sectors, ms, writes, merged, sectors, ms, …

@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,6 +11,7 @@ import pytest
 from benchmarks.disk_operations import refusal
 from tests.support.tree import ROOT
 
+HOLDFASTS = ("holdfast", "secure", "jar-free")
 pytestmark = pytest.mark.timeout(900)
 
 
@@ -21,23 +23,40 @@ def printed(module: str, *words: str) -> list[dict[str, Any]]:
     return list(map(json.loads, done.stdout.splitlines()))
 
 
+#: A service that is Spark's own shuffle.
+SERVICE = {
+    "spark.conf": "# settings\nspark.local.dir={directory}\n",
+    "start": "#!/bin/sh\necho ready\nexec sleep 900\n",
+}
+
+
 @pytest.mark.parametrize(
     ("workload", "sides"),
     [
         ("small", ("spark", "holdfast", "floor")),
-        pytest.param("big", ("spark", "holdfast", "secure", "jar-free", "floor"), marks=pytest.mark.long),
+        pytest.param("big", ("spark", "holdfast", "secure", "jar-free", "other", "floor"), marks=pytest.mark.long),
     ],
 )
-def test_sides_are_compared(workload: str, sides: tuple[str, ...]) -> None:
-    """Every side runs the same workload in each round, Holdfast's through their workers, and has a line at the end."""
-    rounds = ("--pairs", "1", "--warm", "0", "--scale", "0.004")
-    first, *ends = printed("compare", workload, "--sides", *sides, *rounds)
+def test_sides_are_compared(workload: str, sides: tuple[str, ...], tmp_path: Path) -> None:
+    """Every side runs the same workload in each round, Holdfast's through their workers, and has a line at the end, and
+    a row in the table and a bar in the picture, which say how to measure it again."""
+    for name, text in SERVICE.items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    files = ("--table", f"{tmp_path}/table.md", "--picture", f"{tmp_path}/picture.svg")
+    words = (workload, "--sides", *sides, "--pairs", "1", "--warm", "0", "--scale", "0.004", *files)
+    first, *ends = printed("compare", *words, "--service", f"other={tmp_path}")
     assert (first["workload"], first["round"]) == (workload, 0)
-    assert list(first["pushed_fetched_kib"]) == [side for side in sides if side not in ("spark", "floor")]
+    assert list(first["pushed_fetched_kib"]) == [side for side in sides if side in HOLDFASTS]
     assert [each["side"] for each in ends] == list(sides)
     assert ends[0]["ratio"] == [1.0, 1.0, 1.0]
     assert ends[-1]["floor_ratio"] == [1.0, 1.0, 1.0]
     assert all(each["seconds"][0] > 0 for each in ends)
+    written, drawn = ((tmp_path / name).read_text() for name in ("table.md", "picture.svg"))
+    for side in sides[1:]:
+        assert f"| `{workload}` | {side} |" in written
+        assert f"<title>{side}, {workload}: " in drawn
+    assert f"python -m benchmarks.compare {workload} --sides" in written
 
 
 @pytest.mark.skipif(bool(refusal()), reason=refusal())
