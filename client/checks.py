@@ -6,17 +6,18 @@ Called by session.py, the shuffles, the writers and the readers.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from operator import index
 from typing import Any
 
-from holdfast.client.compress import Buffer
+from holdfast.client.compress import ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, Buffer, Compression
 from holdfast.common.errors import ConfigError
 from holdfast.common.formats.batch import Codec
 from holdfast.common.ids import PartitionId
 from holdfast.common.tags import tags_problem
 
-_COMPRESSIONS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
+_CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
 def whole(name: str, value: Any, least: int, most: int) -> int:
@@ -88,20 +89,18 @@ def map_range(maps: Any, count: int | None) -> range | None:
     return maps
 
 
-def codec_of(codec: Any) -> Codec:
-    """A codec, given as such or by its name."""
-    found = Codec.__members__.get(codec.upper()) if isinstance(codec, str) else codec
-    if not isinstance(found, Codec):
-        raise ConfigError(f"`codec` is Codec.NONE, Codec.LZ4 or Codec.ZSTD, not {codec!r}")
-    return found
-
-
-def compression_of(name: Any) -> Codec:
-    """A codec that is given as the `compression` of a table."""
-    found = _COMPRESSIONS.get(name)
-    if found is None:
-        raise ConfigError(f"`compression` is one of {', '.join(_COMPRESSIONS)}, not {name!r}")
-    return found
+def compression_of(name: str, given: Any) -> Compression:
+    """A codec, given as such or by its name; behind zstd's there may be a level, as in "zstd:9"."""
+    text = given.name if isinstance(given, Codec) else given if isinstance(given, str) else ""
+    codec, said, level = text.lower().partition(":")
+    if codec in _CODECS and not said:
+        return Compression(_CODECS[codec])
+    if codec == "zstd" and re.fullmatch(r"-?\d{1,6}", level) and ZSTD_LEVEL_MIN <= int(level) <= ZSTD_LEVEL_MAX:
+        return Compression(Codec.ZSTD, int(level))
+    raise ConfigError(
+        f"`{name}` is {', '.join(_CODECS)}, or zstd:LEVEL with a level of {ZSTD_LEVEL_MIN} to {ZSTD_LEVEL_MAX}, "
+        f"not {given!r}"
+    )
 
 
 def payload_view(payload: Any) -> Buffer:

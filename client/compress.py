@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from typing import Any
+from typing import Any, NamedTuple
 
 from holdfast.client.core.read.compressed import LZ4_FRAMED_BYTES_MAX, lz4_framed, lz4_possible, zstd_possible
 from holdfast.client.core.read.row_planes import rows_of
@@ -34,8 +34,18 @@ EVERY = 8
 #: The last one that was tried has shrunk.
 _SHRINKS = -1
 _NAMES = {Codec.LZ4: "lz4_raw", Codec.ZSTD: "zstd"}
+#: Levels of zstd, and the one where nobody says; as for spark.io.compression.zstd.level.
+ZSTD_LEVEL_MIN, ZSTD_LEVEL_MAX, USUAL_LEVEL = -131_072, 22, 1
 #: What compressed the planes.
 _OF_PLANES = {Codec.LZ4_ROWS: Codec.LZ4, Codec.ZSTD_ROWS: Codec.ZSTD}
+
+
+class Compression(NamedTuple):
+    """How the payloads of a writer are compressed. The twin of push/Compression.java."""
+
+    codec: Codec
+    #: of zstd; the other codecs have none
+    level: int = USUAL_LEVEL
 
 
 class PayloadError(CorruptError):
@@ -49,14 +59,14 @@ def kind_of(error: Exception) -> type[CorruptError]:
 
 
 @functools.cache
-def _codec(name: str) -> Any:
-    """What pyarrow calls so: one of _NAMES, or "lz4" for frames around blocks."""
+def _codec(name: str, level: int | None = None) -> Any:
+    """What pyarrow calls so: one of _NAMES, or "lz4" for frames around blocks; with the level where it compresses."""
     try:
         import pyarrow
     except ImportError:
         called = name.removesuffix("_raw").upper()
         raise ConfigError(f"{called} payloads need pyarrow: pip install '.[arrow]' in a clone") from None
-    return pyarrow.Codec(name)
+    return pyarrow.Codec(name, compression_level=level)
 
 
 class Shrinking:
@@ -93,12 +103,11 @@ class Shrinking:
 class Compressor:
     """Compresses the payloads of one writer; remembers what did not shrink."""
 
-    __slots__ = ("_codec", "_shrinking")
+    __slots__ = ("_codec", "_level", "_shrinking")
 
-    def __init__(self, codec: Codec) -> None:
-        if codec is not Codec.NONE and codec not in _NAMES:
-            raise ConfigError(f"payloads are compressed with NONE, LZ4 or ZSTD, not {codec.name}")
-        self._codec = codec
+    def __init__(self, compression: Compression) -> None:
+        self._codec = compression.codec
+        self._level = compression.level if compression.codec is Codec.ZSTD else None
         self._shrinking = Shrinking()
 
     def compress(self, partition: int, payload: Buffer) -> tuple[Codec, Buffer]:
@@ -108,7 +117,7 @@ class Compressor:
             return Codec.NONE, payload
         if not self._shrinking.worth(partition):
             return Codec.NONE, payload
-        small = _codec(_NAMES[self._codec]).compress(payload)
+        small = _codec(_NAMES[self._codec], self._level).compress(payload)
         if not self._shrinking.shrank(partition, size, len(small)):
             return Codec.NONE, payload
         return self._codec, b"".join((_LENGTH.pack(size), small))

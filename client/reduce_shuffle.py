@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from holdfast.client.checks import codec_of, grace, map_range, partition_list, whole
+from holdfast.client.checks import compression_of, grace, map_range, partition_list, whole
 from holdfast.client.connection.addresses import Addresses
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.core.write.locations import PartitionLocations
@@ -95,13 +95,13 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
             raise ConflictError(f"shuffle {self.key} was opened to be read")
         map_id = whole("map_id", map_id, 0, (MAPS_MAX if self.maps is None else self.maps) - 1)
         buffer_bytes = whole("buffer_bytes", buffer_bytes, BUFFER_BYTES_MIN, _BUFFER_BYTES_MAX)
-        codec = codec_of(codec)
+        compression = compression_of("codec", codec)
         if attempt is None:
             attempt = secrets.randbits(_RANDOM_BITS)
         else:
             attempt = whole("attempt", attempt, 0, NO_ATTEMPT - 1)
             self._claim(map_id, attempt)
-        return PushWriter(self, MapId(map_id), AttemptId(attempt), codec=codec, buffer_bytes=buffer_bytes)
+        return PushWriter(self, MapId(map_id), AttemptId(attempt), compression=compression, buffer_bytes=buffer_bytes)
 
     def commit(self, statuses: Iterable[PushStatus]) -> None:
         """Commit the winning attempt of every map. This is final. Returns when the workers have sealed.

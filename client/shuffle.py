@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
-from holdfast.client.checks import grace
+from holdfast.client.checks import compression_of, grace
 from holdfast.client.compress import Buffer
 from holdfast.client.generation import ClientShuffle
 from holdfast.client.read.manifests import Manifest
@@ -46,12 +46,14 @@ class MapShuffle(ClientShuffle[Manifest]):
     _MANIFESTS_MAX = 8
 
     def writer(
-        self, map_id: int, attempt: int, *, codec: Codec = Codec.NONE, spool_bytes: int = SPOOL_BYTES
+        self, map_id: int, attempt: int, *, codec: Codec | str = Codec.NONE, spool_bytes: int = SPOOL_BYTES
     ) -> MapWriter:
         """Start the output of one attempt of one map; `attempt` is unique in the application."""
         if self.assignment is None:
             raise ConflictError(f"shuffle {self.key} was opened to be read")
-        return MapWriter(self, self.assignment, MapId(map_id), AttemptId(attempt), codec=codec, spool_bytes=spool_bytes)
+        compression = compression_of("codec", codec)
+        ids = MapId(map_id), AttemptId(attempt)
+        return MapWriter(self, self.assignment, *ids, compression=compression, spool_bytes=spool_bytes)
 
     def commit(self, statuses: Iterable[MapStatus]) -> None:
         """Commit the winning attempt of every map. This is final: readers can start.

@@ -21,7 +21,6 @@ from holdfast.client.checks import compression_of, partition_list, whole
 from holdfast.client.session import Session, check_session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import ConfigError, CorruptError
-from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import PARTITIONS_MAX
@@ -143,21 +142,23 @@ def write_table(
     """
     check_session(session)
     whole("partitions", partitions, 1, PARTITIONS_MAX)
-    codec = compression_of(compression)
+    compression_of("compression", compression)
     reader = _reader(data)
     schema = plain_schema(reader.schema)
     if by is not None and (schema.names.count(by) != 1 or not pa.types.is_integer(schema.field(by).type)):
         raise ConfigError(f"`by` is the name of one integer column, not {by!r}; there are {', '.join(schema.names)}")
     target = session.register_map_shuffle(partitions, maps=2, copies=copies, ack=ack)
     try:
-        _write(target, reader, schema, by, codec)
+        _write(target, reader, schema, by, compression)
     except BaseException:
         target.unregister()
         raise
     return int(target.key.shuffle)
 
 
-def _write(target: MapShuffle, reader: pa.RecordBatchReader, schema: pa.Schema, by: str | None, codec: Codec) -> None:
+def _write(
+    target: MapShuffle, reader: pa.RecordBatchReader, schema: pa.Schema, by: str | None, compression: str
+) -> None:
     """One map with all rows, a second one with the header."""
     sorter = Sorter(target.partitions, by is not None)
     inner = pa.schema([field.with_name(f"c{index}") for index, field in enumerate(schema)])
@@ -167,7 +168,7 @@ def _write(target: MapShuffle, reader: pa.RecordBatchReader, schema: pa.Schema, 
         else _numbered(rows, inner, schema.get_field_index(by), by, target.partitions)
         for rows in _stored(reader, schema)
     )
-    with target.writer(0, _OWN_ATTEMPT | secrets.randbits(63), codec=codec) as writer:
+    with target.writer(0, _OWN_ATTEMPT | secrets.randbits(63), codec=compression) as writer:
         status = sorter.write(batches, writer)
     spark_text = spark_schema(schema)
     header = Header(

@@ -25,7 +25,6 @@ from holdfast.client.spark.reduce_side import ReadPlan, read_task
 from holdfast.client.spark.sharing import share
 from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import ConfigError, ConflictError, HoldfastError
-from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import MIB, PARTITIONS_MAX
 from holdfast.common.log_events import LogEvent
@@ -56,16 +55,16 @@ def shuffle(
     are distributed evenly. The map stage runs now, the returned DataFrame reads its output, as often as wanted, until
     the session is closed or the shuffle dropped. Rows keep the order they had within their map.
 
-    copies: 1 to 5, on different hosts. compression: "lz4", "zstd" or "none"; data that does not shrink stays as it is.
-    Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if there is no worker; what
-    fails inside a task comes as Spark's own exception, with our sentence at its end.
+    copies: 1 to 5, on different hosts. compression: "lz4", "zstd", "zstd:9" with its level, or "none"; data that does
+    not shrink stays as it is. Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if
+    there is no worker; what fails inside a task comes as Spark's own exception, with our sentence at its end.
     """
-    codec = _check(df, num_partitions, session, compression)
+    _check(df, num_partitions, session, compression)
     check_python_workers(df.sparkSession)
     _share(df.sparkSession, session)
     target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
     try:
-        reports = _run_maps(df, cols, WritePlan(target, bool(cols), codec))
+        reports = _run_maps(df, cols, WritePlan(target, bool(cols), compression))
         statuses = [MapStatus.from_bytes(bytes(report.status)) for report in reports]
         header = Header(
             spark_schema=df.schema.json(),
@@ -168,13 +167,13 @@ def _names(count: int) -> list[str]:
     return [f"c{index}" for index in range(count)]
 
 
-def _check(df: DataFrame, num_partitions: int, session: Session, compression: str) -> Codec:
+def _check(df: DataFrame, num_partitions: int, session: Session, compression: str) -> None:
     check_session(session)
     if isinstance(num_partitions, bool) or not isinstance(num_partitions, int):
         raise ConfigError(f"`num_partitions` is a number, not {num_partitions!r}; the columns follow it")
     if not 1 <= num_partitions <= PARTITIONS_MAX:
         raise ConfigError(f"`num_partitions` is 1 to {PARTITIONS_MAX}, not {num_partitions}")
-    codec = compression_of(compression)
+    compression_of("compression", compression)
     if not df.columns:
         raise ConfigError("a DataFrame without columns has nothing to shuffle")
     for field in df.schema.fields:
@@ -183,7 +182,6 @@ def _check(df: DataFrame, num_partitions: int, session: Session, compression: st
                 f"column {field.name!r} is {field.dataType.simpleString()}, which Arrow does not carry; cast it, for "
                 "example to int or string"
             )
-    return codec
 
 
 def _check_keys(keys: StructType) -> None:

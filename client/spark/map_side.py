@@ -17,7 +17,6 @@ from holdfast.client.arrow.plain import stored
 from holdfast.client.arrow.rows import Sorter
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.tasks import lean_worker
-from holdfast.common.formats.batch import Codec
 
 #: What a map task returns to the driver: a MapStatus, the Arrow schema of its rows (empty if there were none), totals.
 REPORT_SCHEMA = "status binary, schema binary, row_count bigint, size_bytes bigint"
@@ -32,7 +31,7 @@ class WritePlan:
     shuffle: MapShuffle
     #: the first column is the partition number; otherwise rows are dealt out in turn
     numbered: bool
-    codec: Codec
+    compression: str
 
 
 def write_task(plan: WritePlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -50,7 +49,7 @@ def write_task(plan: WritePlan) -> Callable[[Batches], Iterator[pa.RecordBatch]]
 def write_map(plan: WritePlan, map_id: int, attempt: int, batches: Batches) -> pa.RecordBatch:
     """Write one attempt's rows and return its report, one row of REPORT_SCHEMA."""
     sorter = Sorter(plan.shuffle.partitions, plan.numbered, first=map_id)
-    with plan.shuffle.writer(map_id, attempt, codec=plan.codec) as writer:
+    with plan.shuffle.writer(map_id, attempt, codec=plan.compression) as writer:
         # The JVM leaves out the offsets of empty arrays.
         status = sorter.write((stored(batch, batch.schema) for batch in batches), writer)
     schema = b"" if sorter.schema is None else sorter.schema.serialize().to_pybytes()

@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from typing import NamedTuple
 
 from holdfast.client.checks import payload_view, whole
-from holdfast.client.compress import Buffer, Compressor
+from holdfast.client.compress import Buffer, Compression, Compressor
 from holdfast.common.errors import ConfigError, GiveUpError
 from holdfast.common.formats.batch import PAYLOAD_BYTES_MAX, TOTALS, BatchWriter, Codec
 from holdfast.common.formats.checksum import partition_seed
@@ -42,12 +42,14 @@ class PushBatch(NamedTuple):
 class AttemptBatches:
     """What numbers and compresses the batches of one attempt, whatever kind its partitions are of. Not thread-safe."""
 
-    def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
+    def __init__(
+        self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, compression: Compression
+    ) -> None:
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
         self._partitions = partitions
-        self._compressor = Compressor(codec)
+        self._compressor = Compressor(compression)
         #: by partition
         self._writers: dict[int, BatchWriter] = {}
 
@@ -72,9 +74,11 @@ class AttemptBatches:
 class PushBatches(AttemptBatches):
     """The batches of one attempt. Not thread-safe."""
 
-    def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
-        super().__init__(shuffle, map_id, attempt, partitions, codec)
-        self._codec = codec
+    def __init__(
+        self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, compression: Compression
+    ) -> None:
+        super().__init__(shuffle, map_id, attempt, partitions, compression)
+        self._compresses = compression.codec is not Codec.NONE
         self._held: dict[int, Buffer] = {}
         self._held_bytes = 0
         #: a call has taken what it may not have put into a batch yet; it stays so if the call fails
@@ -134,7 +138,7 @@ class PushBatches(AttemptBatches):
     def _batch(self, partition: int, payload: Buffer, *, last: bool = False) -> PushBatch:
         writer = self._writers.get(partition) or self._writer(partition)
         number = writer.batches
-        codec, sent = self._compressor.compress(partition, payload) if self._codec else (Codec.NONE, payload)
+        codec, sent = self._compressor.compress(partition, payload) if self._compresses else (Codec.NONE, payload)
         head = writer.header(sent, last=last, codec=codec)
         size = len(head) + len(sent)
         self.payload_bytes += len(payload)

@@ -12,7 +12,7 @@ import asyncio
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from holdfast.client.compress import Buffer
+from holdfast.client.compress import Buffer, Compression
 from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.push_credit import ROOM_WAIT_SECONDS, PushLine
 from holdfast.client.connection.runtime import runtime
@@ -24,7 +24,6 @@ from holdfast.client.write.batches import PushBatch, PushBatches
 from holdfast.client.write.settling import AttemptSender, AttemptWriter, wait_until_over
 from holdfast.client.write.status import PushStatus
 from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError
-from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.checksum import crc32c
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import Location
@@ -104,14 +103,14 @@ class PushWriter(AttemptWriter["_PushSender"]):
         map_id: MapId,
         attempt: AttemptId,
         *,
-        codec: Codec = Codec.NONE,
+        compression: Compression,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> None:
         """Numbers were checked by ReduceShuffle.writer. Raises ConfigError for a codec that is not installed."""
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
-        self._batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, compression)
         self._fresh: list[PushBatch] = []
         self._fresh_bytes = 0
         #: bytes that were written, and bytes of them that are in batches

@@ -13,7 +13,7 @@ from collections import deque
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
-from holdfast.client.compress import Buffer
+from holdfast.client.compress import Buffer, Compression
 from holdfast.client.write.batches import AttemptBatches
 from holdfast.common.formats.batch import HEADER_BYTES, PAYLOAD_BYTES_MAX, TOTALS, BatchWriter, Codec
 from holdfast.common.formats.checksum import partition_seed
@@ -59,8 +59,10 @@ class MapPushFrame:
 class MapRegions(AttemptBatches):
     """The batches of one map attempt, over all its regions. Not thread-safe."""
 
-    def __init__(self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, codec: Codec) -> None:
-        super().__init__(shuffle, map_id, attempt, partitions, codec)
+    def __init__(
+        self, shuffle: ShuffleKey, map_id: MapId, attempt: AttemptId, partitions: int, compression: Compression
+    ) -> None:
+        super().__init__(shuffle, map_id, attempt, partitions, compression)
         #: partitions that have batches and no LAST yet
         self._open: set[int] = set()
         self._broadcast: BatchWriter | None = None

@@ -14,7 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from holdfast.client.checks import whole
-from holdfast.client.compress import Buffer
+from holdfast.client.compress import Buffer, Compression
 from holdfast.client.connection.addresses import Addresses
 from holdfast.client.core.write.map_write import (
     Abandon,
@@ -32,7 +32,6 @@ from holdfast.client.write.settling import AttemptSender, AttemptWriter, wait_un
 from holdfast.client.write.spool import SPOOL_BYTES, Spool
 from holdfast.client.write.status import MapStatus
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
-from holdfast.common.formats.batch import Codec
 from holdfast.common.formats.frame import FrameType
 from holdfast.common.formats.layouts import MapAssignment, MapWinner
 from holdfast.common.formats.messages import Ack, FileTotals, MapAbort, MapOpen, MapOpened, MapPush, MapSeal, MapSealed
@@ -75,7 +74,7 @@ class MapWriter(AttemptWriter["_MapSender"]):
         map_id: MapId,
         attempt: AttemptId,
         *,
-        codec: Codec = Codec.NONE,
+        compression: Compression,
         spool_bytes: int = SPOOL_BYTES,
     ) -> None:
         """Raises ConfigError for numbers that no worker would take."""
@@ -85,7 +84,7 @@ class MapWriter(AttemptWriter["_MapSender"]):
         self._shuffle = shuffle
         self._map = map_id
         self._attempt = attempt
-        self._regions = MapRegions(shuffle.key, map_id, attempt, shuffle.partitions, codec)
+        self._regions = MapRegions(shuffle.key, map_id, attempt, shuffle.partitions, compression)
         self._spool = Spool(spool_bytes)
         super().__init__(_MapSender(shuffle, assignment, map_id, attempt, self._spool), spool_bytes)
         self._call(self._sender.start)

@@ -13,7 +13,7 @@ import pytest
 from holdfast.client import Ack, MapShuffle, PushStatus, ReduceShuffle, Session
 from holdfast.client.cluster.local import local_cluster
 from holdfast.client.cluster.server import wait_until
-from holdfast.client.compress import Buffer, Compressor
+from holdfast.client.compress import Buffer, Compression, Compressor
 from holdfast.client.read.manifests import PushManifest
 from holdfast.client.read.push_reader import PartitionReader
 from holdfast.client.write.push_writer import BUFFER_BYTES_MIN
@@ -66,7 +66,7 @@ class FailsOnce(Compressor):
     """There is no memory at one of its calls."""
 
     def __init__(self, failing: int) -> None:
-        super().__init__(Codec.LZ4)
+        super().__init__(Compression(Codec.LZ4))
         self._failing = failing
         self.calls = 0
 

@@ -27,7 +27,7 @@ class _Damages:
 
 def damage(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on what this process compresses is damaged before it gets its checksum."""
-    monkeypatch.setattr(compress, "_codec", lambda _: _Damages())
+    monkeypatch.setattr(compress, "_codec", lambda *_: _Damages())
 
 
 @pytest.mark.parametrize("copies", [1, 2])
@@ -94,7 +94,7 @@ class _Exhausted:
 
 def exhaust(monkeypatch: pytest.MonkeyPatch) -> None:
     """From now on nothing can be compressed."""
-    monkeypatch.setattr(compress, "_codec", lambda _: _Exhausted())
+    monkeypatch.setattr(compress, "_codec", lambda *_: _Exhausted())
 
 
 def test_a01_a_push_writer_that_lost_a_row_takes_nothing_more(

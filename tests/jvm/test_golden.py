@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.compress import Compressor, decompress
+from holdfast.client.compress import Compression, Compressor, decompress
 from holdfast.client.core.read.row_planes import rows_of
 from holdfast.common import limits
 from holdfast.common.formats import layouts, reduce_layouts
@@ -171,13 +171,13 @@ def test_compressed_payloads_go_both_ways(jvm: Jvm, tmp_path: Path) -> None:
     originals, there = [], []
     rows = [row(WORDS, bytes(8 * (each % 3)), rng) for each in range(2_000)]
     for of_planes, codec in ((Codec.LZ4_ROWS, Codec.LZ4), (Codec.ZSTD_ROWS, Codec.ZSTD)):
-        small = bytes(Compressor(codec).compress(0, planes(rows, WORDS))[1])
+        small = bytes(Compressor(Compression(codec)).compress(0, planes(rows, WORDS))[1])
         originals.append((of_planes, b"".join(rows)))
         there.append(struct.pack(">BI", of_planes, len(small)) + small)
     for codec in (Codec.NONE, Codec.LZ4, Codec.ZSTD):
         for size in (0, 1, 300, 4_097, 70_000, 3_000_000):
             original = bytes(rng.choice(b"abc") for _ in range(size)) if size < 100_000 else b"holdfast" * (size // 8)
-            used, payload = Compressor(codec).compress(0, original)
+            used, payload = Compressor(Compression(codec)).compress(0, original)
             assert used is codec or size < 300
             originals.append((used, original))
             there.append(struct.pack(">BI", used, len(payload)) + bytes(payload))

@@ -15,6 +15,7 @@ from dataclasses import dataclass, field
 from types import SimpleNamespace
 from typing import Any, cast
 
+from holdfast.client.compress import Compression
 from holdfast.client.connection import push_credit
 from holdfast.client.connection.addresses import Addresses, known_addresses
 from holdfast.client.connection.ticket import Ticket
@@ -188,7 +189,7 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
     map_id, attempt = MapId(plan.map), AttemptId(plan.attempt)
     pusher = push_writer._PushSender(face, map_id, attempt, plan.press)
     pusher._core._settle = _noting(plan.kept, pusher._core._settle)  # type: ignore[method-assign]
-    batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, Codec.NONE)
+    batches = PushBatches(shuffle.key, map_id, attempt, shuffle.partitions, Compression(Codec.NONE))
     try:
         for partition, payload in plan.records:
             pusher.add(batches.add(partition, payload))

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
+from holdfast.client.compress import Compression
 from holdfast.client.connection.addresses import known_addresses
 from holdfast.client.core.write.route import locations
 from holdfast.client.read.manifests import Manifest
@@ -105,7 +106,7 @@ class MapPlan:
 
 async def write(shuffle: MapShuffleHere, plan: MapPlan, rng: random.Random) -> MapStatus:
     """Run one attempt to its end; raises what ended it."""
-    regions = MapRegions(shuffle.key, plan.map, plan.attempt, shuffle.partitions, Codec.NONE)
+    regions = MapRegions(shuffle.key, plan.map, plan.attempt, shuffle.partitions, Compression(Codec.NONE))
     spool, assignment = Spool(), MapAssignment.decode(shuffle.reply.assignment_array)
     sender = writer._MapSender(cast("Any", shuffle), assignment, plan.map, plan.attempt, spool)
 

@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from holdfast.client.compress import decompress
+from holdfast.client.compress import Compression, decompress
 from holdfast.client.write.batches import RECORD_BYTES_MAX, PushBatch, PushBatches
 from holdfast.client.write.status import PushStatus, push_winners_of
 from holdfast.common.errors import ConfigError, ConflictError, ProtocolError
@@ -20,7 +20,7 @@ PARTITIONS = 11
 
 
 def maker(codec: Codec = Codec.NONE) -> PushBatches:
-    return PushBatches(SHUFFLE, MapId(3), AttemptId(9), PARTITIONS, codec)
+    return PushBatches(SHUFFLE, MapId(3), AttemptId(9), PARTITIONS, Compression(codec))
 
 
 def parsed(made: list[PushBatch], partition: int) -> list[Batch]:
@@ -69,7 +69,7 @@ def test_a_small_payload_is_its_own_last() -> None:
 
 def test_what_is_held_back_is_bounded() -> None:
     """However many partitions there are, only so much waits for the end."""
-    batches = PushBatches(SHUFFLE, MapId(3), AttemptId(9), 1_000, Codec.NONE)
+    batches = PushBatches(SHUFFLE, MapId(3), AttemptId(9), 1_000, Compression(Codec.NONE))
     ready = [batch for partition in range(1_000) for batch in batches.add(partition, bytes(60 * KIB))]
     assert 800 < len(ready) < 1_000
 

@@ -10,13 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from holdfast.client.compress import EVERY, MISSES, Compressor, decompress
+from holdfast.client.checks import compression_of
+from holdfast.client.compress import EVERY, MISSES, Compression, Compressor, decompress
 from holdfast.client.core.read.check import FileCheck, IncompleteError, writes_to
 from holdfast.client.read.assemble import Assembler
 from holdfast.client.write.region import FRAME_BYTES, MapPushFrame, MapRegions
 from holdfast.client.write.spool import Spool
 from holdfast.client.write.status import MapStatus, winners_of
-from holdfast.common.errors import ConflictError, CorruptError, ProtocolError
+from holdfast.common.errors import ConfigError, ConflictError, CorruptError, ProtocolError
 from holdfast.common.formats.batch import HEADER_BYTES, MORE, PAYLOAD_BYTES_MAX, Batch, Codec, parse_batches
 from holdfast.common.formats.checksum import partition_seed
 from holdfast.common.formats.layouts import MapWinner
@@ -41,7 +42,7 @@ PARTITIONS = 12
 
 
 def regions(codec: Codec = Codec.NONE) -> MapRegions:
-    return MapRegions(KEY, MapId(3), AttemptId(5), PARTITIONS, codec)
+    return MapRegions(KEY, MapId(3), AttemptId(5), PARTITIONS, Compression(codec))
 
 
 def batches_of(frames: list[MapPushFrame]) -> list[tuple[int, Batch]]:
@@ -321,7 +322,7 @@ def test_spool_gives_back_from_memory_and_file(tmp_path: Path, monkeypatch: pyte
 @pytest.mark.parametrize("codec", [Codec.LZ4, Codec.ZSTD])
 def test_compression_goes_both_ways(codec: Codec) -> None:
     """What shrinks is compressed and comes back equal; what does not, or is small, is left alone."""
-    compressor = Compressor(codec)
+    compressor = Compressor(Compression(codec))
     text = b"a text that repeats itself, " * 100
     used, small = compressor.compress(0, text)
     assert used is codec
@@ -333,10 +334,26 @@ def test_compression_goes_both_ways(codec: Codec) -> None:
     assert compressor.compress(0, text)[0] is Codec.NONE, "after noise the next few are not tried"
 
 
+def test_the_level_of_zstd_is_what_the_caller_says() -> None:
+    """Level 19 leaves less than level 1, which is that of "zstd", and readers undo all of them alike; what is no level
+    is refused at the call."""
+    words = random.Random(2)
+    text = b" ".join(b"%d" % words.choice((12, 345, 6789, words.randrange(5_000))) for _ in range(20_000))
+    sizes = []
+    for said in ("zstd", "zstd:1", "ZSTD:19"):
+        used, small = Compressor(compression_of("codec", said)).compress(0, text)
+        assert bytes(decompress(used, small)) == text
+        sizes.append(len(small))
+    assert sizes[0] == sizes[1] > 1.05 * sizes[2]
+    for wrong in ("zstd:23", "zstd:", "zstd:high", "lz4:9", "gzip", 2, None):
+        with pytest.raises(ConfigError, match="`codec` is none, lz4, zstd, or zstd:LEVEL with a level of -131072 to"):
+            compression_of("codec", wrong)
+
+
 def test_a25_what_does_not_shrink_concerns_its_own_partition() -> None:
     """A payload that does not shrink switches compression off for no other partition, nor does it where many in a row
     do not shrink: partitions of which nothing is known are then tried less often, those that shrink always."""
-    compressor = Compressor(Codec.LZ4)
+    compressor = Compressor(Compression(Codec.LZ4))
     rng = random.Random(1)
     text = b"a text that repeats itself, " * 100
     assert compressor.compress(7, text)[0] is Codec.LZ4

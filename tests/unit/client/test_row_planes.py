@@ -6,7 +6,8 @@ import tracemalloc
 
 import pytest
 
-from holdfast.client.compress import Compressor, PayloadError, decompress
+from holdfast.client.checks import compression_of
+from holdfast.client.compress import Compression, Compressor, PayloadError, decompress
 from holdfast.client.core.read.row_planes import rows_of
 from holdfast.common.errors import ConfigError
 from holdfast.common.formats.batch import Codec
@@ -76,17 +77,17 @@ def test_compressed_planes_are_undone(codec: Codec) -> None:
     is a PayloadError."""
     chance = random.Random(3)
     rows = [row(5, b"", chance) for _ in range(1_000)]
-    used, payload = Compressor(codec).compress(0, planes(rows, 5))
+    used, payload = Compressor(Compression(codec)).compress(0, planes(rows, 5))
     assert used is codec
     of_rows = Codec[f"{codec.name}_ROWS"]
     assert bytes(decompress(of_rows, payload)) == b"".join(rows)
-    _, plain = Compressor(codec).compress(0, b"".join(rows))
+    _, plain = Compressor(Compression(codec)).compress(0, b"".join(rows))
     assert len(payload) < 0.9 * len(plain)
     with pytest.raises(PayloadError, match="planes of 0 rows"):
-        decompress(of_rows, Compressor(codec).compress(0, bytes(2_000))[1])
+        decompress(of_rows, Compressor(Compression(codec)).compress(0, bytes(2_000))[1])
 
 
 def test_python_makes_no_planes() -> None:
     """A Python writer has payloads, of which it does not know whether they are rows: it refuses these codecs."""
-    with pytest.raises(ConfigError, match="NONE, LZ4 or ZSTD, not LZ4_ROWS"):
-        Compressor(Codec.LZ4_ROWS)
+    with pytest.raises(ConfigError, match=r"`codec` is none, lz4, zstd, or .* not <Codec.LZ4_ROWS"):
+        compression_of("codec", Codec.LZ4_ROWS)
