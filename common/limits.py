@@ -82,6 +82,4 @@ assert COMMAND_PART_BYTES * COMMAND_PARTS_MAX >= CONTROL_MESSAGE_BYTES_MAX, "wha
 assert PUSH_BATCHES_MAX * 18 + 512 < FRAME_META_BYTES_MAX, "the longest push fits a frame's meta"
 assert SEAL_EPOCHS_MAX * 34 + 64 < FRAME_META_BYTES_MAX, "the longest seal answer fits a frame's meta"
 assert STREAM_FILES_MAX * 16 < FRAME_META_BYTES_MAX, "the longest stream request fits a frame's meta"
-assert SETTLE_EPOCHS_MAX * (COPIES_MAX - 1) * 12 + 64 < FRAME_META_BYTES_MAX, (
-    "the longest answer about replicas fits a frame's meta"
-)
+assert SETTLE_EPOCHS_MAX * (COPIES_MAX - 1) * 12 + 64 < FRAME_META_BYTES_MAX, "the longest such answer fits a frame"
