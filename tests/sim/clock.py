@@ -229,7 +229,7 @@ def virtual_time(loop: VirtualLoop, seed: int) -> Iterator[None]:
     rng = random.Random(seed)
     real: Any = time
     swaps: list[Swap] = [(real, name, lambda: loop.now + 1000.0) for name in ("monotonic", "perf_counter")]
-    swaps.append((real, "monotonic_ns", lambda: int((loop.now + 1000.0) * 1e9)))
+    swaps += [(real, name, lambda: int((loop.now + 1000.0) * 1e9)) for name in ("monotonic_ns", "perf_counter_ns")]
     swaps.append((real, "time_ns", lambda: int((loop.now + 1_700_000_000.0) * 1e9)))
     swaps.append((asyncio, "to_thread", _beside))
     swaps.append((secrets, "token_bytes", lambda size=32: rng.randbytes(size or 32)))
