@@ -63,6 +63,9 @@ CATALOGUE = {
     "push --copies 1": _fixed(3, partial(push.drill, copies=1), Ground(workers=push.workers(1))),
     "push --copies 2": _fixed(3, partial(push.drill, copies=2), Ground(workers=push.workers(2))),
     "push --copies 3": _fixed(3, partial(push.drill, copies=3), Ground(workers=push.workers(3))),
+    "push --copies 3 --ack-copies 2": _fixed(
+        3, partial(push.drill, copies=3, ack_copies=2), Ground(workers=push.workers(3))
+    ),
     "rolling --copies 1": _fixed(1, partial(rolling.drill, copies=1), Ground(workers=rolling.workers(1))),
     "rolling --copies 2": _fixed(1, partial(rolling.drill, copies=2), Ground(workers=rolling.workers(2))),
     **{

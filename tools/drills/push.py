@@ -7,7 +7,9 @@ attempt must win, and what is read must be exactly what was pushed.
 
 Only what was acknowledged in memory with one copy may be lost: then the masters must report LOST, the reader must name
 the partition, and no partition may be lost that was never on a killed worker. With two copies in memory a round kills
-one worker only, since two hold the only copies of some epoch until it is sealed.
+one worker only, since two hold the only copies of some epoch until it is sealed. Where fewer copies acknowledge than
+there are, what the others lack when a worker is killed is called incomplete, and never read; a map of which no so many
+copies are known to have all runs again.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from collections.abc import Iterable
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.session import Session
 from holdfast.client.write.status import PushStatus
-from holdfast.common.errors import DataLostError
+from holdfast.common.errors import DataLostError, RetryError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_layouts import EpochResult
 from holdfast.common.ids import WorkerId
@@ -43,7 +45,14 @@ class _Round:
     """One shuffle and the kills meanwhile."""
 
     def __init__(
-        self, cluster: LocalCluster, session: Session, report: Report, rng: random.Random, copies: int, ack: Ack
+        self,
+        cluster: LocalCluster,
+        session: Session,
+        report: Report,
+        rng: random.Random,
+        copies: int,
+        ack: Ack,
+        ack_copies: int | None,
     ) -> None:
         self._workers = cluster.workers
         self._ids = {each.name: WorkerId(each.worker) for each in session.workers()}
@@ -52,7 +61,10 @@ class _Round:
         self._ack = ack
         #: two workers that are killed may have held both copies of something
         self._only_one = copies > 1 and ack is Ack.MEMORY
-        self._job = jobs.Job(session, report, rng.getrandbits(32), copies=copies, ack=ack, records=RECORDS)
+        seed = rng.getrandbits(32)
+        self._job = jobs.Job(session, report, seed, copies=copies, ack=ack, ack_copies=ack_copies, records=RECORDS)
+        #: a primary that dies may leave it open which copies have all of an attempt
+        self._may_run_again = ack_copies is not None and ack_copies < copies
         self._away: list[Server] = []
         self._killed: list[Server] = []
 
@@ -79,7 +91,13 @@ class _Round:
                     loser.write(*record)
                 loser.flush()
             self._report.counts["losing attempts"] += 1
-        return self._job.push_map(map_id, _PUSH_SECONDS, map_id)
+        try:
+            return self._job.push_map(map_id, _PUSH_SECONDS, map_id)
+        except RetryError:
+            if not self._may_run_again:
+                raise
+        self._report.counts["maps run again"] += 1
+        return self._job.push_map(map_id, _PUSH_SECONDS, 2 * jobs.MAPS + map_id)
 
     async def _kill(self, after_seconds: float) -> None:
         """Kill one that lives; start it again soon, or at the end of the round if no other was killed in it.
@@ -106,7 +124,8 @@ class _Round:
         began = time.monotonic()
         self._job.shuffle.commit(self._job.statuses)
         committed = time.monotonic()
-        self._job.check_attempts()
+        if not self._may_run_again:
+            self._job.check_attempts()
         epochs = self._job.shuffle.manifest().epochs.epochs
         self._report.counts["moves"] += sum(epoch.epoch > 0 for epoch in epochs)
         if self._ack is Ack.MEMORY and self._job.copies == 1:
@@ -147,12 +166,19 @@ class _Round:
 
 
 async def drill(
-    cluster: LocalCluster, report: Report, rng: random.Random, step: Step, *, copies: int, ack: Ack = Ack.WRITTEN
+    cluster: LocalCluster,
+    report: Report,
+    rng: random.Random,
+    step: Step,
+    *,
+    copies: int,
+    ack: Ack = Ack.WRITTEN,
+    ack_copies: int | None = None,
 ) -> None:
     """Run the rounds."""
     with Session(cluster.endpoints, app="drill push") as session:
         for _ in range(report.rounds):
-            one = _Round(cluster, session, report, rng, copies, ack)
+            one = _Round(cluster, session, report, rng, copies, ack, ack_copies)
             async with jobs.no_client_error(report):
                 await one.run()
             with report.until("the masters do not accept the worker"):

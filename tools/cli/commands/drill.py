@@ -124,14 +124,22 @@ def _copies(default: int, least: int = 1) -> Callable[[Callable[..., int]], Call
     type=click.Choice([each.name.lower() for each in Ack]),
     help="How safe a batch is when it is acknowledged. From memory, with one copy, data may be lost: by name.",
 )
+@click.option(
+    "--ack-copies",
+    type=click.IntRange(1, COPIES_MAX),
+    help="How many copies hold a batch before it is acknowledged. Default: all.",
+)
 @_options(20)
-def push(asked: Asked, copies: int, ack: str) -> int:
+def push(asked: Asked, copies: int, ack: str, ack_copies: int | None) -> int:
     """Kill workers while maps push, commit and readers read: every record once, no map runs again."""
     from holdfast.tools.drills.push import drill, workers
     from holdfast.tools.drills.running import Ground
 
-    chosen = partial(drill, copies=copies, ack=Ack[ack.upper()])
-    return _run(asked, f"push --copies {copies} --ack {ack}", chosen, Ground(workers=workers(copies)))
+    if ack_copies is not None and ack_copies > copies:
+        raise click.BadParameter(f"{copies} copies are fewer", param_hint="--ack-copies")
+    name = f"push --copies {copies} --ack {ack}" + (f" --ack-copies {ack_copies}" if ack_copies else "")
+    chosen = partial(drill, copies=copies, ack=Ack[ack.upper()], ack_copies=ack_copies)
+    return _run(asked, name, chosen, Ground(workers=workers(copies)))
 
 
 @drill.command()
