@@ -59,6 +59,7 @@ def test_sides_are_compared(workload: str, sides: tuple[str, ...], tmp_path: Pat
     assert f"python -m benchmarks.compare {workload} --sides" in written
 
 
+@pytest.mark.long
 @pytest.mark.skipif(bool(refusal()), reason=refusal())
 def test_disk_operations_are_counted() -> None:
     """Both sides shuffle the same rows on disks of their own; maps write there, and reducers read from the device what
