@@ -45,14 +45,7 @@ class _Round:
     """One shuffle and the kills meanwhile."""
 
     def __init__(
-        self,
-        cluster: LocalCluster,
-        session: Session,
-        report: Report,
-        rng: random.Random,
-        copies: int,
-        ack: Ack,
-        ack_copies: int | None,
+        self, cluster: LocalCluster, session: Session, report: Report, rng: random.Random, copies: int, ack: Ack
     ) -> None:
         self._workers = cluster.workers
         self._ids = {each.name: WorkerId(each.worker) for each in session.workers()}
@@ -61,10 +54,9 @@ class _Round:
         self._ack = ack
         #: two workers that are killed may have held both copies of something
         self._only_one = copies > 1 and ack is Ack.MEMORY
-        seed = rng.getrandbits(32)
-        self._job = jobs.Job(session, report, seed, copies=copies, ack=ack, ack_copies=ack_copies, records=RECORDS)
+        self._job = jobs.Job(session, report, rng.getrandbits(32), copies=copies, ack=ack, records=RECORDS)
         #: a primary that dies may leave it open which copies have all of an attempt
-        self._may_run_again = ack_copies is not None and ack_copies < copies
+        self._may_run_again = session.ack_copies < copies
         self._away: list[Server] = []
         self._killed: list[Server] = []
 
@@ -177,8 +169,9 @@ async def drill(
 ) -> None:
     """Run the rounds."""
     with Session(cluster.endpoints, app="drill push") as session:
+        session.ack_copies = ack_copies or session.ack_copies
         for _ in range(report.rounds):
-            one = _Round(cluster, session, report, rng, copies, ack, ack_copies)
+            one = _Round(cluster, session, report, rng, copies, ack)
             async with jobs.no_client_error(report):
                 await one.run()
             with report.until("the masters do not accept the worker"):

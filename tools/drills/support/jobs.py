@@ -46,7 +46,6 @@ class Job:
         *,
         copies: int = 1,
         ack: Ack = Ack.WRITTEN,
-        ack_copies: int | None = None,
         records: int = RECORDS,
         sizes: tuple[int, ...] = _SIZES,
         shuffle_id: int | None = None,
@@ -58,7 +57,7 @@ class Job:
         self._sizes = sizes
         self._report = report
         self.shuffle: ReduceShuffle = session.register_reduce_shuffle(
-            PARTITIONS, MAPS, copies=copies, ack=ack, ack_copies=ack_copies, shuffle_id=shuffle_id
+            PARTITIONS, MAPS, copies=copies, ack=ack, shuffle_id=shuffle_id
         )
 
     async def push(self, seconds: float, attempts_from: int = 0) -> None:
