@@ -395,7 +395,11 @@ class ReduceStore:
         key = EpochKey(shuffle, PartitionId(partition), Epoch(epoch))
         refusals: list[HoldfastError] = []
         for directory in self._directories:
-            record = self._recorded(directory, key)
+            try:
+                record = self._recorded(directory, key)
+            except HoldfastError as error:  # another one may have it
+                refusals.insert(0, error)
+                continue
             if record is None:
                 continue
             if record.status == Status.OK:

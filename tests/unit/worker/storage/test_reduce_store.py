@@ -3,16 +3,19 @@
 import errno
 import os
 import shutil
+from functools import partial
 from pathlib import Path
+from typing import Never
 
 import pytest
 
-from holdfast.common.errors import HoldfastError, RerouteError
+from holdfast.common.errors import CorruptError, HoldfastError, RerouteError
 from holdfast.common.formats.batch import HEADER_BYTES
 from holdfast.common.formats.messages import Ack
 from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import PartitionId
 from holdfast.common.limits import MIB
+from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES
@@ -521,6 +524,27 @@ def test_forgotten_leftovers_of_earlier_starts_go_too(world: World) -> None:
     world.store.reduce.tick()
     assert not world.files("*.push")
     assert not world.files("*.open")
+
+
+@pytest.mark.parametrize("sick", [0, 1])
+def test_a_sick_index_hides_no_epochs_of_other_directories(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sick: int
+) -> None:
+    """An index cannot be read, before anybody has noticed: what another directory has is read, and what neither can
+    tell of is an error that says so."""
+    world = World(tmp_path, directories=2)
+    writer = Writer(SHUFFLE)
+    world.push(writer, [writer.batch(partition, os.urandom(100_000)) for partition in range(2)])
+    world.seal([(0, 0), (1, 0)])
+
+    def reading(_: object) -> Never:
+        raise LmdbDamagedError("it had a fatal error")
+
+    broken = world.store.reduce._directories[sick].index
+    monkeypatch.setattr(broken, "reading", partial(reading, broken))
+    assert [len(world.read(partition)) for partition in range(2)] == [1, 1]
+    with pytest.raises(CorruptError, match="it had a fatal error, and no footer has it"):
+        world.store.reduce.chunks(SHUFFLE, 7, 0)
 
 
 def test_an_index_is_rebuilt_from_footers(world: World) -> None:
