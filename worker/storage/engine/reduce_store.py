@@ -445,11 +445,12 @@ class ReduceStore:
 
     def tick(self, no_room: Collection[int] = ()) -> None:
         """Once a second. `no_room`: directories that have none. There, and where the log is full, nobody pushes who
-        would have it emptied."""
+        would have it emptied; but what a disk that is not well refuses would be given up."""
         for number, directory in enumerate(self._directories):
             if directory.condition.hanging:
                 continue
-            if directory.unsealed.log.full or number in no_room:
+            well = not (directory.problem or directory.condition.silent)
+            if well and (directory.unsealed.log.full or number in no_room):
                 self._empty(number, EMPTIED_BYTES)
             directory.unsealed.tick()
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from holdfast.common.limits import KIB
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
@@ -49,6 +50,23 @@ def test_a_full_log_is_emptied_though_nobody_pushes(tmp_path: Path) -> None:
         world.store.reduce.tick()
         assert world.store.reduce.full is full
     assert {answer.batches for answer in world.seal([(each, 0) for each in range(number)])} == {1}
+
+
+def test_a_log_is_not_emptied_into_a_disk_that_is_not_well(tmp_path: Path) -> None:
+    """An isolated directory has no room either: its log stays as it is, and is sealed when all is well again."""
+    disk = FileFullDisk()
+    disk.full, world = False, World(tmp_path, disk=disk)
+    writer = Writer(SHUFFLE)
+    for partition in range(5):
+        assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
+    condition = world.store._directories[0].condition
+    condition.isolate("a check failed")
+    disk.write_error = errno.EIO
+    world.store.reduce.tick([0])
+    disk.write_error = 0
+    condition.clear()
+    answers = world.seal([(each, 0) for each in range(5)])
+    assert [(answer.status, answer.batches) for answer in answers] == [(Status.OK, 1)] * 5
 
 
 def test_a_log_that_keeps_its_directory_full_is_emptied(tmp_path: Path) -> None:
