@@ -33,7 +33,7 @@ SERVICE = {
 @pytest.mark.parametrize(
     ("workload", "sides"),
     [
-        ("small", ("spark", "holdfast", "floor")),
+        ("small", ("holdfast", "floor")),  # each side is a JVM; all of them are for the long form
         pytest.param("big", ("spark", "holdfast", "secure", "jar-free", "other", "floor"), marks=pytest.mark.long),
     ],
 )
