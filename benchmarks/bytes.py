@@ -17,7 +17,7 @@ import sys
 from typing import Any
 
 from benchmarks.sides import holdfast, spark
-from benchmarks.workloads import WORKLOADS, queries
+from benchmarks.workloads import WORKLOADS, known_workload, queries
 
 
 def counted(options: argparse.Namespace) -> None:
@@ -50,7 +50,7 @@ def line(name: str, own: float, ours: float, own_cpu_s: float, our_cpu_s: float)
 def main() -> None:
     """Read the command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", help=", ".join(WORKLOADS))
+    parser.add_argument("workloads", nargs="*", type=known_workload, help=", ".join(WORKLOADS))
     parser.add_argument("--sql", nargs="*", default=[], help="further queries")
     parser.add_argument("--scale", type=float, default=1.0, help="of workloads")
     parser.add_argument("--conf", nargs="*", default=[], help="further settings of the plug-in's side, KEY=VALUE")

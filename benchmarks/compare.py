@@ -35,7 +35,7 @@ from typing import Any
 
 from benchmarks.report import Compared, Spread, origin, picture, table
 from benchmarks.sides import Run, Side, floor, holdfast, service, spark
-from benchmarks.workloads import ROWS, WORKLOADS
+from benchmarks.workloads import ROWS, WORKLOADS, known_workload
 
 Opened = Callable[[], AbstractContextManager[Side]]
 
@@ -95,7 +95,7 @@ def compare(options: argparse.Namespace) -> list[Compared]:
     """Run the rounds of every workload, and print them."""
     found: list[Compared] = []
     with ExitStack() as stack:
-        sides = [stack.enter_context(opened(name, options)()) for name in options.sides]
+        sides = [stack.enter_context(ways(options)[name]()) for name in options.sides]
         for workload in options.workloads:
             warm = 0 if options.fresh else options.warm
             rounds = [one_round(sides, workload, options, number) for number in range(-warm, options.pairs)][warm:]
@@ -105,20 +105,17 @@ def compare(options: argparse.Namespace) -> list[Compared]:
     return found
 
 
-def opened(name: str, options: argparse.Namespace) -> Opened:
-    """How a side is begun, by its name."""
-    ours = partial(holdfast, name, workers=options.workers, copies=options.copies, conf=options.conf)
+def ways(options: argparse.Namespace) -> dict[str, Opened]:
+    """How each side is begun, by its name."""
+    ours = partial(holdfast, workers=options.workers, copies=options.copies, conf=options.conf)
     known: dict[str, Opened] = {
         "spark": spark,
         "floor": floor,
         "holdfast": ours,
-        "secure": partial(ours, secure=True),
-        "jar-free": partial(holdfast, name, workers=options.workers, jar_free=True),
+        "secure": partial(ours, "secure", secure=True),
+        "jar-free": partial(holdfast, "jar-free", workers=options.workers, jar_free=True),
     }
-    known |= {each: partial(service, each, Path(where)) for each, where in options.service}
-    if name not in known:
-        sys.exit(f"there is no side {name}: {', '.join(known)}")
-    return known[name]
+    return known | {each: partial(service, each, Path(where)) for each, where in options.service}
 
 
 def named(text: str) -> tuple[str, str]:
@@ -129,10 +126,12 @@ def named(text: str) -> tuple[str, str]:
     return name, value
 
 
-def main() -> None:
-    """Read the command line."""
+def parsed(words: list[str]) -> argparse.Namespace:
+    """Read the command line; what is wrong with it ends the program before anything starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("workloads", nargs="*", default=["big", "wide", "tiny"], help=", ".join(WORKLOADS))
+    parser.add_argument(
+        "workloads", nargs="*", type=known_workload, default=["big", "wide", "tiny"], help=", ".join(WORKLOADS)
+    )
     parser.add_argument("--sides", nargs="+", default=["spark", "holdfast"], help="the first is compared with")
     parser.add_argument("--pairs", type=int, default=7, help="rounds that count")
     parser.add_argument("--warm", type=int, default=1, help="rounds before, which do not count")
@@ -144,11 +143,21 @@ def main() -> None:
     parser.add_argument("--service", type=named, action="append", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--table", type=Path, help="a file for a table in Markdown")
     parser.add_argument("--picture", type=Path, help="a file for a picture in SVG")
-    options = parser.parse_args()
+    options = parser.parse_args(words)
+    if unknown := [name for name in options.sides if name not in ways(options)]:
+        parser.error(f"there is no side {unknown[0]}: {', '.join(ways(options))}")
     if "jar-free" in options.sides and not set(options.workloads) <= set(ROWS):
         parser.error(f"jar-free has {', '.join(ROWS)}")
-    if len(options.sides) < 2:
-        parser.error("name two sides at least: the first is what the others are compared with")
+    if len(options.sides) < 2 or len(set(options.sides)) < len(options.sides):
+        parser.error("name two sides at least, and each once: the first is what the others are compared with")
+    if options.pairs < 1:
+        parser.error("--pairs is 1 at least")
+    return options
+
+
+def main() -> None:
+    """Compare, and write the report."""
+    options = parsed(sys.argv[1:])
     signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))  # servers of other services end, too
     source = origin("benchmarks.compare", sys.argv[1:])
     found = compare(options)

@@ -7,6 +7,7 @@ through something else than Spark's own repartition.
 
 from __future__ import annotations
 
+import argparse
 import os
 from collections.abc import Callable
 from pathlib import Path
@@ -102,3 +103,10 @@ def query(spark: SparkSession, text: str) -> str:
 
 
 WORKLOADS: dict[str, Workload] = {each.__name__: each for each in (big, big16, wide, tiny, small, tpch)}
+
+
+def known_workload(name: str) -> str:
+    """The name of a workload, from a command line."""
+    if name not in WORKLOADS:
+        raise argparse.ArgumentTypeError(f"there is no workload {name}: {', '.join(WORKLOADS)}")
+    return name

@@ -2,7 +2,9 @@
 
 from xml.etree import ElementTree
 
-from benchmarks.compare import compared, line
+import pytest
+
+from benchmarks.compare import compared, line, parsed
 from benchmarks.disk_operations import Requests, ratios, sequential
 from benchmarks.report import Origin, Spread, picture, table
 from benchmarks.sides import Run
@@ -57,6 +59,32 @@ def test_figures_say_where_they_come_from():
     for part in ORIGIN:
         assert part in text
         assert part in said
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["bigger"], "there is no workload bigger: big, "),
+        (["tiny", "--sides", "spark", "other"], "there is no side other: spark, "),
+        (["tiny", "--sides", "spark"], "name two sides at least"),
+        (["tiny", "--sides", "spark", "holdfast", "spark"], "each once"),
+        (["tiny", "--sides", "spark", "jar-free"], "jar-free has big, "),
+        (["tiny", "--pairs", "0"], "--pairs is 1 at least"),
+    ],
+)
+def test_mistakes_are_told_before_anything_starts(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+    """A comparison that cannot be made, or would compare a side with itself, is refused by the command line."""
+    with pytest.raises(SystemExit):
+        parsed(words)
+    assert said in capsys.readouterr().err
+
+
+def test_a_service_is_a_side_by_its_name():
+    """Where nothing is said, Spark's own shuffle is compared with the plug-in; a service is a side where one says how
+    it starts."""
+    assert parsed([]).sides == ["spark", "holdfast"]
+    assert parsed([]).workloads == ["big", "wide", "tiny"]
+    assert parsed(["tiny", "--sides", "spark", "other", "--service", "other=there"]).service == [("other", "there")]
 
 
 #: What /sys/block/loop0/stat says, and that a while later: reads, merged, sectors, ms, writes, merged, sectors, ms, …
