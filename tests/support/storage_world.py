@@ -30,7 +30,7 @@ from holdfast.worker.storage.dfs.away_search import AwaySearch
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.index.records import DataRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare
@@ -136,6 +136,7 @@ class StoryWorld:
         self.starts += 1
         self.core = Reduce(self.store.incarnation, self.store.tiering.choose, LIMITS)
         self.core.closed_because = ""
+        self.store.reduce.on_given_up = self.core.broke
         self.pending = PendingPushes(self.core)
         self.look()
 
@@ -186,7 +187,7 @@ class StoryWorld:
             try:
                 self.store.reduce.begin(state)
             except OSError as error:
-                self.pending.not_opened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
+                self.pending.not_opened(push, state, Status.NO_ROOM if is_shortage(error) else Status.FAILED_COPY)
 
     def _sync(self, push: PendingPush, directories: Sequence[int]) -> None:
         for directory, future in zip(directories, self.store.reduce.sync(push.decision), strict=True):

@@ -37,9 +37,9 @@ from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Starts, parse_boot_id
-from holdfast.worker.storage.index.index import Found, Reader
+from holdfast.worker.storage.index.index import Found
 from holdfast.worker.storage.index.records import encode_key
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.prepare import Pending, prepare
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.map_range_index import MapRangeIndexes
@@ -391,23 +391,23 @@ class Store:
         """Add more files to a plan: a long one is made in parts, so that the loop turns. Raises as `plan` does."""
         shuffle = plan.shuffle
         with ExitStack() as stack:
-            places = [(one, stack.enter_context(one.index.reading())) for one in self._directories]
+            places = [(one, one.reader(stack)) for one in self._directories]
             for map_id, attempt, epoch in files:
                 key = MapFileKey(shuffle, MapId(map_id), AttemptId(attempt), Epoch(epoch))
                 encoded = encode_key(key)
                 for directory, reader in places:
                     found = directory.lookup(key, encoded, reader)
                     if found is not None:
-                        plan.add(key, directory, found, reader)
+                        plan.add(key, directory, found, None if isinstance(reader, CorruptError) else reader)
                         break
                 else:
-                    self._add_forgotten(plan, key, places)
+                    self._add_forgotten(plan, key)
 
-    def _add_forgotten(self, plan: Plan, key: MapFileKey, places: list[tuple[StorageDirectory, Reader]]) -> None:
-        for directory, reader in places:
+    def _add_forgotten(self, plan: Plan, key: MapFileKey) -> None:
+        for directory in self._directories:
             found = directory.forgotten(key)
             if found is not None:
-                plan.add(key, directory, Found.of(found), reader)
+                plan.add(key, directory, Found.of(found))
                 return
         raise self._missing(key)
 
@@ -462,8 +462,8 @@ def _told_by(directory: StorageDirectory, key: MapFileKey) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        if is_full(error):
-            raise NoRoomError(f"{key}: {directory.root} is full") from error
+        if is_shortage(error):
+            raise NoRoomError(f"{key}: no room in {directory.root} ({error.strerror})") from error
         directory.condition.broke(error)
         raise RerouteError(f"{key}: {directory.root}: {error}", status=Status.DISK_FAILED) from error
 

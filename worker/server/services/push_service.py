@@ -52,7 +52,7 @@ from holdfast.worker.server.services.request import Request, in_parts
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.rounds import Missing
 from holdfast.worker.storage.layout import EpochKey
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB
@@ -103,6 +103,7 @@ class PushService:
         self._owed: Body | None = None
         self.forwarder = Forwarder(context)
         self.reduce = seals.reduce
+        self._store.reduce.on_given_up = self.reduce.broke
         self._pending = PendingPushes(self.reduce)
 
     # Credit.
@@ -285,7 +286,7 @@ class PushService:
                 self._store.reduce.begin(state)
                 self._counters.epochs_opened += 1
             except OSError as error:
-                self._pending.not_opened(push, state, Status.NO_ROOM if is_full(error) else Status.FAILED_COPY)
+                self._pending.not_opened(push, state, Status.NO_ROOM if is_shortage(error) else Status.FAILED_COPY)
 
     def _write(self, push: PendingPush, rows: memoryview, body: memoryview) -> None:
         failures = self._store.reduce.append(push.decision, rows, body)

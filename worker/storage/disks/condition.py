@@ -15,7 +15,7 @@ from typing import NamedTuple
 from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, HealthLimits
 from holdfast.worker.storage import names
 from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 
 GONE = "was deleted, emptied or unmounted while it was in use: its data is lost"
 #: What is missing is told by the identity file, and says nothing against the disk.
@@ -152,7 +152,7 @@ class Condition:
         """A write, sync or commit failed: say what that tells of the disk."""
         if isinstance(error, IndexFailedError):
             self.isolate(f"the index failed: {error.strerror}")
-        elif isinstance(error, OSError) and not is_full(error):
+        elif isinstance(error, OSError) and not is_shortage(error):
             self.isolate(f"writing failed: {error}", counts=error.errno not in _MISSING)
 
     def unread(self, error: OSError) -> None:

@@ -27,7 +27,7 @@ from holdfast.worker.storage.disks.condition import GONE, DirectoryObservation
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.env.futures import Executor, Future, wait
 from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 
 PROBE_BYTES = 4_096
 #: Results of a device that wait to be looked at; older ones are dropped.
@@ -65,7 +65,7 @@ def probe(env: Env, directory: StorageDirectory, *, thorough: bool) -> tuple[Out
     except IndexFailedError as error:
         return Outcome.FAILED, f"the index failed: {error.strerror}"
     except OSError as error:
-        return (Outcome.FULL, str(error)) if is_full(error) else (Outcome.FAILED, f"writing failed: {error}")
+        return (Outcome.FULL, str(error)) if is_shortage(error) else (Outcome.FAILED, f"writing failed: {error}")
     return Outcome.GOOD, ""
 
 

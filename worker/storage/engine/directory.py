@@ -7,6 +7,7 @@ tables; what runs in threads gets values, and what it found is taken in on the l
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +31,7 @@ from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
 from holdfast.worker.storage.index.records import EpochRecord, encode_key, given_up
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.loans import Loan, Loans, leaves_enough
 from holdfast.worker.storage.recovery.inventory import Inventory
@@ -188,8 +189,15 @@ class StorageDirectory:
             with self.index.reading() as reader:
                 found = reader.epoch(key)
         except CorruptError as error:
-            return self._from_footers(key, error)
+            return self._from_footers(key, error) if self._may_have(key) else None
         return self.forgotten(key) if found is None and isinstance(key, MapFileKey) else found
+
+    def _may_have(self, key: OpenKey) -> bool:
+        """Whether a sealed epoch may be here, of which the index cannot tell. A map has a file of its own."""
+        try:
+            return isinstance(key, EpochKey) or self.files.exists(self.root / layout.sealed_path(key))
+        except OSError:
+            return True
 
     def has_epoch(self, key: EpochKey) -> bool:
         """Whether the index has an epoch of a partition."""
@@ -204,17 +212,27 @@ class StorageDirectory:
 
     def found(self, key: MapFileKey) -> Found | None:
         """What a reader needs to know of a map file. Raises CorruptError."""
-        with self.index.reading() as reader:
-            found = self.lookup(key, encode_key(key), reader)
+        with ExitStack() as stack:
+            found = self.lookup(key, encode_key(key), self.reader(stack))
         record = self.forgotten(key) if found is None else None
         return found if record is None else Found.of(record)
 
-    def lookup(self, key: MapFileKey, encoded: bytes, reader: Reader) -> Found | None:
-        """What the index has of a map file, in a snapshot of it, or else the footer."""
+    def reader(self, stack: ExitStack) -> Reader | CorruptError:
+        """A snapshot of the index, or why that cannot be read: other directories may have what is asked for."""
         try:
+            return stack.enter_context(self.index.reading())
+        except CorruptError as error:
+            return error
+
+    def lookup(self, key: MapFileKey, encoded: bytes, reader: Reader | CorruptError) -> Found | None:
+        """What the index has of a map file, in a snapshot of it, or else the footer; of an index that cannot be read,
+        why."""
+        try:
+            if isinstance(reader, CorruptError):
+                raise reader
             return reader.file(encoded)
         except CorruptError as error:
-            return self.from_footer(key, error)
+            return self.from_footer(key, error) if self._may_have(key) else None
 
     def from_footer(self, key: MapFileKey, cause: CorruptError) -> Found:
         """The same where the index cannot tell. Raises CorruptError."""
@@ -257,7 +275,7 @@ class StorageDirectory:
         try:
             self.index.remove_shuffle(key)
         except (OSError, NoRoomError) as error:
-            if isinstance(error, OSError) and not is_full(error):
+            if isinstance(error, OSError) and not is_shortage(error):
                 raise
             self.remove_folder(key)
             self.index.remove_shuffle(key)

@@ -34,11 +34,12 @@ from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.rounds import Missing, Wanted
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
+from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, PackKey, sealed_path
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
-from holdfast.worker.storage.log.push_log import Segment, is_full
+from holdfast.worker.storage.log.push_log import Segment, is_shortage
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
 from holdfast.worker.storage.tiers.arriving import Arrival
 from holdfast.worker.storage.tiers.moving import FileMove
@@ -50,8 +51,9 @@ if TYPE_CHECKING:
 DIRECT_BYTES = 32 * KIB
 #: What a byte in the log takes of a directory's room: it has to be written elsewhere in the end.
 LOG_TAKES = 2
-#: A log that nobody's pushes empty is emptied by twice so much a second: all others wait meanwhile.
-EMPTIED_BYTES = 16 * MIB
+#: A log that nobody's pushes empty is emptied by so much a second, and the loop stands still for so long at most.
+EMPTIED_BYTES = 32 * MIB
+EMPTYING_NS = 50_000_000
 _SIZE = itemgetter(3)
 
 Failure = tuple[int, Status]
@@ -66,11 +68,14 @@ class ReduceStore:
         self.places = SealedLocations()
         for directory in directories:
             directory.unsealed.ended = partial(self._ended, directory)
+            directory.unsealed.gave_up = self._gave_up
         #: pack files made since the start; over all directories, since files move from one to another
         self._packs = 0
         #: told of files that were sealed, and of those that are read
         self.on_sealed: Callable[[StorageDirectory, Sequence[DataRecord]], None] = lambda *_: None
         self.on_read: Callable[[DataKey], None] = lambda _: None
+        #: told of open epochs whose copy is given up
+        self.on_given_up: Callable[[EpochState], object] = lambda _: None
         #: why something that is not known here may be sealed all the same; "" if it is not
         self.not_known_yet: Callable[[], str] = lambda: ""
         #: bytes written straight into partition files, and into the log
@@ -164,7 +169,8 @@ class ReduceStore:
         deque(map(array.append, map(unsealed.positions_of.__getitem__, decision.states), starts), maxlen=0)
         deque(map(array.append, map(unsealed.sizes_of.__getitem__, decision.states), sizes), maxlen=0)
         self.log_bytes += size
-        return self._empty(0, size) if unsealed.log.crowded else []
+        self._keep_short(unsealed, size)
+        return []
 
     def _append_some(
         self, decision: PushDecision, directory: int, some: list[tuple[int, int, int]], body: memoryview
@@ -196,7 +202,8 @@ class ReduceStore:
             self._copy(state).pending.add(at, length)
             at += length
         self.log_bytes += size
-        return self._empty(directory, size) if log.crowded else []
+        self._keep_short(unsealed, size)
+        return []
 
     def _write_run(
         self, decision: PushDecision, state: EpochState, first: int, past: int, body: memoryview
@@ -211,19 +218,17 @@ class ReduceStore:
 
     def _failed(self, batches: Sequence[tuple[int, EpochState | None]], error: OSError) -> list[Failure]:
         """A write failed: with a full disk what is there stays good, after any other error the copies are given up."""
-        if is_full(error):
+        if is_shortage(error):
             return [(index, Status.NO_ROOM) for index, _ in batches]
         for state in {state for _, state in batches if state is not None}:
             self.give_up(state, error)
         return [(index, Status.FAILED_COPY) for index, _ in batches]
 
-    def _empty(self, directory: int, size: int) -> list[Failure]:
-        """Keep the log short. What cannot be flushed for want of room waits for its seal."""
-        unsealed = self._directories[directory].unsealed
-        for copy, error in unsealed.empty_some(size):
-            if not is_full(error):
-                unsealed.give_up(copy.key, error)
-        return []
+    @staticmethod
+    def _keep_short(unsealed: UnsealedEpochs, grown: int) -> None:
+        """The log grew by so much: it is emptied twice as fast, if it is long."""
+        if unsealed.log.crowded:
+            unsealed.empty(2 * grown)
 
     def give_up(self, state: EpochState, error: Exception) -> None:
         """This copy is given up for good; one that never began, or is sealed or dropped by now, stays what it is."""
@@ -244,7 +249,7 @@ class ReduceStore:
             try:
                 self.flushes += unsealed.flush(copy) > 0
             except OSError as error:
-                if is_full(error):
+                if is_shortage(error):
                     told.append((state, Status.NO_ROOM))
                 else:
                     self.give_up(state, error)
@@ -336,6 +341,9 @@ class ReduceStore:
         job = unsealed.seal(shuffle, final, unsealed.log.incarnation, self._packs, todo)
         for key in todo:
             jobs[key] = job.future
+
+    def _gave_up(self, state: EpochState) -> None:
+        self.on_given_up(state)
 
     def _ended(self, directory: StorageDirectory, job: EpochSeal, work: SealWork) -> None:
         """A seal has ended."""
@@ -444,15 +452,17 @@ class ReduceStore:
     # what goes on beside
 
     def tick(self, no_room: Collection[int] = ()) -> None:
-        """Once a second. `no_room`: directories that have none. There, and where the log is full, nobody pushes who
-        would have it emptied; but what a disk that is not well refuses would be given up."""
+        """Once a second. `no_room`: directories that have none. There, where a push found too little, and where the log
+        is full, nobody pushes who would have it emptied; but what a disk that is not well refuses would be given up."""
         for number, directory in enumerate(self._directories):
             if directory.condition.hanging:
                 continue
-            well = not (directory.problem or directory.condition.silent)
-            if well and (directory.unsealed.log.full or number in no_room):
-                self._empty(number, EMPTIED_BYTES)
-            directory.unsealed.tick()
+            unsealed, short = directory.unsealed, number in no_room or directory.room.wanted_bytes > 0
+            if not (directory.problem or directory.condition.silent):
+                if unsealed.log.full or short:
+                    unsealed.empty(EMPTIED_BYTES, EMPTYING_NS // len(self._directories))
+                unsealed.marks.mark()  # those that found no room
+            unsealed.tick(no_room=short)
 
     def gauges(self) -> dict[str, int]:
         """What goes up and down, by name."""

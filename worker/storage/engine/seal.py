@@ -30,7 +30,7 @@ from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
 from holdfast.worker.storage.engine.rounds import Copy
 from holdfast.worker.storage.engine.scan import Seeds
-from holdfast.worker.storage.engine.sealing import Items
+from holdfast.worker.storage.engine.sealing import Items, never_again
 from holdfast.worker.storage.engine.writer import MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files, Handle
@@ -47,7 +47,7 @@ from holdfast.worker.storage.index.records import (
     make_file,
 )
 from holdfast.worker.storage.layout import EpochKey, OpenKey, PackKey, sealed_path, shuffle_folder
-from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_full
+from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_shortage
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.reduce_recovery import Left, recover
@@ -151,8 +151,11 @@ class SealWork:
         if error is not None and self.map is not None:
             self.data.clear()
             self._give_up(self.map, error)
-        elif isinstance(error, OSError) and is_full(error):
-            self.error = NoRoomError(f"{self.shuffle}: {self.root} is full", status=Status.DISK_FULL)
+        elif isinstance(error, OSError) and is_shortage(error):
+            self._remove_packs()
+            self.error = NoRoomError(
+                f"{self.shuffle}: no room in {self.root} ({error.strerror})", status=Status.DISK_FULL
+            )
         elif isinstance(error, OSError) and self.complete:
             # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
             self.data.clear()
@@ -162,10 +165,17 @@ class SealWork:
             self.error = error if isinstance(error, HoldfastError) else HoldfastError(f"{self.shuffle}: {error}")
         self.ended(self)
 
+    def _remove_packs(self) -> None:
+        """The next try makes another one: what is in this one is in the log."""
+        for record in self.data:
+            if isinstance(record.key, PackKey):
+                with suppress(OSError):  # a later start takes it in
+                    self.env.files.remove(self.root / sealed_path(record.key))
+
     def _write_all(self) -> None:
         for key in self.failed:
             self._give_up(key, None)
-        recovered = [one for left in self.left if (one := self._recover(left)) is not None]
+        recovered = [one for left in self.left if (one := self._recovered(left)) is not None]
         writers = OpenFiles(self.env, 1, write=True)
         small: list[PartitionCopy] = []
         large: list[PartitionCopy] = []
@@ -210,7 +220,7 @@ class SealWork:
         try:
             record = act()
         except OSError as error:
-            if is_full(error):
+            if is_shortage(error):
                 raise
             for key in keys:
                 self._give_up(key, error)
@@ -227,6 +237,16 @@ class SealWork:
             self.broken[key] = error
         self.finished.pop(key, None)
         self.records[key] = given_up(self.incarnation)
+
+    def _recovered(self, left: Left) -> PartitionCopy | None:
+        """The same; what cannot be read is given up, and holds up no other."""
+        try:
+            return self._recover(left)
+        except OSError as error:
+            if is_shortage(error):
+                raise
+            self._give_up(left.key, error)
+            return None
 
     def _recover(self, left: Left) -> PartitionCopy | None:
         """What an earlier start left, as a copy that can be sealed; None if it is lost."""
@@ -284,7 +304,7 @@ class SealWork:
         try:
             files.sync(handle)
         except OSError as error:
-            raise _never_again(error) from error
+            raise never_again(error) from error
         _compare_with_disk(files, handle, earlier)
         files.rename(copy.path, self.root / sealed_path(key))
         writers.close(copy.path_text)
@@ -324,7 +344,7 @@ class SealWork:
             try:
                 self.env.files.sync(handle)
             except OSError as error:
-                raise _never_again(error) from error
+                raise never_again(error) from error
             self.env.files.rename(new, path)
         except OSError:
             self.env.files.remove(new)
@@ -349,8 +369,3 @@ def _compare_with_disk(files: Files, handle: Handle, size: int) -> None:
         length = min(MIB, size - at)
         if files.read(handle, length, at) != files.read_back(handle, length, at):
             raise OSError(errno.EIO, "the disk has not what was synced to it")
-
-
-def _never_again(error: OSError) -> OSError:
-    """Of a sync a full disk is a failure like any other: it cannot be tried again."""
-    return OSError(errno.EIO, f"cannot be synced: {error.strerror}")

@@ -15,6 +15,7 @@ owns all tables; threads get paths, handles and records. Made by unsealed.py, on
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -57,6 +58,8 @@ def _record(
     for folder, paths in folders.items():
         try:
             sync_folders(files, paths)
+        except OSError as error:
+            errors[folder] = never_again(error)
         except Exception as error:  # noqa: BLE001 - whatever it is, nobody may wait for ever
             errors[folder] = error
     try:
@@ -128,3 +131,8 @@ class Sealer:
 def plain(error: BaseException) -> Exception:
     """An error that may be kept and passed on."""
     return error if isinstance(error, Exception) else HoldfastError(repr(error))
+
+
+def never_again(error: OSError) -> OSError:
+    """Of a sync a full disk is a failure like any other: it cannot be tried again."""
+    return OSError(errno.EIO, f"cannot be synced: {error.strerror}")

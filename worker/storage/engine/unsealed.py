@@ -47,7 +47,7 @@ from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.layout import EpochKey, OpenKey, open_path
 from holdfast.worker.storage.log.old_logs import OldLogs
-from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment, is_full
+from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment, is_shortage
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
 
@@ -97,8 +97,9 @@ class UnsealedEpochs:
         #: of what seals have for themselves; and seals that wait for the end of a round of syncs
         self._handed: dict[OpenKey, HandedOver] = {}
         self._held_up: list[tuple[EpochSeal, SealWork]] = []
-        #: hears of seals that have ended, before they are answered
+        #: hears of seals that have ended, before they are answered; and of open epochs whose copy is given up
         self.ended: Callable[[EpochSeal, SealWork], object] = lambda *_: None
+        self.gave_up: Callable[[EpochState], object] = lambda _: None
         #: files that seals finished before they met a full disk
         self._finished: dict[OpenKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
@@ -191,30 +192,27 @@ class UnsealedEpochs:
             handle = copy.opened(self._writers) or self._writers.open(copy.path_text)
             self._pool.submit(self._files.start_write_back, handle, start, copy.file_bytes - start)
 
-    def empty_some(self, size: int) -> list[tuple[PartitionCopy, OSError]]:
-        """The log grew by `size`: flush twice as much out of its oldest segments; return what failed."""
+    def empty(self, size: int, most_ns: int = 0) -> None:
+        """Flush so many bytes out of the oldest segments of the log; with `most_ns`, for no longer than that. What
+        finds no room waits for the next time, or for its seal; a copy that fails is given up. Either ends it."""
         if not self.log.segments:
-            return []
-        errors = []
+            return
         if not self._emptying:
             end = (next(iter(self.log.segments)) + 1) << SEGMENT_SHIFT
-            self._emptying = [
-                copy for copy in self._pending() if copy.pending.positions[0] < end and copy.key not in self.sealing
-            ]
-            if not self._emptying:
-                self.release()
-        left = 2 * size
-        while self._emptying and left > 0:
+            self._emptying = [copy for copy in self._pending() if copy.pending.positions[0] < end]
+        began_ns = self._now_ns()
+        while self._emptying and size > 0 and not 0 < most_ns <= self._now_ns() - began_ns:
             copy = self._emptying.pop()
-            if copy.key in self.sealing or copy.key not in self.copies:
+            if self.copies.get(copy.key) is not copy or copy.key in self.failed:
                 continue
             try:
-                left -= self.flush(copy)
+                size -= self.flush(copy)
             except OSError as error:
-                errors.append((copy, error))
+                if not is_shortage(error):
+                    self.give_up(copy.key, error)
+                break
         if not self._emptying:
             self.release()
-        return errors
 
     def release(self) -> None:
         """Remove the segments that nothing refers to. A disk that fails keeps them, and is told of: it is no concern of
@@ -252,16 +250,17 @@ class UnsealedEpochs:
 
     def _pending(self) -> list[PartitionCopy]:
         """The copies of which something is in the log only."""
-        return [copy for copy in self.copies.values() if copy.pending and isinstance(copy, PartitionCopy)]
+        pending = [copy for copy in self.copies.values() if copy.pending and isinstance(copy, PartitionCopy)]
+        return [copy for copy in pending if copy.key not in self.failed]
 
-    def tick(self) -> None:
-        """Once a second: let go of the log as far as it is not needed."""
+    def tick(self, *, no_room: bool = False) -> None:
+        """Once a second: let go of the log as far as it is not needed; `no_room`: of what is kept for reuse, too."""
         try:
             if not self._handed and not self._pending():
                 self.log.rest()
             self.log.tell_synced()
             self.release()
-            if not self.log.size_bytes:
+            if no_room or not self.log.size_bytes:
                 self.log.remove_spares()
             # A copy that was given up, and has no mark yet, would have been never here for the next start.
             if not self.left and not self._handed and not self.marks.due:
@@ -439,7 +438,7 @@ class UnsealedEpochs:
             self._folders.make(folder)
         except OSError as error:
             self.broke(error)
-            return error if is_full(error) else None
+            return error if is_shortage(error) else None
         return None
 
     def _let_seals_go_on(self) -> None:
@@ -477,12 +476,11 @@ class UnsealedEpochs:
         self.jobs.remove(job)
         self.ended(job, work)
         if work.map is None:
-            self.marks.mark()
             self.release()
-        elif work.broken:  # a start that finds the file of a map sealed believes it: the mark comes first
+        if work.broken:  # a start that finds a sealed name believes it: the mark comes first
             self.marks.mark(partial(job.answer, work))
-            return
-        job.answer(work)
+        else:
+            job.answer(work)
 
     def _put_aside(self, work: SealWork) -> None:
         """Files whose epochs have their answer, and it is not OK, take room until their shuffle goes."""
@@ -513,6 +511,8 @@ class UnsealedEpochs:
         if isinstance(writer, MapFileWriter):
             self._close(key)
             writer.life, path = Life.FAILED, writer.path
+        elif writer is not None and writer.state is not None:
+            self.gave_up(writer.state)
         self.marks.add({key: path})
         self.broke(error)
         self.marks.mark()

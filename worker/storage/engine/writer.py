@@ -25,7 +25,7 @@ from holdfast.worker.storage.engine.scan import Seeds, scan_run
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.records import MapRecord, make_map_file
 from holdfast.worker.storage.index.region_chunks import RegionEntries, RegionFlag
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.read.handles import OpenFiles
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left
@@ -199,7 +199,7 @@ class MapFileWriter:
             self.life = Life.FAILED
             self._keeper.give_up(self.key, error)
             why = f"cannot write {self.path} ({error.strerror})"
-            if is_full(error):
+            if is_shortage(error):
                 raise RerouteError(f"{self.key}: no room: {why}", status=Status.DISK_FULL) from error
             raise failed_copy(self.key, why) from error
         self.file_bytes += len(data)

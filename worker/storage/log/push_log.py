@@ -291,6 +291,11 @@ def _as_os_error() -> Iterator[None]:
         raise OSError(errno.ENOSPC, str(error)) from error
 
 
-def is_full(error: OSError) -> bool:
-    """Whether a write failed for want of room, which says nothing against the disk."""
-    return error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: No room on the disk; no descriptors or memory for this process.
+_SHORTAGES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
+
+
+def is_shortage(error: OSError) -> bool:
+    """Whether something failed for want of room, descriptors or memory: that says nothing against the disk, and may go
+    well another time. Of a sync it is a failure like any other."""
+    return error.errno in _SHORTAGES

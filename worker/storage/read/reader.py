@@ -160,8 +160,9 @@ class Plan:
         #: what is remembered takes so much, in rows of read/streams.py
         self.rows = 0
 
-    def add(self, key: MapFileKey, directory: StorageDirectory, found: Found, reader: Reader) -> None:
-        """Add a sealed file; raises CorruptError if its region records are wrong. `reader` is that of the lookup."""
+    def add(self, key: MapFileKey, directory: StorageDirectory, found: Found, reader: Reader | None = None) -> None:
+        """Add a sealed file; raises CorruptError if its region records are wrong. `reader` is that of the lookup, if
+        that was in the index."""
         begin, end = self._begin, self._end
         chunks = RegionChunks(directory, key, found, reader)
         stretches: list[Stretch] | None = None

@@ -24,7 +24,7 @@ from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, decode_shuffle
 from holdfast.worker.storage.layout import parse_segment, shuffle_folder
 from holdfast.worker.storage.log.log_recovery import find_segments, scan_log, scan_segment
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
@@ -289,7 +289,7 @@ def record_start(directory: StorageDirectory, files: Files, starts: Starts) -> N
     try:
         files.replace(path, starts.encode())
     except OSError as error:
-        if not is_full(error) or not files.exists(path):
+        if not is_shortage(error) or not files.exists(path):
             raise
         files.overwrite(path, starts.encode())
     try:

@@ -155,6 +155,9 @@ class Reconciler:
             case Decision.UNRECORD:
                 self._index.remove_file(key, [key] if isinstance(key, EpochKey) else [])
                 return None
+            case Decision.REMOVE:
+                self._files.remove(path)
+                return None
             case Decision.KEEP | Decision.KEEP_DAMAGED | Decision.LOST:
                 pass
         return recorded
@@ -170,7 +173,13 @@ class Reconciler:
         if length in (Length.EQUAL, Length.SHORTER):
             return Facts(Name.SEALED, length), None
         record = self._footer(path, key, recorded)
-        return Facts(Name.SEALED, length, Footer.WRONG if record is None else Footer.RIGHT), record
+        if record is None:
+            return Facts(Name.SEALED, length, Footer.WRONG), None
+        # A copy from another worker may have come since one was given up; an index that was rebuilt does not know.
+        given_up = not self._found.failed.isdisjoint(one for one, _ in record.epochs)
+        if given_up and recorded is None and self._report.identity:
+            return Facts(Name.GIVEN_UP), None
+        return Facts(Name.SEALED, length, Footer.RIGHT), record
 
     def _facts(self, key: layout.FileKey, recorded: int | None) -> Facts:
         """The same of one that is recorded, and not there under its sealed name."""

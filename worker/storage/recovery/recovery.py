@@ -20,7 +20,8 @@ class Name(Enum):
 
     SEALED = auto()
     OPEN = auto()  #: recorded, and whole under the name that it had before
-    FAILED = auto()  #: recorded, and given up
+    FAILED = auto()  #: recorded, not there under its sealed name, and given up
+    GIVEN_UP = auto()  #: not recorded, and an epoch in it was given up
     MISSING = auto()  #: recorded, and neither
 
 
@@ -60,6 +61,7 @@ class Decision(Enum):
     LOST = auto()  #: recorded but gone: keep the record, so that reads say so
     QUARANTINE = auto()  #: neither record nor footer says what it is: put it aside for people
     UNRECORD = auto()  #: given up after the record may have been written: take the record out
+    REMOVE = auto()  #: its seal recorded nothing, so nothing was answered of it: what is good is in the log, too
 
 
 _N, _L, _F = Name, Length, Footer
@@ -75,6 +77,7 @@ FILE_TABLE: dict[Facts, tuple[str, Decision]] = {
     Facts(_N.OPEN): ("G", Decision.FINISH),
     Facts(_N.MISSING): ("H", Decision.LOST),
     Facts(_N.FAILED): ("I", Decision.UNRECORD),
+    Facts(_N.GIVEN_UP): ("J", Decision.REMOVE),
 }
 
 

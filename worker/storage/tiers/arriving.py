@@ -27,7 +27,7 @@ from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files, Handle
 from holdfast.worker.storage.index.records import ChunkRow, DataRecord, EpochRecord, make_file
 from holdfast.worker.storage.layout import EpochKey, PackKey, sealed_path
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.tiers.moving import take_in
 
@@ -107,8 +107,8 @@ class Arrival:
         try:
             work()
         except OSError as error:
-            if is_full(error):
-                reason = f"{self._pack.shuffle}: {self._directory.root} is full"
+            if is_shortage(error):
+                reason = f"{self._pack.shuffle}: no room in {self._directory.root} ({error.strerror})"
                 raise NoRoomError(reason, status=Status.DISK_FULL) from error
             self._directory.condition.broke(error)
             raise

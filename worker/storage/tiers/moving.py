@@ -33,7 +33,7 @@ from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import Index, file_items
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileRecord, encode_shuffle
 from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
-from holdfast.worker.storage.log.push_log import is_full
+from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
 
@@ -240,7 +240,7 @@ class FileMover:
         if isinstance(error, FullError):
             move.full, move.problem = True, "no room"
         elif isinstance(error, OSError | HoldfastError):
-            move.full = isinstance(error, OSError) and is_full(error)
+            move.full = isinstance(error, OSError) and is_shortage(error)
             move.problem = f"{move.key} was not moved: {error}"
             if isinstance(error, DfsError | ConfigError):
                 move.unusable = True
@@ -383,7 +383,7 @@ def _copy(env: Env, path: Path, move: FileMove, target: StorageDirectory, record
             target.count_sealed(move.key.shuffle, [record.file_bytes])
     except Exception as error:
         yield partial(files.remove, new)
-        if isinstance(error, OSError) and is_full(error):
+        if isinstance(error, OSError) and is_shortage(error):
             raise FullError from error
         raise
     yield partial(files.remove, new)

@@ -137,6 +137,7 @@ class World:
         count = len(self.settings.directories)
         self.core = Reduce(self.store.incarnation, lambda hint, _: hint - 1, has_room=[True] * count)
         self.core.closed_because = ""
+        self.store.reduce.on_given_up = self.core.broke
 
     def _advised(self, partition: int) -> int:
         """Partition p goes to directory p if that has room, else to the next, and so on from the first again."""

@@ -5,9 +5,10 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from holdfast.common.limits import KIB
+from holdfast.common.limits import KIB, MIB
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle
+from holdfast.worker.storage.layout import EpochKey
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
 
@@ -84,3 +85,89 @@ def test_a_log_that_keeps_its_directory_full_is_emptied(tmp_path: Path) -> None:
         world.store.reduce.tick([0])
     assert unsealed.log.size_bytes < before // 2
     assert {answer.batches for answer in world.seal([(each, 0) for each in range(20)])} == {1}
+
+
+def test_a_push_that_found_too_little_room_has_the_log_emptied(tmp_path: Path) -> None:
+    """A little room is left, and a frame needs more: what the log takes twice is given back, and the frame fits."""
+    world = World(tmp_path, capacity_bytes=64 * MIB)
+    writer, number = Writer(SHUFFLE), 0
+
+    def push(size: int) -> set[int]:
+        nonlocal number
+        number += 50
+        world.store.look(0.1, 1 << 40)
+        return set(world.push(writer, [writer.batch(number + each, os.urandom(size)) for each in range(50)]).values())
+
+    unsealed = world.store._directories[0].unsealed
+    while unsealed.log.size_bytes < 14 * MIB:
+        assert push(20_000) == set()
+    while not push(2_000):
+        pass
+    assert push(2_000) == {Status.NO_ROOM}
+    assert unsealed.room.left_bytes
+    for _ in range(100):  # what is left of it goes bit by bit
+        world.store.reduce.tick()
+    assert push(2_000) == set()
+
+
+def test_spares_go_where_there_is_no_room(tmp_path: Path) -> None:
+    """What is kept for reuse takes no room that data needs, also while something in the log waits for some."""
+    disk = FileFullDisk()
+    disk.full = False
+    world = World(tmp_path, segment_bytes=64 * KIB, disk=disk)
+    writer = Writer(SHUFFLE)
+    for partition in range(150):
+        assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
+    log = world.store._directories[0].unsealed.log
+    for _ in range(2):
+        world.store.reduce.tick([0])
+    assert world.push(writer, [writer.batch(0, os.urandom(2_000))]) == {}
+    disk.full = True
+    world.store.reduce.tick([0])
+    assert 2_000 < log.size_bytes <= log.held_bytes < 70 * KIB
+
+
+def test_a_full_disk_is_asked_for_one_file_a_second(tmp_path: Path) -> None:
+    """Emptying ends with the first file that finds no room, goes on with another one the next time, and loses none."""
+    disk = FileFullDisk()
+    world = World(tmp_path, disk=disk)
+    writer = Writer(SHUFFLE)
+    for partition in range(20):
+        assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
+    tried: list[str] = []
+    refuse = disk.write_parts
+
+    def counted(handle: Handle, parts: Sequence[bytes | memoryview], size: int, offset: int) -> None:
+        tried.append(os.readlink(f"/proc/self/fd/{handle.fd}"))
+        refuse(handle, parts, size, offset)
+
+    disk.write_parts = counted  # type: ignore[method-assign]
+    for _ in range(3):
+        world.store.reduce.tick([0])
+    assert len(tried) == len(set(tried)) == 3
+    disk.full = False
+    assert {answer.batches for answer in world.seal([(each, 0) for each in range(20)])} == {1}
+
+
+def test_a_copy_that_is_given_up_is_left_alone(tmp_path: Path) -> None:
+    """A flush that failed gives its copy up: its epoch takes nothing more, and is not flushed again each second, which
+    would keep the disk from ever being well."""
+    disk = FileFullDisk()
+    disk.full = False
+    world = World(tmp_path, disk=disk)
+    writer = Writer(SHUFFLE)
+    for partition in range(3):
+        assert world.push(writer, [writer.batch(partition, os.urandom(2_000))]) == {}
+    directory = world.store._directories[0]
+    disk.write_error = errno.EIO
+    world.store.reduce.tick([0])
+    disk.write_error = 0
+    assert directory.problem
+    assert directory.unsealed.failed
+    (given_up,) = [key.partition for key in directory.unsealed.failed if isinstance(key, EpochKey)]
+    assert world.push(writer, [writer.batch(given_up, b"more")]) == {0: Status.FAILED_COPY}
+    directory.condition.tell()
+    assert directory.come_back()
+    disk.write_error = errno.EIO
+    world.store.reduce.tick()
+    assert not directory.problem

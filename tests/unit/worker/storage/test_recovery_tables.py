@@ -52,6 +52,7 @@ def test_what_is_recorded_is_never_forgotten():
     """Only a copy that was given up loses its record; only what has neither record nor footer is put aside."""
     for facts, (_, decision) in FILE_TABLE.items():
         assert (decision is Decision.UNRECORD) == (facts.name is Name.FAILED)
+        assert (decision is Decision.REMOVE) == (facts.name is Name.GIVEN_UP)
         if decision in (Decision.QUARANTINE, Decision.ADOPT):
             assert (facts.name, facts.length) == (Name.SEALED, Length.UNKNOWN)
             assert (decision is Decision.QUARANTINE) == (facts.footer is Footer.WRONG)

@@ -4,12 +4,14 @@ import contextlib
 import os
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 
 from holdfast.common.errors import ConfigError, HoldfastError, NoRoomError, RerouteError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
+from holdfast.common.lmdb_pages import LmdbDamagedError
 from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.check import check_file
@@ -288,6 +290,28 @@ def test_files_spread_over_directories(tmp_path):
     keys = [content.key for content in contents]
     wanted = {at: data for number, one in enumerate(contents) for at, data in one.pieces(2, 5, number).items()}
     assert read(store, keys, 2, 5) == wanted
+    store.close()
+
+
+@pytest.mark.parametrize("sick", [0, 1])
+def test_a_sick_index_hides_no_files_of_other_directories(tmp_path, monkeypatch, sick):
+    """An index cannot be read, before anybody has noticed: files of other directories are read, sealed again and begun,
+    those beside that index are read by their footers, and what nobody has is unknown."""
+    store = open_store(tmp_path / "a", tmp_path / "b")
+    contents = [make_content(file_key(SHUFFLE, number), partitions=300) for number in range(4)]
+    answers = [write(store, content) for content in contents]
+
+    def reading(_):
+        raise LmdbDamagedError("it had a fatal error")
+
+    broken = store._directories[sick].index
+    monkeypatch.setattr(broken, "reading", partial(reading, broken))
+    for content, answer in zip(contents, answers, strict=True):
+        assert read(store, [content.key], 0, 300) == content.pieces(0, 300)
+        assert store.seal(content.key, content.totals).result(0) == answer
+    assert status_of(read, store, [file_key(SHUFFLE, 9)], 0, 300) is Status.UNKNOWN_FILE
+    assert store.begin(file_key(SHUFFLE, 9), 300, Ack.WRITTEN)
+    monkeypatch.undo()
     store.close()
 
 

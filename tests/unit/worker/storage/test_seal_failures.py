@@ -1,0 +1,146 @@
+"""Seals that meet an error: what they leave, what they answer, and what the next start makes of it."""
+
+import errno
+import os
+from pathlib import Path
+
+import pytest
+
+from holdfast.common.errors import HoldfastError
+from holdfast.common.statuses import Status
+from holdfast.worker.storage.env.interfaces import Handle, Name
+from tests.support.reduce_data import Writer
+from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
+
+
+class NamedFaults(FaultyDisk):
+    """A disk on which some files cannot be opened, or some folders not be synced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.closed, self.open_error = (), errno.EIO
+        self.folder, self.folder_errors = SHUFFLE, 0
+
+    closed: tuple[str, ...]
+
+    def open(self, path: Name, *, write: bool = False) -> Handle:
+        if str(path).endswith(self.closed or ("/",)):
+            raise OSError(self.open_error, os.strerror(self.open_error), str(path))
+        return super().open(path, write=write)
+
+    def create(self, path: Name) -> Handle:
+        if str(path).endswith(self.closed or ("/",)):
+            raise OSError(self.open_error, os.strerror(self.open_error), str(path))
+        return super().create(path)
+
+    def sync_folder(self, path: Name) -> None:
+        if self.folder_errors and Path(path).name.startswith("1-0-"):
+            self.folder_errors -= 1
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        super().sync_folder(path)
+
+
+@pytest.fixture
+def disk() -> NamedFaults:
+    return NamedFaults()
+
+
+@pytest.fixture
+def world(tmp_path: Path, disk: NamedFaults) -> World:
+    return World(tmp_path, disk=disk)
+
+
+def push(world: World, partitions: int, batches: int = 1, size: int = 2_000) -> list[tuple[int, int]]:
+    """Push so many batches to each; return the epochs."""
+    writer = Writer(SHUFFLE)
+    for partition in range(partitions):
+        assert world.push(writer, [writer.batch(partition, os.urandom(size)) for _ in range(batches)]) == {}
+    return [(partition, 0) for partition in range(partitions)]
+
+
+def statuses(world: World, epochs: list[tuple[int, int]], *, final: bool = True) -> list[int]:
+    return [answer.status for answer in world.seal(epochs, final=final)]
+
+
+def test_what_cannot_be_read_again_holds_up_no_other(world: World, disk: NamedFaults) -> None:
+    """An earlier start left three epochs, and the disk cannot read one: that is given up, and the others are sealed."""
+    epochs = push(world, 3, batches=10, size=60_000)
+    world.restart()
+    disk.closed = ("1-0.open",)
+    for _ in range(2):
+        assert statuses(world, epochs) == [Status.OK, Status.FAILED_COPY, Status.OK]
+    assert world.store._directories[0].problem
+
+
+def test_a_seal_without_room_for_its_record_leaves_nothing(world: World, disk: NamedFaults) -> None:
+    """However often it is tried: one pack file is there in the end, and nothing else takes room."""
+    epochs = push(world, 20)
+    disk.commit_error = errno.ENOSPC
+    for _ in range(3):
+        with pytest.raises(HoldfastError, match="no room in"):
+            world.seal(epochs)
+        assert not world.files("*.pack")
+    disk.commit_error = 0
+    assert set(statuses(world, epochs)) == {Status.OK}
+    (pack,) = world.files("*.pack")
+    held = pack.stat().st_size
+    world.restart()
+    assert not world.store.report
+    world.store.reduce.tick()
+    assert world.store._directories[0].used_bytes == held
+
+
+@pytest.mark.parametrize("batches", [1, 30])
+def test_what_was_given_up_stays_so_whatever_has_its_sealed_name(world: World, disk: NamedFaults, batches: int) -> None:
+    """The disk took files and no record, so they are given up: the next start does not take them for sealed."""
+    epochs = push(world, 2, batches, size=60_000)
+    disk.commit_error = errno.EIO
+    for _ in range(2):
+        assert set(statuses(world, epochs, final=False)) == {Status.FAILED_COPY}
+        disk.commit_error = 0
+        world.restart()
+    assert not world.files("*.pack") + world.files("*.part")
+
+
+def test_the_answer_waits_for_the_mark(world: World, disk: NamedFaults) -> None:
+    """When FAILED_COPY is answered, the disk says so, too."""
+    epochs = push(world, 2)
+    disk.commit_error = errno.EIO
+    assert set(statuses(world, epochs, final=False)) == {Status.FAILED_COPY}
+    assert len(world.files("*.failed")) == 2
+
+
+def test_for_want_of_descriptors_nothing_is_given_up(world: World, disk: NamedFaults) -> None:
+    """Neither by a seal nor by what empties the log: all is there when there are descriptors again."""
+    epochs = push(world, 5)
+    disk.closed, disk.open_error = (".open", ".moving"), errno.EMFILE
+    world.store.reduce.tick([0])
+    with pytest.raises(HoldfastError, match="Too many open files"):
+        world.seal(epochs)
+    assert not world.store._directories[0].problem
+    disk.closed = ()
+    assert set(statuses(world, epochs)) == {Status.OK}
+
+
+def test_a_folder_that_cannot_be_synced_is_not_believed_the_next_time(world: World, disk: NamedFaults) -> None:
+    """Of a sync "no room" is an error like any other: the next one would be called good without the names."""
+    epochs = push(world, 1, batches=30, size=60_000)
+    disk.folder_errors = 1
+    for _ in range(2):
+        assert statuses(world, epochs) == [Status.FAILED_COPY]
+
+
+def test_a_mark_that_found_no_room_is_made_as_soon_as_there_is(world: World, disk: NamedFaults) -> None:
+    """Nobody waits for a check of the disk, which a full one is not due."""
+    epochs = push(world, 1, batches=30, size=60_000)
+    disk.sync_error, disk.mark_error = errno.EIO, errno.ENOSPC
+    assert statuses(world, epochs, final=False) == [Status.FAILED_COPY]
+    disk.sync_error = 0
+    directory = world.store._directories[0]
+    directory.condition.tell()
+    assert directory.come_back()
+    for error, marks in ((errno.ENOSPC, 0), (0, 1)):
+        disk.mark_error = error
+        world.store.reduce.tick()
+        directory.lane.submit(lambda: None).result(60)
+        assert len(world.files("*.failed")) == marks
