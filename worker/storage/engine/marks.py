@@ -1,6 +1,8 @@
-"""Copies that are given up for good: an empty file with the name of each says so, also after a restart.
+"""Copies that are given up for good: an empty file with the name of each says so, also after a restart. What was
+written of it becomes that file, so it takes no room any more.
 
-What cannot be marked now is tried again after the next good check of the disk, which is not used for new data before.
+What cannot be marked now is tried again after the next good check of the disk, which is not used for new data before;
+for want of room alone, every second.
 Loop thread only, but for what is done in the lane. Made by unsealed.py, one for each directory.
 """
 
@@ -9,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 from holdfast.common.ids import ShuffleKey
 from holdfast.worker.storage import names
@@ -19,8 +22,8 @@ from holdfast.worker.storage.layout import OpenKey, failed_path, sealed_path
 
 
 def mark_failed(files: Files, root: Path, key: OpenKey, path: Path | None = None) -> None:
-    """Give a copy up for good, also after a restart; what a map wrote to `path`, which is of no use to anybody, goes.
-    Raises OSError."""
+    """Give a copy up for good, once its folders are synced also after a power cut; what was written to `path`, or has
+    the sealed name of that since, is of no use to anybody, and goes. Raises OSError."""
     mark = root / failed_path(key)
     for folder in (mark.parent.parent, mark.parent):  # of what was in the log alone a power cut may have left none
         files.make_folder(folder)
@@ -30,9 +33,14 @@ def mark_failed(files: Files, root: Path, key: OpenKey, path: Path | None = None
         files.truncate(mark, 0)
     elif not files.exists(mark):
         files.create(mark)
-    # Nothing in it may have been synced before, and then its own name was not either.
-    for folder in (mark.parent, mark.parent.parent, root / names.DATA):
-        files.sync_folder(folder)
+
+
+class Due(NamedTuple):
+    """What is to become a mark."""
+
+    #: the file of the copy, if it is to go
+    path: Path | None = None
+    held_bytes: int = 0
 
 
 class FailureMarks:
@@ -42,16 +50,27 @@ class FailureMarks:
         self._files, self._root, self._broke = parts.env.files, parts.root, parts.broke
         _, self._lane, self._owner = parts.threads
         self.failed = failed
-        #: those that the disk does not say yet; with the file, of a map
-        self.due: dict[OpenKey, Path | None] = {}
+        #: those that the disk does not say yet
+        self.due: dict[OpenKey, Due] = {}
         self._running = False
         #: who waits for that
         self._waiting: list[Callable[[], None]] = []
 
-    def add(self, keys: Mapping[OpenKey, Path | None]) -> None:
+    @property
+    def held_bytes(self) -> int:
+        """Bytes of files that are to go."""
+        return sum(one.held_bytes for one in self.due.values())
+
+    def add(self, keys: Mapping[OpenKey, Due]) -> None:
         """These are given up; `mark` is to follow."""
         self.failed.update(keys)
         self.due |= keys
+
+    def add_file(self, key: OpenKey, path: Path) -> None:
+        """The same of one that has its answer; if there is a file of it, that goes."""
+        held = self._files.held_bytes(path)
+        if held:
+            self.add({key: Due(path, held)})
 
     def mark(self, then: Callable[[], None] | None = None) -> None:
         """Have the disk say which copies are given up. `then` is called when it was tried."""
@@ -64,22 +83,32 @@ class FailureMarks:
         done = self._lane.submit(self._mark_all, due)
         done.add_done_callback(lambda done: self._owner(partial(self._marked, due, done)))
 
-    def _mark_all(self, due: Mapping[OpenKey, Path | None]) -> list[tuple[OpenKey, OSError]]:
+    def _mark_all(self, due: Mapping[OpenKey, Due]) -> dict[OpenKey, OSError]:
         """In the lane; returns those that have no mark."""
-        errors: list[tuple[OpenKey, OSError]] = []
-        for key, path in due.items():
+        errors: dict[OpenKey, OSError] = {}
+        folders: dict[Path, list[OpenKey]] = {}
+        for key, one in due.items():
             try:
-                mark_failed(self._files, self._root, key, path)
+                mark_failed(self._files, self._root, key, one.path)
             except OSError as error:
-                errors.append((key, error))
+                errors[key] = error
+            else:
+                folders.setdefault((self._root / failed_path(key)).parent, []).append(key)
+        for folder, keys in folders.items():
+            try:  # nothing in it may have been synced before, and then its own name was not either
+                for name in (folder, folder.parent, self._root / names.DATA):
+                    self._files.sync_folder(name)
+            except OSError as error:
+                errors |= dict.fromkeys(keys, error)
         return errors
 
-    def _marked(self, due: Mapping[OpenKey, Path | None], done: Future[list[tuple[OpenKey, OSError]]]) -> None:
+    def _marked(self, due: Mapping[OpenKey, Due], done: Future[dict[OpenKey, OSError]]) -> None:
         self._running = False
         failure = done.exception()
-        errors = dict(done.result()) if failure is None else dict.fromkeys(due, OSError(str(failure)))
-        for key in due.keys() - errors.keys():
-            self.due.pop(key, None)
+        errors = done.result() if failure is None else dict.fromkeys(due, OSError(str(failure)))
+        for key, one in due.items():
+            if key not in errors and self.due.get(key) == one:
+                del self.due[key]
         for error in list(errors.values())[:1]:
             self._broke(error)
         if self.due and not errors:

@@ -25,7 +25,7 @@ from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.engine.folders import Unsynced
-from holdfast.worker.storage.engine.marks import FailureMarks
+from holdfast.worker.storage.engine.marks import Due, FailureMarks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.rounds import (
@@ -461,36 +461,35 @@ class UnsealedEpochs:
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
         for key in job.keys:
             if self.sealing.get(key) is job:
-                del self.sealing[key]
-                self._handed.pop(key, None)
-                self._finished.pop(key, None)
-        if work.error is None and not job.dropped:
-            self._put_aside(work)
+                for part in (self.sealing, self._handed, self._finished):
+                    part.pop(key, None)
         for error in work.broken.values():
             self.broke(error)
         if not job.dropped:
-            self.marks.add(dict.fromkeys(work.broken, job.path))
-            if work.error is not None:
+            self.marks.add(dict.fromkeys(work.broken, Due(job.path)))
+            if work.error is None:
+                self._let_go(work)
+            else:
                 self._finished |= work.finished
                 self._take_back(work)
         self.jobs.remove(job)
         self.ended(job, work)
         if work.map is None:
+            self.marks.mark()
             self.release()
         if work.broken:  # a start that finds a sealed name believes it: the mark comes first
             self.marks.mark(partial(job.answer, work))
         else:
             job.answer(work)
 
-    def _put_aside(self, work: SealWork) -> None:
-        """Files whose epochs have their answer, and it is not OK, take room until their shuffle goes."""
+    def _let_go(self, work: SealWork) -> None:
+        """Files whose epochs have their answer, and it is not OK, are of no use to anybody."""
         for key in work.failed:
             self._close(key)
+        for key in [key for key, one in work.records.items() if one.status is not Status.OK]:
             if isinstance(key, EpochKey):
                 self.left.pop(key, None)
-        for key, record in work.records.items():
-            if record.status is not Status.OK and isinstance(key, EpochKey):
-                self._aside[key.shuffle] += self._files.held_bytes(self.root / open_path(key))
+                self.marks.add_file(key, self.root / open_path(key))
 
     def _take_back(self, work: SealWork) -> None:
         """Nothing was recorded: what a seal had is as it was, and will be sealed another time."""
@@ -507,13 +506,13 @@ class UnsealedEpochs:
     def give_up(self, key: OpenKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
         writer = self.copies.get(key)
-        path = None
+        due = Due()
         if isinstance(writer, MapFileWriter):
             self._close(key)
-            writer.life, path = Life.FAILED, writer.path
+            writer.life, due = Life.FAILED, Due(writer.path, writer.file_bytes)
         elif writer is not None and writer.state is not None:
             self.gave_up(writer.state)
-        self.marks.add({key: path})
+        self.marks.add({key: due})
         self.broke(error)
         self.marks.mark()
 
@@ -557,7 +556,8 @@ class UnsealedEpochs:
         files = sum([copy.file_bytes for copy in self.copies.values()])
         left = sum([one.file_bytes for one in self.left.values()])
         others = sum([one.size_bytes for part in (self.leftovers, self._handed) for one in part.values()])
-        return self.log.held_bytes + self._old_logs.held_bytes + files + left + others + sum(self._aside.values())
+        gone = sum(self._aside.values()) + self.marks.held_bytes
+        return self.log.held_bytes + self._old_logs.held_bytes + files + left + others + gone
 
     def holds(self, shuffle: ShuffleKey) -> bool:
         """Whether anything of a shuffle is here that is not sealed."""

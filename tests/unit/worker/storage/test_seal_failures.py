@@ -2,11 +2,13 @@
 
 import errno
 import os
+import shutil
 from pathlib import Path
 
 import pytest
 
 from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle, Name
 from tests.support.reduce_data import Writer
@@ -132,7 +134,7 @@ def test_a_folder_that_cannot_be_synced_is_not_believed_the_next_time(world: Wor
 
 def test_a_mark_that_found_no_room_is_made_as_soon_as_there_is(world: World, disk: NamedFaults) -> None:
     """Nobody waits for a check of the disk, which a full one is not due."""
-    epochs = push(world, 1, batches=30, size=60_000)
+    epochs = push(world, 1)
     disk.sync_error, disk.mark_error = errno.EIO, errno.ENOSPC
     assert statuses(world, epochs, final=False) == [Status.FAILED_COPY]
     disk.sync_error = 0
@@ -144,3 +146,26 @@ def test_a_mark_that_found_no_room_is_made_as_soon_as_there_is(world: World, dis
         world.store.reduce.tick()
         directory.lane.submit(lambda: None).result(60)
         assert len(world.files("*.failed")) == marks
+
+
+@pytest.mark.parametrize("ack", [Ack.MEMORY, Ack.WRITTEN])
+def test_what_is_answered_lost_takes_no_room(world: World, disk: NamedFaults, ack: Ack) -> None:
+    """An epoch that an earlier start left and that cannot be vouched for, or a copy that was given up: once it has its
+    answer its file goes, and the answer stays, also after a restart and if the index is lost."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, os.urandom(60_000)) for _ in range(30)], ack) == {}
+    world.restart()
+    disk.closed = (".open",) if ack is Ack.WRITTEN else ()
+    (lost,) = statuses(world, [(0, 0)], final=False)
+    assert lost == (Status.FAILED_COPY if ack is Ack.WRITTEN else Status.DATA_LOST)
+    disk.closed = ()
+    directory = world.store._directories[0]
+    directory.lane.submit(lambda: None).result(60)
+    assert directory.used_bytes == 0
+    assert not world.files("*.open")
+    world.restart()
+    assert statuses(world, [(0, 0)], final=False) == [lost]
+    world.store.close()
+    shutil.rmtree(world.root / "0" / "index")
+    world.start()
+    assert statuses(world, [(0, 0)], final=False) == [Status.FAILED_COPY]

@@ -310,7 +310,7 @@ def test_a_sick_index_hides_no_files_of_other_directories(tmp_path, monkeypatch,
         assert read(store, [content.key], 0, 300) == content.pieces(0, 300)
         assert store.seal(content.key, content.totals).result(0) == answer
     assert status_of(read, store, [file_key(SHUFFLE, 9)], 0, 300) is Status.UNKNOWN_FILE
-    assert store.begin(file_key(SHUFFLE, 9), 300, Ack.WRITTEN)
+    assert store.begin(file_key(SHUFFLE, 9), 300, Ack.WRITTEN).partitions == 300
     monkeypatch.undo()
     store.close()
 
