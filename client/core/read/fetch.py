@@ -5,12 +5,13 @@ whose winner wrote it, or (partition, epoch) of one that was pushed to. Files th
 again. Per copy of a file three *answers* that do not help are the end of it (a refusal, a checksum mismatch, missing
 batches); refused and lost connections are no answers: they are tried again while the masters call the worker alive or
 it has not been lost for the return grace, which starts again whenever that worker sent more of a file than ever
-before. A copy whose worker is lost is abandoned at once if another copy is left, and one whose worker is merely silent
-is left for another one that may answer. A file may be wanted again from other workers when it is complete, or when all
-copies of another one are abandoned: read/chunk_fetch.py decides that. A CopyOrder chooses which copy is read first,
-and gets the outcome. A stream that is late may get a rival, which requests files of it from another
-worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed. Events of a
-stream that is over are ignored. Called by stream_reader.py.
+before. A copy whose worker is lost is left at once for another one, and waited for when no other is of any use; one
+whose worker is merely silent is left for another one that may answer. A file may be wanted again from other workers
+when it is complete, or when all copies of another one are abandoned: read/chunk_fetch.py decides that. The last try of
+the last copy waits as long for one that may be sealed or made yet. A CopyOrder chooses which copy is read first, and
+gets the outcome. A stream that is late may get a rival, which requests files of it from another worker; whichever
+brings data first is read, the other one is closed, so data of two copies are never mixed. Events of a stream that is
+over are ignored. Called by stream_reader.py.
 """
 
 from __future__ import annotations
@@ -135,7 +136,12 @@ class _File:
     name: str
     #: copies not abandoned, in the order of preference
     copies: list[WorkerId]
+    #: those of workers that were lost while another copy was left
+    put_by: list[WorkerId] = field(default_factory=list)
     tries: Counter[WorkerId] = field(default_factory=Counter)
+    #: how often the masters were asked for another copy, and how long that was waited for
+    asked: int = 0
+    waited_ns: int = 0
     #: the latest failure, for the error
     cause: str = ""
     status: Status = Status.OK
@@ -182,8 +188,9 @@ class Fetch(Generic[K]):
         #: when a worker first could not be reached, and how often since
         self._unreachable: dict[WorkerId, int] = {}
         self._refusals: Counter[WorkerId] = Counter()
-        #: those of them that answer, and cannot read what they have
+        #: those of them that answer, and cannot read what they have; and when others did not answer first
         self._failing: set[WorkerId] = set()
+        self._silent: dict[WorkerId, int] = {}
         #: files per stream, where a worker refused a longer one without naming the file it meant
         self._files_max: dict[WorkerId, int] = {}
         #: unreachable workers wait for the masters' word before they are tried again
@@ -269,6 +276,7 @@ class Fetch(Generic[K]):
         answer = MEANINGS[error.status].fetch
         if answer is FetchDisposition.NO_ANSWER:
             self._failing.discard(state.worker)
+            self._silent.setdefault(state.worker, now_ns)
             return self._no_answer(state.worker, str(error), now_ns)
         if answer is FetchDisposition.STOP:
             return self._stop(error)
@@ -277,6 +285,7 @@ class Fetch(Generic[K]):
             return self._continue()
         if answer is FetchDisposition.UNREADABLE:
             self._failing.add(state.worker)
+            self._silent.pop(state.worker, None)
             return self._no_answer(state.worker, str(error), now_ns)
         failed = None
         for key in state.owed:
@@ -291,7 +300,7 @@ class Fetch(Generic[K]):
             gone = states.get(worker, WorkerState.LOST) == WorkerState.LOST
             waited_ns = now_ns - self._unreachable.get(worker, now_ns)
             if gone:
-                failed = self._drop_worker(worker, waited_ns > self._grace_ns)
+                failed = self._drop_worker(worker, now_ns - self._silent.get(worker, now_ns) > self._grace_ns)
                 if failed is not None:
                     return failed
             elif worker in self._failing and self._is_out_of_reach(worker, now_ns, self._grace_ns):
@@ -415,6 +424,7 @@ class Fetch(Generic[K]):
         """What happened to a worker before counts no more; returns whether it waited for the masters' word."""
         self._unreachable.pop(worker, None)
         self._failing.discard(worker)
+        self._silent.pop(worker, None)
         self._refusals.pop(worker, None)
         waited = worker in self._waiting
         self._waiting.discard(worker)
@@ -442,34 +452,41 @@ class Fetch(Generic[K]):
 
     def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
         """Count an answer that did not help; returns how the read ends if no copy is left. Before the last try of the
-        last copy the masters are asked, if they may know of another one by now."""
+        last copy the masters are asked, if they may know of another one by now; again and again for the grace."""
         file = self._files.get(key)
         if file is None or worker not in file.copies:
             return None  # abandoned meanwhile
         self._order.failed(worker)
         file.cause, file.status = cause, status
         file.tries[worker] += 1
-        if file.copies == [worker] and file.tries[worker] == TRIES_MAX - 1 and self._may_have_more(key):
+        last = file.copies == [worker] and not file.put_by and file.tries[worker] >= TRIES_MAX - 1
+        if last and file.waited_ns <= self._grace_ns and self._may_have_more(key):
+            file.tries[worker] = TRIES_MAX - 1
+            file.asked += 1
+            pause = pause_ns(file.asked, 2)
+            file.waited_ns += pause
             self._waiting.add(worker)
             self._asked += 1
-            return [AskMasters(0), *self._continue()]
+            return [AskMasters(pause), *self._continue()]
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
         elif len(file.copies) > 1:  # the other copy next
             _put_last(file.copies, worker)
-        if file.copies:
+        if file.copies or self._turn_back(file):
             return None
         tried = ", ".join(f"worker {copy} {count} times" for copy, count in file.tries.items())
         text = f"{self._name(file)} cannot be read whole ({tried}): {cause}"
         return self._no_copy(key, CorruptError(text) if file.status == Status.CORRUPT else DataLostError(text))
 
     def _drop_worker(self, worker: WorkerId, spent: bool) -> list[Effect[K]] | None:
-        """Abandon the copies of a lost worker where another copy is left or the grace is over."""
+        """Abandon the copies of a lost worker if the grace is over; leave them where another copy is left."""
         for key, file in list(self._files.items()):
             if worker not in file.copies or (len(file.copies) == 1 and not spent):
                 continue
             file.copies.remove(worker)
-            if not file.copies:
+            if not spent:
+                file.put_by.append(worker)
+            if not file.copies and not self._turn_back(file):
                 text = (
                     f"{self._name(file)} is lost: worker {worker} has been lost for more than "
                     f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}). Start the worker again on "
@@ -479,6 +496,12 @@ class Fetch(Generic[K]):
                 if failed is not None:
                     return failed
         return None
+
+    @staticmethod
+    def _turn_back(file: _File) -> bool:
+        """No other copy is of any use: those whose workers were lost are tried again, and waited for."""
+        file.copies, file.put_by = file.put_by, []
+        return bool(file.copies)
 
     def _no_copy(self, key: K, error: HoldfastError) -> list[Effect[K]] | None:
         """The last copy of a file is abandoned; returns the result of the read, if this ends it."""

@@ -504,7 +504,7 @@ def test_a06_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_gone() -
 @pytest.mark.parametrize("late", [True, False])
 def test_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_not_there(late: bool) -> None:
     """The known worker lives and does not have the file any more: before its last try the masters are asked for what
-    was sealed since, once. Where nothing was the epoch is lost as before."""
+    was sealed since, again and again for the return grace. Where nothing was by then the epoch is lost as before."""
     not_here = RerouteError("it is not here", status=Status.UNKNOWN_FILE)
     core = read(epoch(0, sealed(1), away(2)))
     core.started()
@@ -518,7 +518,11 @@ def test_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_not_there(la
     if late:
         assert effects == [OpenStream(3, WorkerId(2), (FIRST,))]
     else:
-        assert "it is not here" in str(failure(effects))
+        (ask,) = effects
+        assert isinstance(ask, AskMasters)
+        assert ask.after_ns > 1_000, "the grace is over then"
+        assert core.fetch.workers_known(states, 4) == [OpenStream(3, WorkerId(1), (FIRST,))]
+        assert "it is not here" in str(failure(core.fetch.stream_failed(3, not_here, 5)))
 
 
 def test_a_copy_that_was_made_again_is_read_when_all_known_ones_are_gone() -> None:

@@ -141,6 +141,35 @@ def test_a_second_copy_is_used_at_once() -> None:
     assert core.workers_known({WorkerId(2): WorkerState.ALIVE}, 2) == [], "the copy of the lost worker is given up"
 
 
+def test_a_lost_worker_is_waited_for_when_the_other_copy_is_of_no_use() -> None:
+    """A worker starts anew, and the other one has lost its disk meanwhile: the read waits for the first one for the
+    grace, and no longer."""
+    alive = {WorkerId(2): WorkerState.ALIVE}
+    for returns in (True, False):
+        core = fetch((1, 2))
+        core.started()
+        core.stream_failed(0, LOST, 1)
+        core.workers_known(alive, 2)
+        for turn in range(1, TRIES_MAX):
+            assert core.file_bad(turn, MapId(0), "gone") == [
+                CloseStream(turn),
+                OpenStream(turn + 1, WorkerId(2), maps(0)),
+            ]
+        _, opened = core.file_bad(TRIES_MAX, MapId(0), "gone")
+        assert opened == OpenStream(TRIES_MAX + 1, WorkerId(1), maps(0))
+        core.check()
+        ask, *_ = core.stream_failed(TRIES_MAX + 1, LOST, GRACE)
+        assert isinstance(ask, AskMasters)
+        assert core.workers_known(alive, GRACE) == [OpenStream(TRIES_MAX + 2, WorkerId(1), maps(0))]
+        if returns:
+            assert core.file_complete(TRIES_MAX + 2, MapId(0))[-1] == Complete()
+        else:
+            core.stream_failed(TRIES_MAX + 2, LOST, GRACE + 2)
+            (failed,) = core.workers_known(alive, GRACE + 2)
+            assert isinstance(failed, ReadFailed)
+            assert "worker 1 has been lost for more than" in str(failed.error)
+
+
 def test_a_silent_worker_is_left_where_every_file_has_a_copy_that_may_answer() -> None:
     """Whoever is alone with a file, or whose other copy did not answer either, is waited for."""
     core = fetch((1, 2), (3, 1), (4,))
@@ -266,6 +295,22 @@ def test_what_a_worker_cannot_read_now_is_not_lost() -> None:
         assert "map 0 attempt 9 epoch 1 is not lost" in str(end.error)
         assert "(DISK_FAILED)" in str(end.error)
         assert "DFS not mounted" in str(end.error)
+
+
+def test_a_worker_that_could_not_read_is_waited_for_as_long_as_any_other() -> None:
+    """A DFS is away for nearly the grace, then the worker is killed: that time is no part of its grace. What it has
+    is lost when it was away for all of that."""
+    not_now = error_for(Status.DISK_FAILED, "the DFS is away")
+    core = fetch((1,))
+    core.started()
+    core.stream_failed(0, not_now, 0)
+    core.workers_known({WorkerId(1): WorkerState.ALIVE}, 1)
+    core.stream_failed(1, LOST, GRACE)
+    assert core.workers_known({}, 2 * GRACE) == [OpenStream(2, WorkerId(1), maps(0))]
+    core.stream_failed(2, LOST, 2 * GRACE + 1)
+    (failed,) = core.workers_known({}, 2 * GRACE + 1)
+    assert isinstance(failed, ReadFailed)
+    assert isinstance(failed.error, DataLostError)
 
 
 def test_many_workers_that_cannot_read_are_not_asked_more_and_more() -> None:

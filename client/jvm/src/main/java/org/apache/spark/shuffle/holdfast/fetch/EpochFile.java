@@ -31,7 +31,12 @@ final class EpochFile implements Comparable<EpochFile> {
     int rivalBy = -1;
     /** Copies not abandoned, in the order of preference. */
     int[] copies = {};
+    /** Those of workers that were lost while another copy was left. */
+    private int[] putBy = {};
     Map<Integer, Integer> tries = Map.of();
+    /** How often the masters were asked for another copy, and how long that was waited for. */
+    int asked;
+    long waitedNs;
     /** The last thing that went wrong, for the error. */
     String cause = "";
     int status = Status.OK;
@@ -52,7 +57,10 @@ final class EpochFile implements Comparable<EpochFile> {
     void want(int... workers) {
         wanted = true;
         copies = workers.clone();
+        putBy = new int[0];
         tries = Map.of();
+        asked = 0;
+        waitedNs = 0;
         cause = "";
         status = Status.OK;
     }
@@ -112,6 +120,24 @@ final class EpochFile implements Comparable<EpochFile> {
             }
         }
         copies = left;
+    }
+
+    /** Whether one copy is left, and none waits for its turn to come again. */
+    boolean isAlone() {
+        return copies.length == 1 && putBy.length == 0;
+    }
+
+    /** A copy was removed because its worker is lost. */
+    void putBy(int worker) {
+        putBy = Arrays.copyOf(putBy, putBy.length + 1);
+        putBy[putBy.length - 1] = worker;
+    }
+
+    /** No other copy is of any use: those whose workers were lost are tried again, and waited for. */
+    boolean turnBack() {
+        copies = putBy;
+        putBy = new int[0];
+        return copies.length > 0;
     }
 
     /** Prefers all others to it. */

@@ -22,9 +22,8 @@ import org.apache.spark.shuffle.holdfast.wire.Status.FetchDisposition;
  * never asked for again. Per copy of a file three <em>answers</em> that do not help are the end of it (a refusal, a
  * checksum mismatch, missing batches); refused and lost connections are no answers: they are tried again while the
  * masters call the worker alive or it has not been lost for the return grace, which starts again whenever more of a file came
- * of that worker than ever before. A copy whose worker is lost is abandoned at once if another copy is left, and one whose
- * worker is merely silent is left for another one that may answer. An
- * {@link Order} gets the results of workers. A stream that is late may get a rival, which requests files of it from
+ * of that worker than ever before. A copy whose worker is lost is left at once for another one, and waited for when no
+ * other is of any use; one whose worker is merely silent is left for another one that may answer. An {@link Order} gets the results of workers. A stream that is late may get a rival, which requests files of it from
  * another worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed.
  * Events of a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
  */
@@ -61,6 +60,8 @@ final class Fetch {
     private final Map<Integer, Integer> refusals = new HashMap<>();
     /** Those of them that answer, and cannot read what they have. */
     private final Set<Integer> failing = new HashSet<>();
+    /** When others did not answer first. */
+    private final Map<Integer, Long> silent = new HashMap<>();
     /** Files per stream, where a worker refused a longer one without naming the file it meant. */
     private final Map<Integer, Integer> filesMax = new HashMap<>();
     /** Unreachable workers wait for the masters' word before they are tried again. */
@@ -190,6 +191,7 @@ final class Fetch {
         FetchDisposition answer = Status.fetch(error.status());
         if (answer == FetchDisposition.NO_ANSWER) {
             failing.remove(state.worker);
+            silent.putIfAbsent(state.worker, nowNs);
             return noAnswer(state.worker, error.getMessage(), nowNs);
         }
         boolean cannotRead = answer == FetchDisposition.UNREADABLE;
@@ -202,6 +204,7 @@ final class Fetch {
         }
         if (cannotRead) { // what it cannot read now, such as a DFS that is not mounted, is not lost
             failing.add(state.worker);
+            silent.remove(state.worker);
             return noAnswer(state.worker, error.getMessage(), nowNs);
         }
         List<Effect> effects = new ArrayList<>();
@@ -224,7 +227,7 @@ final class Fetch {
             for (int worker : waiting) {
                 long waitedNs = nowNs - unreachable.getOrDefault(worker, nowNs);
                 if (!alive.contains(worker)) {
-                    dropWorker(worker, waitedNs > graceNs);
+                    dropWorker(worker, nowNs - silent.getOrDefault(worker, nowNs) > graceNs);
                 } else if (failing.contains(worker) && isOutOfReach(worker, nowNs, graceNs)) {
                     return stop(cannotRead(worker, waitedNs, nowNs));
                 } else if (isOutOfReach(worker, nowNs, reachNs)) {
@@ -423,6 +426,7 @@ final class Fetch {
         unreachable.remove(worker);
         refusals.remove(worker);
         failing.remove(worker);
+        silent.remove(worker);
         return waiting.remove(worker);
     }
 
@@ -449,7 +453,7 @@ final class Fetch {
 
     /**
      * Counts an answer that did not help; throws how the read ends if no copy is left. Before the last try of the last copy
-     * the masters are asked, if they may know of another one by now.
+     * the masters are asked, if they may know of another one by now; again and again for the grace.
      */
     private List<Effect> countTry(EpochFile file, int worker, int status, String cause) throws HoldfastException {
         if (!file.wanted || !file.hasCopyOn(worker)) {
@@ -459,16 +463,20 @@ final class Fetch {
         file.cause = cause;
         file.status = status;
         int tries = file.countTry(worker);
-        if (file.copies.length == 1 && tries == TRIES_MAX - 1 && judge.mayHaveMore(file)) {
+        boolean last = file.isAlone() && tries >= TRIES_MAX - 1;
+        if (last && file.waitedNs <= graceNs && judge.mayHaveMore(file)) {
+            file.tries.put(worker, TRIES_MAX - 1);
+            long pause = pauseNs(++file.asked);
+            file.waitedNs += pause;
             waiting.add(worker);
-            return List.of(new Effect.AskMasters(0));
+            return List.of(new Effect.AskMasters(pause));
         }
         if (tries >= TRIES_MAX) {
             file.removeCopy(worker);
         } else if (file.copies.length > 1) { // the other copy next
             file.moveBack(worker);
         }
-        if (file.copies.length > 0) {
+        if (file.copies.length > 0 || file.turnBack()) {
             return List.of();
         }
         List<String> tried = new ArrayList<>();
@@ -479,14 +487,17 @@ final class Fetch {
         return List.of();
     }
 
-    /** Abandons the copies of a lost worker, where another copy is left or the grace is over. */
+    /** Abandons the copies of a lost worker, if the grace is over; leaves them where another copy is left. */
     private void dropWorker(int worker, boolean spent) throws HoldfastException {
         for (EpochFile file : new ArrayList<>(files)) {
             if (!file.hasCopyOn(worker) || (file.copies.length == 1 && !spent)) {
                 continue;
             }
             file.removeCopy(worker);
-            if (file.copies.length == 0) {
+            if (!spent) {
+                file.putBy(worker);
+            }
+            if (file.copies.length == 0 && !file.turnBack()) {
                 String text = where + ": " + file + " is lost: worker " + worker + " has been lost for more than "
                         + graceNs / 1_000_000_000 + " s and held the last copy (" + file.cause
                         + "). Start the worker again on its directories, or run the map stage again.";

@@ -45,6 +45,7 @@ public final class FetchCoreMain {
         tell("the grace begins anew with what came", FetchCoreMain::graceBeginsAnew);
         tell("a worker that is heard on one stream is not waited for", FetchCoreMain::heardOnOneStream);
         tell("a second copy is used at once", FetchCoreMain::aSecondCopy);
+        tell("a lost worker is waited for when the other copy is of no use", FetchCoreMain::lostAndOfNoUse);
         tell("copies take turns while no worker answers", FetchCoreMain::copiesTakeTurns);
         tell("a silent worker is left where another copy may answer", FetchCoreMain::maySwitch);
         tell("a copy long out of reach does not end a read that has another", FetchCoreMain::longOutOfReach);
@@ -53,6 +54,7 @@ public final class FetchCoreMain {
         tell("an unknown answer, silent masters, a living worker out of reach", FetchCoreMain::endings);
         tell("silent masters end no read that goes on", FetchCoreMain::silentMasters);
         tell("what a worker cannot read now is not lost", FetchCoreMain::cannotReadNow);
+        tell("a worker that could not read is waited for as long as any other", FetchCoreMain::couldNotReadThenLost);
         tell("any order and any number of times", FetchCoreMain::anyOrder);
         tell("every missing batch is noticed", FetchCoreMain::everyMissingBatch);
         tell("losers are dropped and statuses believed", FetchCoreMain::losersAndStatuses);
@@ -202,6 +204,31 @@ public final class FetchCoreMain {
         Check.that(!files[0].hasCopyOn(1), "the copy of the lost worker is not given up");
     }
 
+    private static void lostAndOfNoUse() {
+        for (boolean returns : new boolean[] {true, false}) {
+            EpochFile only = file(0, 1, 2);
+            Fetch core = fetch(8, only);
+            core.started();
+            core.streamFailed(0, LOST, 1);
+            core.workersKnown(Set.of(2), 2);
+            for (int turn = 1; turn <= Fetch.TRIES_MAX; turn++) {
+                int next = turn < Fetch.TRIES_MAX ? 2 : 1;
+                Check.that(core.fileBad(turn, only, "gone").contains(open(turn + 1, next, only)), "turn " + turn);
+            }
+            core.check();
+            int again = Fetch.TRIES_MAX + 1;
+            core.streamFailed(again, LOST, GRACE);
+            Check.equal(core.workersKnown(Set.of(2), GRACE), List.of(open(again + 1, 1, only)));
+            if (returns) {
+                Check.that(done(core, again + 1, only).contains(new Effect.Complete()), "it is not read");
+            } else {
+                core.streamFailed(again + 1, LOST, GRACE + 2);
+                HoldfastException error = failure(core.workersKnown(Set.of(2), GRACE + 2));
+                Check.contains(error.getMessage(), "worker 1 has been lost for more than");
+            }
+        }
+    }
+
     private static void copiesTakeTurns() {
         Fetch core = fetch(8, file(0, 1, 2));
         int[] tried = new int[3];
@@ -227,6 +254,19 @@ public final class FetchCoreMain {
         Check.that(core.maySwitch(0) && core.maySwitch(1) && !core.maySwitch(2) && !core.maySwitch(99), "at first");
         core.streamFailed(0, LOST, 1);
         Check.that(!core.maySwitch(1), "its other copy is worker 1");
+    }
+
+    /** A DFS is away for nearly the grace, then the worker is killed: that time is no part of its grace. */
+    private static void couldNotReadThenLost() {
+        EpochFile only = file(0, 1);
+        Fetch core = fetch(8, only);
+        core.started();
+        core.streamFailed(0, new HoldfastException(Status.DISK_FAILED, "the DFS is away"), 0);
+        core.workersKnown(Set.of(1), 1);
+        core.streamFailed(1, LOST, GRACE);
+        Check.equal(core.workersKnown(Set.of(), 2 * GRACE), List.of(open(2, 1, only)));
+        core.streamFailed(2, LOST, 2 * GRACE + 1);
+        Check.equal(failure(core.workersKnown(Set.of(), 2 * GRACE + 1)).status(), Status.DATA_LOST);
     }
 
     private static void longOutOfReach() {
@@ -590,6 +630,12 @@ public final class FetchCoreMain {
         if (late) {
             Check.equal(effects, List.of(open(3, 2, file)));
         } else {
+            int stream = 3;
+            for (; effects.get(0) instanceof Effect.AskMasters; stream++) { // for the grace
+                Check.equal(core.fetch.workersKnown(Set.of(1, 2), 4), List.of(open(stream, 1, file)));
+                effects = core.fetch.streamFailed(stream, notHere, 5);
+            }
+            Check.that(stream > 3 && stream < 100, "asked " + stream + " times");
             Check.contains(failure(effects).getMessage(), "it is not here");
         }
     }
