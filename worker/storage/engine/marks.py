@@ -8,7 +8,7 @@ Loop thread only, but for what is done in the lane. Made by unsealed.py, one for
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import NamedTuple
@@ -18,28 +18,29 @@ from holdfast.worker.storage import names
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files
-from holdfast.worker.storage.layout import OpenKey, failed_path, sealed_path
+from holdfast.worker.storage.layout import EpochKey, OpenKey, failed_path, open_path, sealed_path
 
 
-def mark_failed(files: Files, root: Path, key: OpenKey, path: Path | None = None) -> None:
-    """Give a copy up for good, once its folders are synced also after a power cut; what was written to `path`, or has
-    the sealed name of that since, is of no use to anybody, and goes. Raises OSError."""
+def mark_failed(files: Files, root: Path, key: OpenKey, paths: Sequence[Path] = ()) -> None:
+    """Give a copy up for good, once its folders are synced also after a power cut; its file, which has one of these
+    names, is of no use to anybody, and goes. Raises OSError."""
     mark = root / failed_path(key)
     for folder in (mark.parent.parent, mark.parent):  # of what was in the log alone a power cut may have left none
         files.make_folder(folder)
-    written = [one for one in (path, root / sealed_path(key)) if files.exists(one)] if path is not None else []
-    if written:
-        files.rename(written[0], mark)
-        files.truncate(mark, 0)
-    elif not files.exists(mark):
+    written = [path for path in paths if files.exists(path)]
+    for path in written:
+        files.rename(path, mark)
+    if not (written or files.exists(mark)):
         files.create(mark)
+    elif paths:
+        files.truncate(mark, 0)
 
 
 class Due(NamedTuple):
     """What is to become a mark."""
 
-    #: the file of the copy, if it is to go
-    path: Path | None = None
+    #: the names that the file of the copy may have, if it is to go
+    paths: tuple[Path, ...] = ()
     held_bytes: int = 0
 
 
@@ -66,11 +67,12 @@ class FailureMarks:
         self.failed.update(keys)
         self.due |= keys
 
-    def add_file(self, key: OpenKey, path: Path) -> None:
-        """The same of one that has its answer; if there is a file of it, that goes."""
-        held = self._files.held_bytes(path)
+    def add_file(self, key: EpochKey, *, named: bool) -> None:
+        """The same of one that has its answer; if there is a file of it, that goes, also if its seal has `named` it."""
+        paths = tuple([self._root / path for path in (open_path(key), sealed_path(key))[: 1 + named]])
+        held = sum(map(self._files.held_bytes, paths))
         if held:
-            self.add({key: Due(path, held)})
+            self.add({key: Due(paths, held)})
 
     def mark(self, then: Callable[[], None] | None = None) -> None:
         """Have the disk say which copies are given up. `then` is called when it was tried."""
@@ -89,7 +91,7 @@ class FailureMarks:
         folders: dict[Path, list[OpenKey]] = {}
         for key, one in due.items():
             try:
-                mark_failed(self._files, self._root, key, one.path)
+                mark_failed(self._files, self._root, key, one.paths)
             except OSError as error:
                 errors[key] = error
             else:

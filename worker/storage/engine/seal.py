@@ -61,9 +61,9 @@ class EpochSeal:
 
     shuffle: ShuffleKey
     keys: tuple[OpenKey, ...]
-    #: of a map: what its writer counted, and the file before its seal
+    #: of a map: what its writer counted, and the names of its file before and after
     totals: FileTotals | None = None
-    path: Path | None = None
+    paths: tuple[Path, ...] = ()
     #: the answers by epoch, or that of the map
     future: Future[Any] = field(default_factory=Future)
     #: the shuffle was forgotten meanwhile

@@ -45,7 +45,7 @@ from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.engine.writer import Leftover, MapFileWriter
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead
-from holdfast.worker.storage.layout import EpochKey, OpenKey, open_path
+from holdfast.worker.storage.layout import EpochKey, OpenKey
 from holdfast.worker.storage.log.old_logs import OldLogs
 from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment, is_shortage
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -411,7 +411,7 @@ class UnsealedEpochs:
         except CorruptError:
             self.abort(writer.key)
             raise
-        job = EpochSeal(writer.key.shuffle, (writer.key,), totals, writer.path)
+        job = EpochSeal(writer.key.shuffle, (writer.key,), totals, (writer.path, writer.sealed_path))
         work = self._work(job, self.log.incarnation, [writer])
         work.map = writer.key
         self._start(job, work)
@@ -466,7 +466,7 @@ class UnsealedEpochs:
         for error in work.broken.values():
             self.broke(error)
         if not job.dropped:
-            self.marks.add(dict.fromkeys(work.broken, Due(job.path)))
+            self.marks.add(dict.fromkeys(work.broken, Due(job.paths)))
             if work.error is None:
                 self._let_go(work)
             else:
@@ -486,10 +486,10 @@ class UnsealedEpochs:
         """Files whose epochs have their answer, and it is not OK, are of no use to anybody."""
         for key in work.failed:
             self._close(key)
-        for key in [key for key, one in work.records.items() if one.status is not Status.OK]:
-            if isinstance(key, EpochKey):
-                self.left.pop(key, None)
-                self.marks.add_file(key, self.root / open_path(key))
+        records = [(key, one) for key, one in work.records.items() if isinstance(key, EpochKey)]
+        for key in [key for key, one in records if one.status is not Status.OK]:
+            self.left.pop(key, None)
+            self.marks.add_file(key, named=key in work.broken)
 
     def _take_back(self, work: SealWork) -> None:
         """Nothing was recorded: what a seal had is as it was, and will be sealed another time."""
@@ -509,7 +509,7 @@ class UnsealedEpochs:
         due = Due()
         if isinstance(writer, MapFileWriter):
             self._close(key)
-            writer.life, due = Life.FAILED, Due(writer.path, writer.file_bytes)
+            writer.life, due = Life.FAILED, Due((writer.path, writer.sealed_path), writer.file_bytes)
         elif writer is not None and writer.state is not None:
             self.gave_up(writer.state)
         self.marks.add({key: due})

@@ -105,6 +105,8 @@ class Reconciler:
             self._left_alone(path, CorruptError("pack files are there whole, or not at all"))
         elif name.kind is layout.FileKind.FAILED:
             self._found.failed.add(name.key)
+            if self._files.stat(path).size:  # its file became the mark, and a kill came between
+                self._files.truncate(path, 0)
         else:
             self._found.unsealed[name.key] = path
 
