@@ -119,10 +119,13 @@ def ways(options: argparse.Namespace) -> dict[str, Opened]:
 
 
 def named(text: str) -> tuple[str, str]:
-    """What is before and behind the first `=`."""
+    """A name and a directory with a service, before and behind the first `=`."""
     name, given, value = text.partition("=")
     if not given:
         raise argparse.ArgumentTypeError(f"{text} is not NAME=DIRECTORY")
+    missing = [part for part in ("start", "spark.conf") if not (Path(value) / part).is_file()]
+    if missing:
+        raise argparse.ArgumentTypeError(f"{value} has no {missing[0]}: see the beginning of this help")
     return name, value
 
 

@@ -91,13 +91,16 @@ def tpch(spark: SparkSession, scale: float = 1.0) -> str:
 
 def queries() -> dict[str, str]:
     """The text of each query of TPC-H, by its name."""
-    folder = Path(os.environ["HOLDFAST_TPCH"]) / "queries"
-    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(folder.glob("*.sql"))}
+    return {path.stem: path.read_text(encoding="utf-8") for path in sorted(_tpch("queries").glob("*.sql"))}
+
+
+def _tpch(part: str) -> Path:
+    return Path(os.environ.get("HOLDFAST_TPCH", "/nowhere")) / part
 
 
 def query(spark: SparkSession, text: str) -> str:
     """How many rows a query gives; the tables in HOLDFAST_TPCH, if that is set, are views."""
-    for table in (Path(os.environ.get("HOLDFAST_TPCH", "/nowhere")) / "tables").glob("*.parquet"):
+    for table in _tpch("tables").glob("*.parquet"):
         spark.read.parquet(str(table)).createOrReplaceTempView(table.stem)
     return str(len(spark.sql(text).collect()))
 
@@ -109,4 +112,8 @@ def known_workload(name: str) -> str:
     """The name of a workload, from a command line."""
     if name not in WORKLOADS:
         raise argparse.ArgumentTypeError(f"there is no workload {name}: {', '.join(WORKLOADS)}")
+    if name == "tpch" and not _tpch("queries").is_dir():
+        raise argparse.ArgumentTypeError(
+            "set HOLDFAST_TPCH to a directory made by `python -m benchmarks.tpch 1 DIRECTORY`"
+        )
     return name

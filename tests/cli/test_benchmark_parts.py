@@ -1,5 +1,6 @@
 """The judging parts of the benchmarks: what is counted and compared, from what was measured."""
 
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -70,21 +71,29 @@ def test_figures_say_where_they_come_from():
         (["tiny", "--sides", "spark", "holdfast", "spark"], "each once"),
         (["tiny", "--sides", "spark", "jar-free"], "jar-free has big, "),
         (["tiny", "--pairs", "0"], "--pairs is 1 at least"),
+        (["tpch"], "set HOLDFAST_TPCH to a directory made by"),
+        (["tiny", "--sides", "spark", "other", "--service", "other=/nowhere"], "/nowhere has no start"),
     ],
 )
-def test_mistakes_are_told_before_anything_starts(words: list[str], said: str, capsys: pytest.CaptureFixture[str]):
+def test_mistakes_are_told_before_anything_starts(
+    words: list[str], said: str, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+):
     """A comparison that cannot be made, or would compare a side with itself, is refused by the command line."""
+    monkeypatch.delenv("HOLDFAST_TPCH", raising=False)
     with pytest.raises(SystemExit):
         parsed(words)
     assert said in capsys.readouterr().err
 
 
-def test_a_service_is_a_side_by_its_name():
+def test_a_service_is_a_side_by_its_name(tmp_path: Path):
     """Where nothing is said, Spark's own shuffle is compared with the plug-in; a service is a side where one says how
     it starts."""
     assert parsed([]).sides == ["spark", "holdfast"]
     assert parsed([]).workloads == ["big", "wide", "tiny"]
-    assert parsed(["tiny", "--sides", "spark", "other", "--service", "other=there"]).service == [("other", "there")]
+    for part in ("start", "spark.conf"):
+        (tmp_path / part).touch()
+    options = parsed(["tiny", "--sides", "spark", "other", "--service", f"other={tmp_path}"])
+    assert options.service == [("other", str(tmp_path))]
 
 
 #: What /sys/block/loop0/stat says, and that a while later: reads, merged, sectors, ms, writes, merged, sectors, ms, …
