@@ -27,10 +27,10 @@ from holdfast.worker.core.write.reduce import Reduce, SplitLimits
 from holdfast.worker.core.write.space import look_after_bytes
 from holdfast.worker.storage.dfs.away import Away
 from holdfast.worker.storage.dfs.away_search import AwaySearch
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.index.records import DataRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.read.sealed_locations import SealedLocation
 from holdfast.worker.storage.settings import DirectorySettings, StoreSettings
 from holdfast.worker.storage.store import Store, open_store, prepare

@@ -1,7 +1,7 @@
 """Ids to file names and back: with names.py the only place that knows where anything lies in a storage directory.
 
     m-<map>-<attempt>-<epoch>.map           a sealed map file; also .<incarnation>.<level>.open and .failed
-    p-<partition>-<epoch>.part              a sealed partition file; also .open and .failed
+    p-<partition>-<epoch>.part              a sealed partition file; also .open, .failed and .lost
     k-<incarnation>-<number>.pack           what was small when it was sealed, many epochs in one file
     log/<incarnation>-<number>.push         a segment of the push log
 
@@ -31,11 +31,13 @@ from holdfast.common.ids import (
     StateId,
 )
 from holdfast.common.limits import U32_MAX
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.names import (
     DATA,
     FAILED_SUFFIX,
     LOG,
     LOG_SUFFIX,
+    LOST_SUFFIX,
     OPEN_SUFFIX,
     PACK_SUFFIX,
     PART_SUFFIX,
@@ -49,7 +51,7 @@ _MAP = re.compile(
     rf"m-{_NUMBER}-(0|[1-9]\d{{0,19}})-{_NUMBER}\.(?:(map|failed)|(\d{{1,10}})\.(memory|written|synced)\.open)",
     re.ASCII,
 )
-_PART = re.compile(rf"p-{_NUMBER}-{_NUMBER}\.(part|open|failed)", re.ASCII)
+_PART = re.compile(rf"p-{_NUMBER}-{_NUMBER}\.(part|open|failed|lost)", re.ASCII)
 _PACK = re.compile(rf"k-{_NUMBER}-{_NUMBER}\.pack", re.ASCII)
 _SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.push", re.ASCII)
 _U64_MAX = 2**64 - 1
@@ -92,9 +94,12 @@ class FileKind(Enum):
     SEALED = "map"
     OPEN = "open"
     FAILED = "failed"
+    LOST = "lost"
 
 
-_KINDS = {"map": FileKind.SEALED, "part": FileKind.SEALED, "open": FileKind.OPEN, "failed": FileKind.FAILED}
+_KINDS = {each.value: each for each in FileKind} | {"part": FileKind.SEALED}
+#: What a copy that is given up is answered, by the kind of its mark.
+MARKS = {FileKind.FAILED: Status.FAILED_COPY, FileKind.LOST: Status.DATA_LOST}
 
 
 @dataclass(frozen=True, slots=True)
@@ -155,9 +160,9 @@ def open_path(key: OpenKey, note: OpenNote | None = None) -> str:
     return f"{_stem(key)}{told}{OPEN_SUFFIX}"
 
 
-def failed_path(key: OpenKey) -> str:
-    """Path that marks a copy as given up."""
-    return f"{_stem(key)}{FAILED_SUFFIX}"
+def mark_path(key: OpenKey, status: Status) -> str:
+    """Path that marks a copy as given up, with that answer: FAILED_COPY or DATA_LOST."""
+    return f"{_stem(key)}{LOST_SUFFIX if status is Status.DATA_LOST else FAILED_SUFFIX}"
 
 
 def segment_path(incarnation: int, number: int) -> str:

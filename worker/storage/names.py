@@ -41,6 +41,7 @@ NOBODYS = frozenset({LOCK, "identity.new", "lost+found"})
 
 SEALED_SUFFIX = ".map"
 FAILED_SUFFIX = ".failed"
+LOST_SUFFIX = ".lost"
 OPEN_SUFFIX = ".open"
 PART_SUFFIX = ".part"
 PACK_SUFFIX = ".pack"

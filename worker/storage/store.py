@@ -34,12 +34,12 @@ from holdfast.worker.storage.engine.forgetting import Forgetting
 from holdfast.worker.storage.engine.owner import DirectoryThreads, Owner
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.engine.writer import MapFileWriter
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Starts, parse_boot_id
 from holdfast.worker.storage.index.index import Found
 from holdfast.worker.storage.index.records import encode_key
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.prepare import Pending, prepare
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.map_range_index import MapRangeIndexes

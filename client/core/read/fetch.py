@@ -139,9 +139,10 @@ class _File:
     #: those of workers that were lost while another copy was left
     put_by: list[WorkerId] = field(default_factory=list)
     tries: Counter[WorkerId] = field(default_factory=Counter)
-    #: how often the masters were asked for another copy, and how long that was waited for
+    #: how often the masters were asked for another copy, and since when; it waits for their answer
     asked: int = 0
-    waited_ns: int = 0
+    asked_since_ns: int = 0
+    waits: bool = False
     #: the latest failure, for the error
     cause: str = ""
     status: Status = Status.OK
@@ -197,6 +198,8 @@ class Fetch(Generic[K]):
         self._waiting: set[WorkerId] = set()
         #: questions to the masters that are not answered yet; the answer to any of them is for all who wait
         self._asked = 0
+        #: of the latest event that said it
+        self._now_ns = 0
         self.over = False
 
     # Events.
@@ -270,6 +273,7 @@ class Fetch(Generic[K]):
 
     def stream_failed(self, stream: int, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """A stream could not be opened, was refused, or broke off."""
+        self._now_ns = now_ns
         state = self._end(stream)
         if state is None or self.over:
             return []
@@ -294,17 +298,22 @@ class Fetch(Generic[K]):
 
     def workers_known(self, states: Mapping[WorkerId, WorkerState], now_ns: int) -> list[Effect[K]]:
         """The masters list live workers; a worker that is not listed is lost."""
+        self._now_ns = now_ns
         if self.over:
             return []
+        lost = {worker for worker, state in states.items() if state == WorkerState.LOST}
+        back = states.keys() - lost
+        for file in self._files.values():
+            file.copies += [worker for worker in file.put_by if worker in back]
+            file.put_by = [worker for worker in file.put_by if worker not in back]
         for worker in sorted(self._waiting):
-            gone = states.get(worker, WorkerState.LOST) == WorkerState.LOST
             waited_ns = now_ns - self._unreachable.get(worker, now_ns)
-            if gone:
+            if worker in self._failing and self._is_out_of_reach(worker, now_ns, self._grace_ns):
+                return self._stop(self._cannot_read(worker, waited_ns))
+            if worker not in back:
                 failed = self._drop_worker(worker, now_ns - self._silent.get(worker, now_ns) > self._grace_ns)
                 if failed is not None:
                     return failed
-            elif worker in self._failing and self._is_out_of_reach(worker, now_ns, self._grace_ns):
-                return self._stop(self._cannot_read(worker, waited_ns))
             elif self._is_out_of_reach(worker, now_ns, max(REACH_NS, self._grace_ns)):
                 return self._stop(self._out_of_reach(worker, waited_ns))
         return self._try_again()
@@ -317,6 +326,7 @@ class Fetch(Generic[K]):
 
     def masters_silent(self, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """The masters cannot be reached: keep trying the workers for the return grace."""
+        self._now_ns = now_ns
         if self.over:
             return []
         if self._waiting and all(self._is_out_of_reach(worker, now_ns, self._grace_ns) for worker in self._waiting):
@@ -360,7 +370,7 @@ class Fetch(Generic[K]):
         owed = {key for state in self._streams.values() for key in state.owed}
         wanted: dict[WorkerId, list[K]] = {}
         for key, file in self._files.items():
-            if key not in owed:
+            if key not in owed and not file.waits:
                 wanted.setdefault(self._choose(file), []).append(key)
         busy = [state.worker for state in self._streams.values() if state.rival_of is None]
         for worker, files in wanted.items():
@@ -438,16 +448,21 @@ class Fetch(Generic[K]):
         for file in self._files.values():
             if worker in file.copies:
                 file.cause = cause
-        pause = pause_ns(self._refusals[worker], 2)
+        return [*self._ask(pause_ns(self._refusals[worker], 2)), *self._continue()]
+
+    def _ask(self, pause: int) -> list[Effect[K]]:
+        """Ask the masters: at once, or together with others who asked."""
         if pause and self._asked:
-            return self._continue()  # if each asked with each answer, there would be more and more questions
+            return []  # if each asked with each answer, there would be more and more questions
         self._asked += 1
-        return [AskMasters(pause), *self._continue()]
+        return [AskMasters(pause)]
 
     def _try_again(self) -> list[Effect[K]]:
         """The masters answered, or did not: all who waited for that are tried again."""
         self._asked = max(0, self._asked - 1)
         self._waiting.clear()
+        for file in self._files.values():
+            file.waits = False
         return self._continue()
 
     def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
@@ -460,14 +475,12 @@ class Fetch(Generic[K]):
         file.cause, file.status = cause, status
         file.tries[worker] += 1
         last = file.copies == [worker] and not file.put_by and file.tries[worker] >= TRIES_MAX - 1
-        if last and file.waited_ns <= self._grace_ns and self._may_have_more(key):
+        file.asked_since_ns = file.asked_since_ns if file.asked else self._now_ns
+        if last and self._now_ns - file.asked_since_ns <= self._grace_ns and self._may_have_more(key):
             file.tries[worker] = TRIES_MAX - 1
             file.asked += 1
-            pause = pause_ns(file.asked, 2)
-            file.waited_ns += pause
-            self._waiting.add(worker)
-            self._asked += 1
-            return [AskMasters(pause), *self._continue()]
+            file.waits = True
+            return [*self._ask(pause_ns(file.asked, 2)), *self._continue()]
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
         elif len(file.copies) > 1:  # the other copy next

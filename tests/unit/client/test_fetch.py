@@ -15,7 +15,15 @@ from holdfast.client.core.read.fetch import (
     Source,
     WorkerState,
 )
-from holdfast.common.errors import CorruptError, DataLostError, GiveUpError, HoldfastError, RetryError, error_for
+from holdfast.common.errors import (
+    CorruptError,
+    DataLostError,
+    GiveUpError,
+    HoldfastError,
+    RerouteError,
+    RetryError,
+    error_for,
+)
 from holdfast.common.ids import MapId, WorkerId
 from holdfast.common.statuses import Status
 
@@ -311,6 +319,61 @@ def test_a_worker_that_could_not_read_is_waited_for_as_long_as_any_other() -> No
     (failed,) = core.workers_known({}, 2 * GRACE + 1)
     assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, DataLostError)
+
+
+def test_a_lost_worker_that_answers_and_cannot_read_ends_the_read() -> None:
+    """A worker is cut off from the masters and from its DFS, and not from the reader: after the grace the read ends,
+    and nothing is called lost."""
+    core = fetch((1,))
+    core.started()
+    told = []
+    for turn in range(12):
+        core.stream_failed(turn, error_for(Status.DISK_FAILED, "the DFS is away"), turn * GRACE // 10)
+        told += core.workers_known({}, turn * GRACE // 10)
+    assert len(told) == 12
+    failed = told[-1]
+    assert isinstance(failed, ReadFailed)
+    assert failed.error.status is Status.DISK_FAILED
+
+
+def test_a_worker_that_is_back_is_read_where_the_other_copy_cannot_be_now() -> None:
+    """It was lost for a moment, and its copy left for one on a worker that is failing since: nobody waits for that."""
+    core = fetch((1, 2))
+    core.started()
+    core.stream_failed(0, LOST, 1)
+    core.workers_known({WorkerId(2): WorkerState.ALIVE}, 2)
+    core.stream_failed(1, error_for(Status.DISK_FAILED, "the DFS is away"), 3)
+    both = {WorkerId(1): WorkerState.ALIVE, WorkerId(2): WorkerState.ALIVE}
+    opened = [core.workers_known(both, 4)]
+    opened.append(core.stream_failed(2, error_for(Status.DISK_FAILED, "the DFS is away"), 5))
+    workers = [each.worker for effects in opened for each in effects if isinstance(each, OpenStream)]
+    assert WorkerId(1) in workers
+
+
+def test_files_of_which_a_copy_is_awaited_hold_up_no_others() -> None:
+    """A worker has lost one of its files, of which a copy may be sealed yet: the others are read meanwhile, and no more
+    questions are on their way than one that waits."""
+    core = fetch(*[(1,)] * 5, may_have_more=lambda _: True)
+    gone, states = RerouteError("gone", status=Status.UNKNOWN_FILE), {WorkerId(1): WorkerState.ALIVE}
+    read: set[MapId] = set()
+    effects, now = core.started(), 0
+    while now <= GRACE:
+        opened = [each for each in effects if isinstance(each, OpenStream)]
+        assert len([each for each in effects if isinstance(each, AskMasters)]) <= 1
+        effects = []
+        for each in opened:
+            if MapId(0) in each.files:
+                effects += core.stream_failed(each.stream, gone, now)
+            else:
+                read.update(each.files)
+                for key in each.files:
+                    core.file_complete(each.stream, key)
+                effects += core.stream_ended(each.stream)
+        if not opened:
+            now += 100
+            effects = core.workers_known(states, now)
+    assert read == {MapId(each) for each in range(1, 5)}
+    assert not core.over
 
 
 def test_many_workers_that_cannot_read_are_not_asked_more_and_more() -> None:

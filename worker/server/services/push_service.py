@@ -51,8 +51,8 @@ from holdfast.worker.server.services.forwarding import FORWARD_SECONDS, Forwarde
 from holdfast.worker.server.services.request import Request, in_parts
 from holdfast.worker.server.services.seal_service import SealService
 from holdfast.worker.storage.engine.rounds import Missing
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.layout import EpochKey
-from holdfast.worker.storage.log.push_log import is_shortage
 
 #: A directory that has less is told to the masters as full: new epochs there would be split at once.
 ROOM_BYTES_MIN = 1 * MIB

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from holdfast.worker.core.health import ERRORS_KEPT_MAX, DirectoryHealth, Health, HealthLimits
 from holdfast.worker.storage import names
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
-from holdfast.worker.storage.log.push_log import is_shortage
 
 GONE = "was deleted, emptied or unmounted while it was in use: its data is lost"
 #: What is missing is told by the identity file, and says nothing against the disk.

@@ -25,9 +25,9 @@ from holdfast.worker.core.health import DirectoryHealth, Outcome
 from holdfast.worker.storage import names
 from holdfast.worker.storage.disks.condition import GONE, DirectoryObservation
 from holdfast.worker.storage.engine.directory import StorageDirectory
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Executor, Future, wait
 from holdfast.worker.storage.env.interfaces import Env, IndexFailedError
-from holdfast.worker.storage.log.push_log import is_shortage
 
 PROBE_BYTES = 4_096
 #: Results of a device that wait to be looked at; older ones are dropped.

@@ -24,6 +24,7 @@ from holdfast.worker.storage.engine.owner import DirectoryThreads
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.engine.writer import MapFileWriter
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env
 from holdfast.worker.storage.identity import Identity, Starts
@@ -31,7 +32,6 @@ from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import META_KEY, Found, Index, Reader
 from holdfast.worker.storage.index.records import EpochRecord, encode_key, given_up
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.read.loans import Loan, Loans, leaves_enough
 from holdfast.worker.storage.recovery.inventory import Inventory
@@ -242,7 +242,7 @@ class StorageDirectory:
         """The record of an epoch: from its file, or of a partition from whichever file of its shuffle has it."""
         # The file of one that was given up may have a sealed name, of which nobody knows whether it is on the disk.
         if key in self.unsealed.failed and isinstance(key, EpochKey):
-            return given_up(self.unsealed.log.incarnation)
+            return given_up(self.unsealed.log.incarnation, self.unsealed.failed[key])
         folder, why = self.root / layout.shuffle_folder(key.shuffle), ""
         own = [layout.sealed_name(key)] if isinstance(key, MapFileKey) else None
         try:

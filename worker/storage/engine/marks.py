@@ -14,26 +14,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import names
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files
-from holdfast.worker.storage.layout import EpochKey, OpenKey, failed_path, open_path, sealed_path
-
-
-def mark_failed(files: Files, root: Path, key: OpenKey, paths: Sequence[Path] = ()) -> None:
-    """Give a copy up for good, once its folders are synced also after a power cut; its file, which has one of these
-    names, is of no use to anybody, and goes. Raises OSError."""
-    mark = root / failed_path(key)
-    for folder in (mark.parent.parent, mark.parent):  # of what was in the log alone a power cut may have left none
-        files.make_folder(folder)
-    written = [path for path in paths if files.exists(path)]
-    for path in written:
-        files.rename(path, mark)
-    if not (written or files.exists(mark)):
-        files.create(mark)
-    elif paths:
-        files.truncate(mark, 0)
+from holdfast.worker.storage.layout import EpochKey, OpenKey, mark_path, open_path, sealed_path
 
 
 class Due(NamedTuple):
@@ -42,12 +28,29 @@ class Due(NamedTuple):
     #: the names that the file of the copy may have, if it is to go
     paths: tuple[Path, ...] = ()
     held_bytes: int = 0
+    #: what the copy is answered
+    status: Status = Status.FAILED_COPY
+
+
+def mark_failed(files: Files, root: Path, key: OpenKey, due: Due) -> None:
+    """Give a copy up for good, once its folders are synced also after a power cut; its file, which is of no use to
+    anybody, goes. Raises OSError."""
+    mark = root / mark_path(key, due.status)
+    for folder in (mark.parent.parent, mark.parent):  # of what was in the log alone a power cut may have left none
+        files.make_folder(folder)
+    written = [path for path in due.paths if files.exists(path)]
+    for path in written:
+        files.rename(path, mark)
+    if not (written or files.exists(mark)):
+        files.create(mark)
+    elif due.paths:
+        files.truncate(mark, 0)
 
 
 class FailureMarks:
     """Of one directory."""
 
-    def __init__(self, parts: DirectoryParts, failed: set[OpenKey]) -> None:
+    def __init__(self, parts: DirectoryParts, failed: dict[OpenKey, Status]) -> None:
         self._files, self._root, self._broke = parts.env.files, parts.root, parts.broke
         _, self._lane, self._owner = parts.threads
         self.failed = failed
@@ -64,15 +67,16 @@ class FailureMarks:
 
     def add(self, keys: Mapping[OpenKey, Due]) -> None:
         """These are given up; `mark` is to follow."""
-        self.failed.update(keys)
+        for key, one in keys.items():
+            self.failed.setdefault(key, one.status)
         self.due |= keys
 
-    def add_file(self, key: EpochKey, *, named: bool) -> None:
-        """The same of one that has its answer; if there is a file of it, that goes, also if its seal has `named` it."""
+    def add_file(self, key: EpochKey, status: Status, *, named: bool) -> None:
+        """The same of one that has this answer; its file goes, if there is one, also if its seal has `named` it."""
         paths = tuple([self._root / path for path in (open_path(key), sealed_path(key))[: 1 + named]])
         held = sum(map(self._files.held_bytes, paths))
         if held:
-            self.add({key: Due(paths, held)})
+            self.add({key: Due(paths, held, status)})
 
     def mark(self, then: Callable[[], None] | None = None) -> None:
         """Have the disk say which copies are given up. `then` is called when it was tried."""
@@ -80,10 +84,14 @@ class FailureMarks:
             self._waiting.append(then)
         if self._running or not (self.due or self._waiting):
             return
+        due, waiting, self._waiting = self.due.copy(), self._waiting, []
+        try:
+            done = self._lane.submit(self._mark_all, due)
+        except RuntimeError:  # the directory closes
+            _call(waiting)
+            return
         self._running = True
-        due = self.due.copy()
-        done = self._lane.submit(self._mark_all, due)
-        done.add_done_callback(lambda done: self._owner(partial(self._marked, due, done)))
+        done.add_done_callback(lambda done: self._owner(partial(self._marked, due, waiting, done)))
 
     def _mark_all(self, due: Mapping[OpenKey, Due]) -> dict[OpenKey, OSError]:
         """In the lane; returns those that have no mark."""
@@ -91,11 +99,11 @@ class FailureMarks:
         folders: dict[Path, list[OpenKey]] = {}
         for key, one in due.items():
             try:
-                mark_failed(self._files, self._root, key, one.paths)
+                mark_failed(self._files, self._root, key, one)
             except OSError as error:
                 errors[key] = error
             else:
-                folders.setdefault((self._root / failed_path(key)).parent, []).append(key)
+                folders.setdefault((self._root / sealed_path(key)).parent, []).append(key)
         for folder, keys in folders.items():
             try:  # nothing in it may have been synced before, and then its own name was not either
                 for name in (folder, folder.parent, self._root / names.DATA):
@@ -104,7 +112,9 @@ class FailureMarks:
                 errors |= dict.fromkeys(keys, error)
         return errors
 
-    def _marked(self, due: Mapping[OpenKey, Due], done: Future[dict[OpenKey, OSError]]) -> None:
+    def _marked(
+        self, due: Mapping[OpenKey, Due], waiting: Sequence[Callable[[], None]], done: Future[dict[OpenKey, OSError]]
+    ) -> None:
         self._running = False
         failure = done.exception()
         errors = done.result() if failure is None else dict.fromkeys(due, OSError(str(failure)))
@@ -113,18 +123,21 @@ class FailureMarks:
                 del self.due[key]
         for error in list(errors.values())[:1]:
             self._broke(error)
-        if self.due and not errors:
+        _call(waiting)
+        if self._waiting or (self.due and not errors):
             self.mark()  # those that came meanwhile
-            return
-        waiting, self._waiting = self._waiting, []
-        for then in waiting:
-            then()
 
-    def drop(self, shuffle: ShuffleKey) -> None:
-        """The files of a shuffle are about to go: a mark that came behind that would bring its folder back."""
-        for key in [key for key in self.due if key.shuffle == shuffle]:
-            del self.due[key]
+    def drop(self, shuffle: ShuffleKey) -> int:
+        """The files of a shuffle are about to go: a mark that came behind that would bring its folder back. Returns
+        what those take that were to become marks."""
+        return sum([self.due.pop(key).held_bytes for key in list(self.due) if key.shuffle == shuffle])
 
     def removed(self, shuffle: ShuffleKey) -> None:
         """They are gone."""
-        self.failed.difference_update([key for key in self.failed if key.shuffle == shuffle])
+        for key in [key for key in self.failed if key.shuffle == shuffle]:
+            del self.failed[key]
+
+
+def _call(waiting: Sequence[Callable[[], None]]) -> None:
+    for then in waiting:
+        then()

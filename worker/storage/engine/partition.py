@@ -7,6 +7,7 @@ its first flush, and its head goes with the first bytes, in one write. Called by
 
 from __future__ import annotations
 
+import errno
 import struct
 from array import array
 from bisect import bisect_left
@@ -240,7 +241,10 @@ class PartitionCopy:
             except OSError:
                 # Part of it may be there. Whatever is written next is shorter maybe, and what sticks out behind it
                 # would look like damage to a later start. If this fails, too, its error gives the copy up.
-                files.truncate(self.path, self.file_bytes)
+                try:
+                    files.truncate(self.path, self.file_bytes)
+                except OSError as error:
+                    raise OSError(errno.EIO, f"{self.path} cannot be cut: {error.strerror}") from error
                 raise
             return
         if files.exists(self.path):  # of a try to make it that failed

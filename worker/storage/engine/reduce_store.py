@@ -35,11 +35,12 @@ from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.rounds import Missing, Wanted
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey, PackKey, sealed_path
 from holdfast.worker.storage.log.log_records import RECORD_BYTES, RecordHead
-from holdfast.worker.storage.log.push_log import Segment, is_shortage
+from holdfast.worker.storage.log.push_log import Segment
 from holdfast.worker.storage.read.sealed_locations import SealedLocation, SealedLocations
 from holdfast.worker.storage.tiers.arriving import Arrival
 from holdfast.worker.storage.tiers.moving import FileMove

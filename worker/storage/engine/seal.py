@@ -30,8 +30,9 @@ from holdfast.worker.storage.engine.answers import failed_copy
 from holdfast.worker.storage.engine.partition import PACKED_BYTES_MAX, PartitionCopy
 from holdfast.worker.storage.engine.rounds import Copy
 from holdfast.worker.storage.engine.scan import Seeds
-from holdfast.worker.storage.engine.sealing import Items, never_again
+from holdfast.worker.storage.engine.sealing import Items
 from holdfast.worker.storage.engine.writer import MapFileWriter
+from holdfast.worker.storage.env.errors import is_shortage, never_again
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Env, Files, Handle
 from holdfast.worker.storage.index.index import FINAL_SPACE, epoch_items, file_items
@@ -47,7 +48,7 @@ from holdfast.worker.storage.index.records import (
     make_file,
 )
 from holdfast.worker.storage.layout import EpochKey, OpenKey, PackKey, sealed_path, shuffle_folder
-from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT, is_shortage
+from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.reduce_recovery import Left, recover
@@ -103,8 +104,8 @@ class SealWork:
     left: list[Left] = field(default_factory=list)
     #: the disk was too full for its folder; it may have room now, and there is no folder all the same
     no_room: OSError | None = None
-    #: epochs whose copy is given up already
-    failed: list[OpenKey] = field(default_factory=list)
+    #: epochs whose copy is given up already, and what they are answered
+    failed: dict[OpenKey, Status] = field(default_factory=dict)
     #: those whose batches in the log are looked at: the cache may have lost them when a sync of a segment failed
     doubted: set[OpenKey] = field(default_factory=set)
     #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
@@ -127,7 +128,7 @@ class SealWork:
     def give_up_before(self, copy: Copy, error: Exception) -> None:
         """A copy is given up while the seal waits for its turn."""
         self.copies.remove(copy)
-        self.failed.append(copy.key)
+        self.failed[copy.key] = Status.FAILED_COPY
         self.broken[copy.key] = error
 
     def finish(self) -> Items:
@@ -151,11 +152,10 @@ class SealWork:
         if error is not None and self.map is not None:
             self.data.clear()
             self._give_up(self.map, error)
-        elif isinstance(error, OSError) and is_shortage(error):
+        elif isinstance(error, NoRoomError) or (isinstance(error, OSError) and is_shortage(error)):
             self._remove_packs()
-            self.error = NoRoomError(
-                f"{self.shuffle}: no room in {self.root} ({error.strerror})", status=Status.DISK_FULL
-            )
+            why = error.strerror if isinstance(error, OSError) else error
+            self.error = NoRoomError(f"{self.shuffle}: no room in {self.root} ({why})", status=Status.DISK_FULL)
         elif isinstance(error, OSError) and self.complete:
             # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
             self.data.clear()
@@ -173,8 +173,9 @@ class SealWork:
                     self.env.files.remove(self.root / sealed_path(record.key))
 
     def _write_all(self) -> None:
-        for key in self.failed:
-            self._give_up(key, None)
+        for key, status in self.failed.items():
+            self.finished.pop(key, None)
+            self.records[key] = given_up(self.incarnation, status)
         recovered = [one for left in self.left if (one := self._recovered(left)) is not None]
         writers = OpenFiles(self.env, 1, write=True)
         small: list[PartitionCopy] = []
@@ -232,9 +233,8 @@ class SealWork:
             self.data.append(record)
             self.records.update(record.epochs)
 
-    def _give_up(self, key: OpenKey, error: Exception | None) -> None:
-        if error is not None:
-            self.broken[key] = error
+    def _give_up(self, key: OpenKey, error: Exception) -> None:
+        self.broken[key] = error
         self.finished.pop(key, None)
         self.records[key] = given_up(self.incarnation)
 

@@ -15,7 +15,6 @@ owns all tables; threads get paths, handles and records. Made by unsealed.py, on
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
@@ -24,6 +23,7 @@ from typing import Any, Protocol
 from holdfast.common.errors import HoldfastError
 from holdfast.worker.storage.engine.folders import Folders, Unsynced, sync_folders
 from holdfast.worker.storage.engine.owner import DirectoryThreads
+from holdfast.worker.storage.env.errors import never_again
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files
 from holdfast.worker.storage.index.index import Index
@@ -131,8 +131,3 @@ class Sealer:
 def plain(error: BaseException) -> Exception:
     """An error that may be kept and passed on."""
     return error if isinstance(error, Exception) else HoldfastError(repr(error))
-
-
-def never_again(error: OSError) -> OSError:
-    """Of a sync a full disk is a failure like any other: it cannot be tried again."""
-    return OSError(errno.EIO, f"cannot be synced: {error.strerror}")

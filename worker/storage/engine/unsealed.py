@@ -43,11 +43,12 @@ from holdfast.worker.storage.engine.rounds import (
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
 from holdfast.worker.storage.engine.writer import Leftover, MapFileWriter
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.layout import EpochKey, OpenKey
 from holdfast.worker.storage.log.old_logs import OldLogs
-from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment, is_shortage
+from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
 
@@ -396,7 +397,7 @@ class UnsealedEpochs:
         job = EpochSeal(shuffle, tuple(keys))
         work = self._work(job, incarnation, [self.copies[key] for key in sound if key in self.copies])
         work.final, work.pack, work.left, work.no_room = final, pack, left, no_room
-        work.failed = [key for key in keys if key in self.failed]
+        work.failed = {key: self.failed[key] for key in keys if key in self.failed}
         work.finished = {key: self._finished[key] for key in keys if key in self._finished}
         work.records = dict.fromkeys(unknown, lost)
         for one in left:
@@ -472,24 +473,27 @@ class UnsealedEpochs:
             else:
                 self._finished |= work.finished
                 self._take_back(work)
-        self.jobs.remove(job)
         self.ended(job, work)
         if work.map is None:
             self.marks.mark()
             self.release()
         if work.broken:  # a start that finds a sealed name believes it: the mark comes first
-            self.marks.mark(partial(job.answer, work))
+            self.marks.mark(partial(self._answer, job, work))
         else:
-            job.answer(work)
+            self._answer(job, work)
+
+    def _answer(self, job: EpochSeal, work: SealWork) -> None:
+        self.jobs.remove(job)
+        job.answer(work)
 
     def _let_go(self, work: SealWork) -> None:
         """Files whose epochs have their answer, and it is not OK, are of no use to anybody."""
         for key in work.failed:
             self._close(key)
         records = [(key, one) for key, one in work.records.items() if isinstance(key, EpochKey)]
-        for key in [key for key, one in records if one.status is not Status.OK]:
+        for key, status in [(key, one.status) for key, one in records if one.status in layout.MARKS.values()]:
             self.left.pop(key, None)
-            self.marks.add_file(key, named=key in work.broken)
+            self.marks.add_file(key, status, named=key in work.broken)
 
     def _take_back(self, work: SealWork) -> None:
         """Nothing was recorded: what a seal had is as it was, and will be sealed another time."""
@@ -528,8 +532,6 @@ class UnsealedEpochs:
         except OSError as error:
             self.broke(error)
 
-    # looking up
-
     def has(self, key: OpenKey) -> bool:
         """Whether anything of it is here that is not sealed."""
         return any(key in part for part in self._tables)
@@ -567,8 +569,6 @@ class UnsealedEpochs:
         """Every shuffle of which anything is here that is not sealed."""
         return {key.shuffle for part in self._tables for key in part} | self._aside.keys()
 
-    # removing
-
     def drop(self, shuffle: ShuffleKey) -> None:
         """Let go of everything of a shuffle, whose files are about to go."""
         size = 0
@@ -587,7 +587,7 @@ class UnsealedEpochs:
             size += self._handed.pop(key).size_bytes
         for job in self.jobs:
             job.dropped = job.dropped or job.shuffle == shuffle
-        self.marks.drop(shuffle)
+        size += self.marks.drop(shuffle)
         if known:  # until it is gone from the disk, also where its batches were in the log alone
             self._aside[shuffle] += size
 

@@ -22,10 +22,10 @@ from holdfast.worker.storage.engine.answers import failed_copy, not_sealed
 from holdfast.worker.storage.engine.partition import HandedOver
 from holdfast.worker.storage.engine.parts import DirectoryParts
 from holdfast.worker.storage.engine.scan import Seeds, scan_run
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.records import MapRecord, make_map_file
 from holdfast.worker.storage.index.region_chunks import RegionEntries, RegionFlag
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.read.handles import OpenFiles
 
 #: The kernel is asked to begin writing every time so much has come, so that the seal of a big file finds little left

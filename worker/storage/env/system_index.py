@@ -98,9 +98,19 @@ class SystemIndex:
             except lmdb.MapFullError as error:
                 raise IndexFullError(str(error)) from error
             except lmdb.DiskError as error:  # that is how LMDB says ENOSPC
+                if not self._takes_changes():  # it was writing what makes them count
+                    raise IndexFailedError(error) from error
                 raise OSError(errno.ENOSPC, f"the index: {error}") from error
             except lmdb.Error as error:
                 raise IndexFailedError(error) from error
+
+    def _takes_changes(self) -> bool:
+        """Whether the environment goes on: a fatal error ends it."""
+        try:
+            self._environment.begin(write=True).abort()
+        except lmdb.Error:
+            return False
+        return True
 
     def enlarge(self, map_bytes: int) -> None:
         with self._writer, self._readers:

@@ -142,9 +142,9 @@ class EpochRecord:
         return b"".join([*[CHUNK_ROW.pack(*row) for row in self.chunks], *self.region_chunks])
 
 
-def given_up(incarnation: Incarnation) -> EpochRecord:
-    """What the seal of a copy that was given up records."""
-    return EpochRecord(status=Status.FAILED_COPY, ack=Ack.MEMORY, incarnation=incarnation)
+def given_up(incarnation: Incarnation, status: Status = Status.FAILED_COPY) -> EpochRecord:
+    """What the seal of a copy that was given up, or that nobody can vouch for, records."""
+    return EpochRecord(status=status, ack=Ack.MEMORY, incarnation=incarnation)
 
 
 def _head(data: bytes) -> tuple[Any, ...]:

@@ -289,13 +289,3 @@ def _as_os_error() -> Iterator[None]:
         yield
     except NoRoomError as error:
         raise OSError(errno.ENOSPC, str(error)) from error
-
-
-#: No room on the disk; no descriptors or memory for this process.
-_SHORTAGES = frozenset((errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE, errno.ENOMEM))
-
-
-def is_shortage(error: OSError) -> bool:
-    """Whether something failed for want of room, descriptors or memory: that says nothing against the disk, and may go
-    well another time. Of a sync it is a failure like any other."""
-    return error.errno in _SHORTAGES

@@ -205,8 +205,10 @@ def _epochs(
         )
     unsealed: dict[EpochKey, Path] = {}
     for file, kind, below in others:
-        if kind is layout.FileKind.FAILED:
-            report = EpochReport(below, "failed", file.partition, file.epoch, _size(offline, offline.root / below))
+        if kind in layout.MARKS:
+            report = EpochReport(
+                below, _STATES[layout.MARKS[kind]], file.partition, file.epoch, _size(offline, offline.root / below)
+            )
             _shuffle(shuffles, file.shuffle).epochs.append(report)
         else:
             unsealed[file] = offline.root / below

@@ -22,7 +22,7 @@ from holdfast.common.ids import MapFileKey
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.env.interfaces import Handle
 from holdfast.worker.storage.index.footers import read_footer, read_stored_footer
-from holdfast.worker.storage.layout import EpochKey, FileKey, FileKind, FileName, sealed_path
+from holdfast.worker.storage.layout import MARKS, EpochKey, FileKey, FileKind, FileName, sealed_path
 from holdfast.worker.storage.log.log_recovery import scan_log
 from holdfast.worker.storage.offline.findings import Finding, Severity, VerifyReport
 from holdfast.worker.storage.offline.offline import Epochs, Offline, open_offline
@@ -129,8 +129,8 @@ class _Verifier:
     def _file(self, below: str, name: FileName | None, size: int) -> None:
         if name is None:
             self.report.add(Severity.HARMLESS, below, "not a name of ours; nothing refers to it")
-        elif name.kind is FileKind.FAILED:
-            self.report.add(Severity.HARMLESS, below, "a failed copy")
+        elif name.kind in MARKS:
+            self.report.add(Severity.HARMLESS, below, f"a copy that is given up, {MARKS[name.kind].name}")
         elif name.kind is FileKind.SEALED:
             self._sealed(name.key, below, size)
         elif isinstance(name.key, MapFileKey):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from holdfast.common.ids import MapFileKey, ShuffleKey
+from holdfast.common.statuses import Status
 from holdfast.worker.storage.check import ShuffleSum
 from holdfast.worker.storage.layout import DataKey, EpochKey, OpenKey
 from holdfast.worker.storage.recovery.reduce_recovery import Left
@@ -21,8 +22,8 @@ class Inventory:
     sealed: dict[ShuffleKey, ShuffleSum] = field(default_factory=dict)
     #: unsealed files: of maps they are deleted later, of partitions they are sealed, or set aside
     unsealed: dict[OpenKey, Path] = field(default_factory=dict)
-    #: copies that are given up for good
-    failed: set[OpenKey] = field(default_factory=set)
+    #: copies that are given up for good, and what they are answered
+    failed: dict[OpenKey, Status] = field(default_factory=dict)
     #: files on the DFS whose epochs are in the index here, with the tokens of their names; and their bytes
     away: dict[ShuffleKey, dict[DataKey, bytes]] = field(default_factory=dict)
     away_bytes: Counter[ShuffleKey] = field(default_factory=Counter)

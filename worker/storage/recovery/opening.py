@@ -18,13 +18,13 @@ from holdfast.worker.storage.check import DataReport, IndexReport, decode_data, 
 from holdfast.worker.storage.dfs.away_note import DfsNotes
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.owner import DirectoryThreads
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, decode_shuffle
 from holdfast.worker.storage.layout import parse_segment, shuffle_folder
 from holdfast.worker.storage.log.log_recovery import find_segments, scan_log, scan_segment
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
@@ -202,10 +202,11 @@ def open_directory(
     if not found.index.identity:
         dfs.lost_index(root)
         _record_logs(files, index, root, starts.boot_id)
-        index.put(META_KEY, identity.encode())
     for place in (root / names.INDEX, root):  # LMDB syncs its file, and not the name of it
         files.sync_folder(place)
     inventory = _reconcile(found, files, index)
+    if not found.index.identity:  # last: an index that has none is rebuilt
+        index.put(META_KEY, identity.encode())
     with index.reading() as reader:
         logs = reader.logs()
     segments = scan_log(files, root, starts.boot_id, logs)

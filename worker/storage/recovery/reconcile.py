@@ -103,8 +103,8 @@ class Reconciler:
                 self._left_alone(path, CorruptError("nothing of this name moves"))
         elif isinstance(name.key, layout.PackKey):
             self._left_alone(path, CorruptError("pack files are there whole, or not at all"))
-        elif name.kind is layout.FileKind.FAILED:
-            self._found.failed.add(name.key)
+        elif name.kind in layout.MARKS:
+            self._found.failed[name.key] = layout.MARKS[name.kind]
             if self._files.stat(path).size:  # its file became the mark, and a kill came between
                 self._files.truncate(path, 0)
         else:
@@ -178,7 +178,7 @@ class Reconciler:
         if record is None:
             return Facts(Name.SEALED, length, Footer.WRONG), None
         # A copy from another worker may have come since one was given up; an index that was rebuilt does not know.
-        given_up = not self._found.failed.isdisjoint(one for one, _ in record.epochs)
+        given_up = any(one in self._found.failed for one, _ in record.epochs)
         if given_up and recorded is None and self._report.identity:
             return Facts(Name.GIVEN_UP), None
         return Facts(Name.SEALED, length, Footer.RIGHT), record

@@ -23,11 +23,11 @@ from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Unsynced
 from holdfast.worker.storage.engine.scan import Seeds
 from holdfast.worker.storage.engine.seal import EpochSeal
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.env.interfaces import Files, Handle
 from holdfast.worker.storage.index.records import ChunkRow, DataRecord, EpochRecord, make_file
 from holdfast.worker.storage.layout import EpochKey, PackKey, sealed_path
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.tiers.moving import take_in
 

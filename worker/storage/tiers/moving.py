@@ -27,13 +27,13 @@ from holdfast.common.system.log import log_event
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Unsynced, sync_folders
 from holdfast.worker.storage.engine.owner import Owner
+from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Executor, Future
 from holdfast.worker.storage.env.interfaces import Env, Files, ThreadEvent
 from holdfast.worker.storage.index.footers import read_footer
 from holdfast.worker.storage.index.index import Index, file_items
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileRecord, encode_shuffle
 from holdfast.worker.storage.layout import DataKey, EpochKey, sealed_path
-from holdfast.worker.storage.log.push_log import is_shortage
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
 

@@ -8,6 +8,7 @@ import pytest
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import Incarnation
+from holdfast.common.statuses import Status
 from holdfast.worker.storage import layout
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import VALUE_BYTES_MAX, file_items, protect
@@ -75,7 +76,7 @@ def test_names_come_back():
     key = samples.KEY
     note = layout.OpenNote(Incarnation(9), Ack.SYNCED)
     assert layout.parse_path(layout.sealed_path(key)) == layout.FileName(key, layout.FileKind.SEALED)
-    assert layout.parse_path(layout.failed_path(key)) == layout.FileName(key, layout.FileKind.FAILED)
+    assert layout.parse_path(layout.mark_path(key, Status.FAILED_COPY)) == layout.FileName(key, layout.FileKind.FAILED)
     assert layout.parse_path(layout.open_path(key, note)) == layout.FileName(key, layout.FileKind.OPEN, note)
 
 

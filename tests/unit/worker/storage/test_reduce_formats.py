@@ -15,7 +15,6 @@ from holdfast.worker.storage.index.records import (
 )
 from holdfast.worker.storage.layout import (
     PackKey,
-    failed_path,
     open_path,
     parse_file,
     parse_path,
@@ -83,9 +82,9 @@ def test_keys_and_names_come_back():
         assert decode_key(encode_key(key)) == key
         found = parse_path(sealed_path(key))
         assert (found.key, found.kind) == (key, layout.FileKind.SEALED)
-    for path, kind in [(open_path, layout.FileKind.OPEN), (failed_path, layout.FileKind.FAILED)]:
-        found = parse_path(path(samples.EPOCH))
-        assert (found.key, found.kind) == (samples.EPOCH, kind)
+    assert parse_path(open_path(samples.EPOCH)) == layout.FileName(samples.EPOCH, layout.FileKind.OPEN)
+    for kind, status in layout.MARKS.items():
+        assert parse_path(layout.mark_path(samples.EPOCH, status)) == layout.FileName(samples.EPOCH, kind)
     assert parse_segment(segment_path(7, 3).rpartition("/")[2]) == (7, 3)
     for name in ("p-1.part", "p-01-1.part", "k-1-1.part", "p-1-99999999999.part", "p-1-1.pack", "m-1-1.map"):
         assert parse_file(samples.KEY.shuffle, name) is None

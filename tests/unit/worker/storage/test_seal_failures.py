@@ -1,17 +1,23 @@
 """Seals that meet an error: what they leave, what they answer, and what the next start makes of it."""
 
 import errno
+import gc
 import os
 import shutil
+import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import HoldfastError, NoRoomError
 from holdfast.common.formats.messages import Ack
+from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.statuses import Status
 from holdfast.worker.storage.env.interfaces import Handle, Name
+from holdfast.worker.storage.recovery.reconcile import Reconciler
 from tests.support.reduce_data import Writer
+from tests.support.waiting import wait_until
 from tests.unit.worker.storage.reduce_world import SHUFFLE, FaultyDisk, World
 
 
@@ -21,9 +27,21 @@ class NamedFaults(FaultyDisk):
     def __init__(self) -> None:
         super().__init__()
         self.closed, self.open_error = (), errno.EIO
-        self.folder, self.folder_errors = SHUFFLE, 0
+        self.folder_errors = 0
+        #: no file can be cut, or renamed
+        self.no_cut = self.no_rename = False
 
     closed: tuple[str, ...]
+
+    def truncate(self, path: Name, size: int) -> None:
+        if self.no_cut:
+            raise OSError(errno.EMFILE, os.strerror(errno.EMFILE), str(path))
+        super().truncate(path, size)
+
+    def rename(self, path: Name, target: Name) -> None:
+        if self.no_rename:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
+        super().rename(path, target)
 
     def open(self, path: Name, *, write: bool = False) -> Handle:
         if str(path).endswith(self.closed or ("/",)):
@@ -168,4 +186,111 @@ def test_what_is_answered_lost_takes_no_room(world: World, disk: NamedFaults, ac
     world.store.close()
     shutil.rmtree(world.root / "0" / "index")
     world.start()
-    assert statuses(world, [(0, 0)], final=False) == [Status.FAILED_COPY]
+    assert statuses(world, [(0, 0)], final=False) == [lost]
+
+
+def test_an_index_at_its_bound_leaves_no_packs(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a want of room like any other: who asks hears NO_ROOM, and nothing is left of the try."""
+    epochs = push(world, 3)
+    index = world.store._directories[0].index
+
+    def full(_: object) -> None:
+        raise NoRoomError("the index has reached its bound")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(index, "put_items", full)
+        for _ in range(3):
+            with pytest.raises(NoRoomError, match="reached its bound"):
+                world.seal(epochs)
+    assert not world.files("*.pack")
+    assert set(statuses(world, epochs)) == {Status.OK}
+
+
+def test_a_seal_whose_mark_hangs_is_known_to_hang(world: World, disk: NamedFaults) -> None:
+    """The disk refuses a record, and then hangs: whoever waits for the answer is told that the disk does."""
+    epochs, go = push(world, 2), threading.Event()
+    directory = world.store._directories[0]
+    directory.lane.submit(go.wait, 60)
+    disk.commit_error = errno.EIO
+    ((_, sealed), _) = world.store.reduce.seal(SHUFFLE, False, epochs)
+    assert not isinstance(sealed, SealedEpoch)
+    assert wait_until(lambda: directory.unsealed.marks.due, "a mark is due")
+    directory.condition.hanging = True
+    assert not sealed.done()
+    assert world.store.reduce.hangs(SHUFFLE)
+    directory.condition.hanging = False
+    go.set()
+    assert {answer.status for answer in sealed.result(60).values()} == {Status.FAILED_COPY}
+
+
+def test_no_answer_comes_with_the_mark_of_another(world: World, disk: NamedFaults) -> None:
+    """A mark is being made, and fails, when a seal is given up: its answer waits for its own mark."""
+    epochs, go = push(world, 2), threading.Event()
+    directory = world.store._directories[0]
+    unsealed = directory.unsealed
+    directory.lane.submit(go.wait, 60)
+    disk.mark_error = errno.ENOSPC
+    unsealed.give_up(next(key for key in unsealed.copies), OSError(errno.EIO, "a write failed"))
+    disk.commit_error = errno.EIO
+    ((_, sealed),) = world.store.reduce.seal(SHUFFLE, False, epochs[1:])
+    assert not isinstance(sealed, SealedEpoch)
+    assert wait_until(lambda: len(unsealed.marks.due) == 2, "two marks are due")
+    tried: list[int] = []
+    create = disk.create
+
+    def counted(path: Name) -> Handle:
+        tried.append(str(path).endswith("p-1-0.failed"))
+        return create(path)
+
+    disk.create = counted  # type: ignore[method-assign]
+    go.set()
+    assert {answer.status for answer in sealed.result(60).values()} == {Status.FAILED_COPY}
+    assert any(tried)
+
+
+def test_a_rebuild_that_was_killed_is_begun_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The index was lost, and the worker killed while it was made again: the next start takes nothing in it for all."""
+    epochs = push(world, 3)
+    assert set(statuses(world, epochs)) == {Status.OK}
+    world.store.close()
+    shutil.rmtree(world.root / "0" / "index")
+    with monkeypatch.context() as patched:
+        patched.setattr(Reconciler, "run", lambda _: pytest.fail("killed"))
+        with pytest.raises(pytest.fail.Exception):
+            world.start()
+    gc.collect()
+    looked = []
+    facts = Reconciler._sealed_facts
+
+    def seen(self: Reconciler, *given: Any) -> Any:
+        looked.append(self._report.identity)
+        return facts(self, *given)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Reconciler, "_sealed_facts", seen)
+        world.start()
+    assert looked == [b""]
+    assert set(statuses(world, epochs)) == {Status.OK}
+
+
+def test_a_torn_write_that_cannot_be_cut_gives_the_copy_up(world: World, disk: NamedFaults) -> None:
+    """Half a write stays in the file for want of room, and there is no descriptor to cut it off: what is written next
+    may be shorter."""
+    writer = Writer(SHUFFLE)
+    assert world.push(writer, [writer.batch(0, os.urandom(60_000)) for _ in range(3)]) == {}
+    disk.write_error, disk.torn, disk.no_cut = errno.ENOSPC, True, True
+    failures = world.push(writer, [writer.batch(0, os.urandom(60_000)) for _ in range(3)])
+    assert set(failures.values()) == {Status.FAILED_COPY}
+
+
+def test_what_is_to_become_a_mark_counts_until_its_shuffle_is_gone(world: World, disk: NamedFaults) -> None:
+    """A dropped shuffle of which a file waits for its mark takes the room of that until it is removed."""
+    push(world, 1, batches=30, size=60_000)
+    world.restart()
+    disk.closed, disk.no_rename = (".open",), True
+    assert statuses(world, [(0, 0)]) == [Status.FAILED_COPY]
+    directory = world.store._directories[0]
+    held = directory.used_bytes
+    assert held > 1_700_000
+    directory.unsealed.drop(SHUFFLE)
+    assert directory.used_bytes == held

@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.holdfast.fetch;
 import java.util.Arrays;
 import java.util.LinkedHashMap;
 import java.util.Map;
+import java.util.Set;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /** One epoch of one partition, and the state of its read. Files are requested in their natural order. */
@@ -34,9 +35,10 @@ final class EpochFile implements Comparable<EpochFile> {
     /** Those of workers that were lost while another copy was left. */
     private int[] putBy = {};
     Map<Integer, Integer> tries = Map.of();
-    /** How often the masters were asked for another copy, and how long that was waited for. */
+    /** How often the masters were asked for another copy, and since when; it waits for their answer. */
     int asked;
-    long waitedNs;
+    long askedSinceNs;
+    boolean waits;
     /** The last thing that went wrong, for the error. */
     String cause = "";
     int status = Status.OK;
@@ -60,7 +62,7 @@ final class EpochFile implements Comparable<EpochFile> {
         putBy = new int[0];
         tries = Map.of();
         asked = 0;
-        waitedNs = 0;
+        waits = false;
         cause = "";
         status = Status.OK;
     }
@@ -131,6 +133,17 @@ final class EpochFile implements Comparable<EpochFile> {
     void putBy(int worker) {
         putBy = Arrays.copyOf(putBy, putBy.length + 1);
         putBy[putBy.length - 1] = worker;
+    }
+
+    /** Takes back those of these workers, which are there again. */
+    void backAgain(Set<Integer> alive) {
+        int[] back = Arrays.stream(putBy).filter(alive::contains).toArray();
+        if (back.length > 0) {
+            putBy = Arrays.stream(putBy).filter(copy -> !alive.contains(copy)).toArray();
+            int count = copies.length;
+            copies = Arrays.copyOf(copies, count + back.length);
+            System.arraycopy(back, 0, copies, count, back.length);
+        }
     }
 
     /** No other copy is of any use: those whose workers were lost are tried again, and waited for. */

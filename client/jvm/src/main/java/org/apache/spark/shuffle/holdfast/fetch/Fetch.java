@@ -60,6 +60,8 @@ final class Fetch {
     private final Map<Integer, Integer> refusals = new HashMap<>();
     /** Those of them that answer, and cannot read what they have. */
     private final Set<Integer> failing = new HashSet<>();
+    /** The time of the latest event that said it. */
+    private long nowNs;
     /** When others did not answer first. */
     private final Map<Integer, Long> silent = new HashMap<>();
     /** Files per stream, where a worker refused a longer one without naming the file it meant. */
@@ -183,6 +185,7 @@ final class Fetch {
 
     /** A stream could not be opened, was refused, or broke off. */
     List<Effect> streamFailed(int stream, HoldfastException error, long nowNs) {
+        this.nowNs = nowNs;
         List<EpochFile> owed = streams.owed(stream);
         FetchStreams.Stream state = streams.end(stream);
         if (state == null || over) {
@@ -220,16 +223,18 @@ final class Fetch {
 
     /** The masters list live workers; a worker that is not listed is lost. */
     List<Effect> workersKnown(Set<Integer> alive, long nowNs) {
+        this.nowNs = nowNs;
         if (over) {
             return List.of();
         }
         try {
+            files.forEach(file -> file.backAgain(alive));
             for (int worker : waiting) {
                 long waitedNs = nowNs - unreachable.getOrDefault(worker, nowNs);
-                if (!alive.contains(worker)) {
-                    dropWorker(worker, nowNs - silent.getOrDefault(worker, nowNs) > graceNs);
-                } else if (failing.contains(worker) && isOutOfReach(worker, nowNs, graceNs)) {
+                if (failing.contains(worker) && isOutOfReach(worker, nowNs, graceNs)) {
                     return stop(cannotRead(worker, waitedNs, nowNs));
+                } else if (!alive.contains(worker)) {
+                    dropWorker(worker, nowNs - silent.getOrDefault(worker, nowNs) > graceNs);
                 } else if (isOutOfReach(worker, nowNs, reachNs)) {
                     return stop(outOfReach(worker, waitedNs, nowNs));
                 }
@@ -237,12 +242,12 @@ final class Fetch {
         } catch (HoldfastException error) {
             return stop(error);
         }
-        waiting.clear();
-        return goOn();
+        return tryAgain();
     }
 
     /** The masters cannot be reached: keep trying the workers for the return grace. */
     List<Effect> mastersSilent(HoldfastException error, long nowNs) {
+        this.nowNs = nowNs;
         if (over) {
             return List.of();
         }
@@ -253,7 +258,13 @@ final class Fetch {
         if (hopeless) {
             return stop(error);
         }
+        return tryAgain();
+    }
+
+    /** The masters answered, or did not: all who waited for that are tried again. */
+    private List<Effect> tryAgain() {
         waiting.clear();
+        files.forEach(file -> file.waits = false);
         return goOn();
     }
 
@@ -378,7 +389,7 @@ final class Fetch {
         }
         Map<Integer, List<EpochFile>> wanted = new LinkedHashMap<>();
         for (EpochFile file : files) {
-            if (file.owedBy < 0) {
+            if (file.owedBy < 0 && !file.waits) {
                 wanted.computeIfAbsent(choose(file), any -> new ArrayList<>()).add(file);
             }
         }
@@ -464,12 +475,11 @@ final class Fetch {
         file.status = status;
         int tries = file.countTry(worker);
         boolean last = file.isAlone() && tries >= TRIES_MAX - 1;
-        if (last && file.waitedNs <= graceNs && judge.mayHaveMore(file)) {
+        file.askedSinceNs = file.asked > 0 ? file.askedSinceNs : nowNs;
+        if (last && nowNs - file.askedSinceNs <= graceNs && judge.mayHaveMore(file)) {
             file.tries.put(worker, TRIES_MAX - 1);
-            long pause = pauseNs(++file.asked);
-            file.waitedNs += pause;
-            waiting.add(worker);
-            return List.of(new Effect.AskMasters(pause));
+            file.waits = true;
+            return List.of(new Effect.AskMasters(pauseNs(++file.asked)));
         }
         if (tries >= TRIES_MAX) {
             file.removeCopy(worker);

@@ -631,9 +631,9 @@ public final class FetchCoreMain {
             Check.equal(effects, List.of(open(3, 2, file)));
         } else {
             int stream = 3;
-            for (; effects.get(0) instanceof Effect.AskMasters; stream++) { // for the grace
-                Check.equal(core.fetch.workersKnown(Set.of(1, 2), 4), List.of(open(stream, 1, file)));
-                effects = core.fetch.streamFailed(stream, notHere, 5);
+            for (long now = 4; effects.get(0) instanceof Effect.AskMasters; stream++, now *= 8) { // for the grace
+                Check.equal(core.fetch.workersKnown(Set.of(1, 2), now), List.of(open(stream, 1, file)));
+                effects = core.fetch.streamFailed(stream, notHere, now);
             }
             Check.that(stream > 3 && stream < 100, "asked " + stream + " times");
             Check.contains(failure(effects).getMessage(), "it is not here");
