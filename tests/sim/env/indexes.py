@@ -253,11 +253,13 @@ def _create(disks: Disks, folder: Folder, name: str) -> File:
     return file
 
 
-def records(node: Any) -> list[tuple[bytes, bytes]]:
-    """What a check of an environment's file finds, in the order of the keys. Raises LmdbDamagedError."""
+def records(node: Any, rng: random.Random) -> list[tuple[bytes, bytes]]:
+    """What a check of an environment's file finds, in the order of the keys, and who opens it then. Raises
+    LmdbDamagedError."""
     if not isinstance(node, File) or node.index is None:
         raise LmdbDamagedError("the index is empty")
     contents: Contents = node.index
     if contents.bad:
         raise LmdbDamagedError("a page of the index is damaged")
+    contents.settle(rng)
     return [(key, contents.table.items[key]) for key in contents.table.order]

@@ -9,7 +9,6 @@ import uuid
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCounts
 from holdfast.worker.storage.env.interfaces import Env
 from tests.sim.env.dfs import Bucket, SimDfsDoor
-from tests.sim.env.disks import Disks
 from tests.sim.env.files import SimFiles
 from tests.sim.env.indexes import SimIndexes, records
 from tests.sim.env.process import Process
@@ -65,7 +64,7 @@ def sim_env(
         threads=threads,
         clock=SimClock(loop),
         machine=SimMachine(process, rng),
-        checks=SimChecks(files, process.disks),
+        checks=SimChecks(files, process),
         dfs=SimDfsDoor(bucket, process, threads, rng),
     )
 
@@ -83,8 +82,8 @@ class SimCheck:
 class SimChecks:
     """The product's checks, in this process; its reader of LMDB's pages is passed over, since there are none."""
 
-    def __init__(self, files: SimFiles, disks: Disks) -> None:
-        self._files, self._disks = files, disks
+    def __init__(self, files: SimFiles, process: Process) -> None:
+        self._files, self._process = files, process
 
     def start(self, what: str, root: str) -> SimCheck:
         from holdfast.worker.storage import check, names
@@ -94,7 +93,8 @@ class SimChecks:
             if what == "data":
                 return SimCheck(check.encode_data(check.list_data(self._files, root)))
             sums = check.IndexSums()
-            for key, value in records(self._disks.find(f"{root}/{names.INDEX_DATA}")):
+            file = self._process.disks.find(f"{root}/{names.INDEX_DATA}")
+            for key, value in records(file, self._process.rng):
                 value = unprotect(key, value)
                 sums.visit(key + value, 0, len(key), len(key) + len(value))
             return SimCheck(check.encode_index(sums.report(NO_PAGES)))
