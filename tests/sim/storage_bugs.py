@@ -126,10 +126,10 @@ def made_directory_not_synced() -> list[Swap]:
 
 @bug
 def index_not_synced() -> list[Swap]:
-    """A transaction is there, and after a crash perhaps not."""
+    """Transactions are there, and after a crash perhaps none that came since the start."""
 
     def commit(self: Any, table: Any) -> None:
-        before = self.table
+        before = self.table if self.doubt is None else self.doubt
         original(self, table)
         self.doubt = before
 
