@@ -133,9 +133,9 @@ class Oracle:
             place = worker.name, key
             self._held.setdefault(place, set()).add(name)
             self._levels[place] = min(push.ack, self._levels.get(place, push.ack))
-            promised = (
-                (worker.name, push.shuffle) not in self._deleted and push.ack is not Ack.MEMORY and not worker.gone
-            )
+            # A bit of it may have changed before it was acknowledged, which is found by who reads it.
+            asked = push.ack is not Ack.MEMORY and not worker.gone and "rotten" not in worker.sins
+            promised = asked and (worker.name, push.shuffle) not in self._deleted
             # What came before may be sealed by now, and on the DFS.
             there = self.dfs is not None and self.dfs.contains(bytes(batch))
             if promised and not there and not worker.disks.contains(bytes(batch), stable=push.ack is Ack.SYNCED):
