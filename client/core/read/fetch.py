@@ -137,12 +137,12 @@ class _File:
     #: copies not abandoned, in the order of preference
     copies: list[WorkerId]
     #: those of workers that were lost while another copy was left
-    put_by: list[WorkerId] = field(default_factory=list)
+    lost_copies: list[WorkerId] = field(default_factory=list)
     tries: Counter[WorkerId] = field(default_factory=Counter)
     #: how often the masters were asked for another copy, and since when; it waits for their answer
     asked: int = 0
     asked_since_ns: int = 0
-    waits: bool = False
+    awaits_masters: bool = False
     #: the latest failure, for the error
     cause: str = ""
     status: Status = Status.OK
@@ -301,11 +301,10 @@ class Fetch(Generic[K]):
         self._now_ns = now_ns
         if self.over:
             return []
-        lost = {worker for worker, state in states.items() if state == WorkerState.LOST}
-        back = states.keys() - lost
+        back = {worker for worker, state in states.items() if state != WorkerState.LOST}
         for file in self._files.values():
-            file.copies += [worker for worker in file.put_by if worker in back]
-            file.put_by = [worker for worker in file.put_by if worker not in back]
+            file.copies += [worker for worker in file.lost_copies if worker in back]
+            file.lost_copies = [worker for worker in file.lost_copies if worker not in back]
         for worker in sorted(self._waiting):
             waited_ns = now_ns - self._unreachable.get(worker, now_ns)
             if worker in self._failing and self._is_out_of_reach(worker, now_ns, self._grace_ns):
@@ -370,7 +369,7 @@ class Fetch(Generic[K]):
         owed = {key for state in self._streams.values() for key in state.owed}
         wanted: dict[WorkerId, list[K]] = {}
         for key, file in self._files.items():
-            if key not in owed and not file.waits:
+            if key not in owed and not file.awaits_masters:
                 wanted.setdefault(self._choose(file), []).append(key)
         busy = [state.worker for state in self._streams.values() if state.rival_of is None]
         for worker, files in wanted.items():
@@ -462,7 +461,7 @@ class Fetch(Generic[K]):
         self._asked = max(0, self._asked - 1)
         self._waiting.clear()
         for file in self._files.values():
-            file.waits = False
+            file.awaits_masters = False
         return self._continue()
 
     def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
@@ -474,18 +473,18 @@ class Fetch(Generic[K]):
         self._order.failed(worker)
         file.cause, file.status = cause, status
         file.tries[worker] += 1
-        last = file.copies == [worker] and not file.put_by and file.tries[worker] >= TRIES_MAX - 1
+        last = file.copies == [worker] and not file.lost_copies and file.tries[worker] >= TRIES_MAX - 1
         file.asked_since_ns = file.asked_since_ns if file.asked else self._now_ns
         if last and self._now_ns - file.asked_since_ns <= self._grace_ns and self._may_have_more(key):
             file.tries[worker] = TRIES_MAX - 1
             file.asked += 1
-            file.waits = True
+            file.awaits_masters = True
             return [*self._ask(pause_ns(file.asked, 2)), *self._continue()]
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
         elif len(file.copies) > 1:  # the other copy next
             _put_last(file.copies, worker)
-        if file.copies or self._turn_back(file):
+        if file.copies or self._retry_lost(file):
             return None
         tried = ", ".join(f"worker {copy} {count} times" for copy, count in file.tries.items())
         text = f"{self._name(file)} cannot be read whole ({tried}): {cause}"
@@ -498,8 +497,8 @@ class Fetch(Generic[K]):
                 continue
             file.copies.remove(worker)
             if not spent:
-                file.put_by.append(worker)
-            if not file.copies and not self._turn_back(file):
+                file.lost_copies.append(worker)
+            if not file.copies and not self._retry_lost(file):
                 text = (
                     f"{self._name(file)} is lost: worker {worker} has been lost for more than "
                     f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}). Start the worker again on "
@@ -511,9 +510,9 @@ class Fetch(Generic[K]):
         return None
 
     @staticmethod
-    def _turn_back(file: _File) -> bool:
+    def _retry_lost(file: _File) -> bool:
         """No other copy is of any use: those whose workers were lost are tried again, and waited for."""
-        file.copies, file.put_by = file.put_by, []
+        file.copies, file.lost_copies = file.lost_copies, []
         return bool(file.copies)
 
     def _no_copy(self, key: K, error: HoldfastError) -> list[Effect[K]] | None:

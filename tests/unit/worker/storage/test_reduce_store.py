@@ -394,6 +394,8 @@ def test_what_was_given_up_is_not_found_by_its_footer(world: World) -> None:
     world.disk.commit_error = errno.EIO
     assert {answer.status for answer in world.seal([(0, 0), (1, 0)])} == {Status.FAILED_COPY}
     assert world.files("*.pack")
+    assert not world.files("*.part"), "that of the large one is its mark by now"
+    assert len(world.files("*.failed")) == 2
     world.disk.unreadable = True
     assert {answer.status for answer in world.seal([(0, 0), (1, 0)], final=False)} == {Status.FAILED_COPY}
     for partition in (0, 1):

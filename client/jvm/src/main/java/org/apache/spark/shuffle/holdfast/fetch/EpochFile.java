@@ -33,12 +33,12 @@ final class EpochFile implements Comparable<EpochFile> {
     /** Copies not abandoned, in the order of preference. */
     int[] copies = {};
     /** Those of workers that were lost while another copy was left. */
-    private int[] putBy = {};
+    private int[] lostCopies = {};
     Map<Integer, Integer> tries = Map.of();
     /** How often the masters were asked for another copy, and since when; it waits for their answer. */
     int asked;
     long askedSinceNs;
-    boolean waits;
+    boolean awaitsMasters;
     /** The last thing that went wrong, for the error. */
     String cause = "";
     int status = Status.OK;
@@ -59,10 +59,10 @@ final class EpochFile implements Comparable<EpochFile> {
     void want(int... workers) {
         wanted = true;
         copies = workers.clone();
-        putBy = new int[0];
+        lostCopies = new int[0];
         tries = Map.of();
         asked = 0;
-        waits = false;
+        awaitsMasters = false;
         cause = "";
         status = Status.OK;
     }
@@ -126,20 +126,20 @@ final class EpochFile implements Comparable<EpochFile> {
 
     /** Whether one copy is left, and none waits for its turn to come again. */
     boolean isAlone() {
-        return copies.length == 1 && putBy.length == 0;
+        return copies.length == 1 && lostCopies.length == 0;
     }
 
     /** A copy was removed because its worker is lost. */
-    void putBy(int worker) {
-        putBy = Arrays.copyOf(putBy, putBy.length + 1);
-        putBy[putBy.length - 1] = worker;
+    void lost(int worker) {
+        lostCopies = Arrays.copyOf(lostCopies, lostCopies.length + 1);
+        lostCopies[lostCopies.length - 1] = worker;
     }
 
     /** Takes back those of these workers, which are there again. */
-    void backAgain(Set<Integer> alive) {
-        int[] back = Arrays.stream(putBy).filter(alive::contains).toArray();
+    void returned(Set<Integer> alive) {
+        int[] back = Arrays.stream(lostCopies).filter(alive::contains).toArray();
         if (back.length > 0) {
-            putBy = Arrays.stream(putBy).filter(copy -> !alive.contains(copy)).toArray();
+            lostCopies = Arrays.stream(lostCopies).filter(copy -> !alive.contains(copy)).toArray();
             int count = copies.length;
             copies = Arrays.copyOf(copies, count + back.length);
             System.arraycopy(back, 0, copies, count, back.length);
@@ -147,9 +147,9 @@ final class EpochFile implements Comparable<EpochFile> {
     }
 
     /** No other copy is of any use: those whose workers were lost are tried again, and waited for. */
-    boolean turnBack() {
-        copies = putBy;
-        putBy = new int[0];
+    boolean retryLost() {
+        copies = lostCopies;
+        lostCopies = new int[0];
         return copies.length > 0;
     }
 

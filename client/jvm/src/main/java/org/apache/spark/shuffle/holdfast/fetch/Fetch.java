@@ -23,9 +23,10 @@ import org.apache.spark.shuffle.holdfast.wire.Status.FetchDisposition;
  * checksum mismatch, missing batches); refused and lost connections are no answers: they are tried again while the
  * masters call the worker alive or it has not been lost for the return grace, which starts again whenever more of a file came
  * of that worker than ever before. A copy whose worker is lost is left at once for another one, and waited for when no
- * other is of any use; one whose worker is merely silent is left for another one that may answer. An {@link Order} gets the results of workers. A stream that is late may get a rival, which requests files of it from
- * another worker; whichever brings data first is read, the other one is closed, so data of two copies are never mixed.
- * Events of a stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
+ * other is of any use; one whose worker is merely silent is left for another one that may answer. An {@link Order} gets
+ * the results of workers. A stream that is late may get a rival, which requests files of it from another worker;
+ * whichever brings data first is read, the other one is closed, so data of two copies are never mixed. Events of a
+ * stream that is over are ignored. Called by {@link ChunkFetch} and {@link FetchReader}.
  */
 final class Fetch {
     /** Answers without progress, per copy of a file, before the copy is abandoned. */
@@ -228,7 +229,7 @@ final class Fetch {
             return List.of();
         }
         try {
-            files.forEach(file -> file.backAgain(alive));
+            files.forEach(file -> file.returned(alive));
             for (int worker : waiting) {
                 long waitedNs = nowNs - unreachable.getOrDefault(worker, nowNs);
                 if (failing.contains(worker) && isOutOfReach(worker, nowNs, graceNs)) {
@@ -264,7 +265,7 @@ final class Fetch {
     /** The masters answered, or did not: all who waited for that are tried again. */
     private List<Effect> tryAgain() {
         waiting.clear();
-        files.forEach(file -> file.waits = false);
+        files.forEach(file -> file.awaitsMasters = false);
         return goOn();
     }
 
@@ -389,7 +390,7 @@ final class Fetch {
         }
         Map<Integer, List<EpochFile>> wanted = new LinkedHashMap<>();
         for (EpochFile file : files) {
-            if (file.owedBy < 0 && !file.waits) {
+            if (file.owedBy < 0 && !file.awaitsMasters) {
                 wanted.computeIfAbsent(choose(file), any -> new ArrayList<>()).add(file);
             }
         }
@@ -478,7 +479,7 @@ final class Fetch {
         file.askedSinceNs = file.asked > 0 ? file.askedSinceNs : nowNs;
         if (last && nowNs - file.askedSinceNs <= graceNs && judge.mayHaveMore(file)) {
             file.tries.put(worker, TRIES_MAX - 1);
-            file.waits = true;
+            file.awaitsMasters = true;
             return List.of(new Effect.AskMasters(pauseNs(++file.asked)));
         }
         if (tries >= TRIES_MAX) {
@@ -486,7 +487,7 @@ final class Fetch {
         } else if (file.copies.length > 1) { // the other copy next
             file.moveBack(worker);
         }
-        if (file.copies.length > 0 || file.turnBack()) {
+        if (file.copies.length > 0 || file.retryLost()) {
             return List.of();
         }
         List<String> tried = new ArrayList<>();
@@ -505,9 +506,9 @@ final class Fetch {
             }
             file.removeCopy(worker);
             if (!spent) {
-                file.putBy(worker);
+                file.lost(worker);
             }
-            if (file.copies.length == 0 && !file.turnBack()) {
+            if (file.copies.length == 0 && !file.retryLost()) {
                 String text = where + ": " + file + " is lost: worker " + worker + " has been lost for more than "
                         + graceNs / 1_000_000_000 + " s and held the last copy (" + file.cause
                         + "). Start the worker again on its directories, or run the map stage again.";
