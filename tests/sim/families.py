@@ -51,10 +51,14 @@ DFS_LOSS_SEEDS = 4_100_000
 ACK_SEEDS = 4_200_000
 #: Nothing is wrong, and many push at once into windows of a single body, with two copies.
 CROWD_SEEDS = 4_300_000
+#: Starts lack directories, each another one.
+MOUNT_SEEDS = 4_400_000
+#: A copy is given up by its seal, on a disk that takes no mark of that, and its index cannot be read.
+GIVEN_UP_SEEDS = 4_500_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
     *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS, ACK_SEEDS),
-    CROWD_SEEDS,
+    *(CROWD_SEEDS, MOUNT_SEEDS, GIVEN_UP_SEEDS),
 )
 
 
@@ -449,6 +453,43 @@ def _in_a_crowd(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _with_mounts(seed: int, shape: Shape) -> Shape:
+    """Two directories, and messages that take so long that a start is asked for seals before it is registered."""
+    rng = random.Random(f"mounts {seed}")
+    return replace(
+        _with_copies(seed, shape),
+        workers=rng.choice((2, 3)),
+        ack=rng.choice((Ack.WRITTEN, Ack.MEMORY)),
+        copies=rng.choice((1, 1, 2)),
+        faults=rng.choice((("swapped",), ("kill", "swapped"), ("cut", "swapped"), ("swapped", "weather"))),
+        pace=rng.choice((1.0, 3.0)),
+        restart=0.5,
+        fault_seconds=20.0,
+        slow=rng.choice((0.05, 0.3, 0.6)),
+        tiers=("SSD", "SSD"),
+        pause=rng.choice((0.02, 0.2)),
+        asks=True,
+    )
+
+
+def _with_given_up(seed: int, shape: Shape) -> Shape:
+    """Small epochs of one copy, which are sealed all the time, and asked for again."""
+    rng = random.Random(f"given up {seed}")
+    return replace(
+        _on_logs(seed, shape),
+        copies=1,
+        ack=Ack.WRITTEN,
+        faults=rng.choice((("sick", "unreadable"), ("sick", "unreadable", "unsynced"))),
+        pace=rng.choice((0.1, 0.2)),
+        fault_seconds=20.0,
+        records=25,
+        press=60,
+        pause=rng.choice((0.02, 0.2)),
+        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1_500, 3_000))),
+        tiers=("SSD",),
+    )
+
+
 _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DISK_SEEDS: _on_disks,
     LOG_SEEDS: _on_logs,
@@ -465,4 +506,6 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DFS_LOSS_SEEDS: _lost_on_dfs,
     ACK_SEEDS: _with_fewer_acks,
     CROWD_SEEDS: _in_a_crowd,
+    MOUNT_SEEDS: _with_mounts,
+    GIVEN_UP_SEEDS: _with_given_up,
 }

@@ -53,6 +53,7 @@ RARE_FAULTS = {
     "log_rot": 2,
     "lost_log": 2,
     "wipe_some": 1,
+    "swapped": 2,
     "reused": 8,
 }
 WEIGHTS = FAULTS | RARE_FAULTS | DFS_FAULTS
@@ -278,6 +279,24 @@ class Mischief:
         self._meddled(worker, "wiped")
         worker.gone[path] = found
         self._later(3.0, worker.come_back, path)
+
+    def swapped(self, worker: SimWorker) -> None:
+        """A start lacks one directory, and the next one has that and lacks another, which knows of the first start."""
+        if len(worker.paths) > 1 and not worker.gone:
+            first, second = self._rng.sample(worker.paths, 2)
+            self._lacks(worker, first)
+            self._later(6.0, self._other_lacks, worker, first, second)
+
+    def _lacks(self, worker: SimWorker, path: str) -> None:
+        self._down(worker)
+        self._meddled(worker, "wiped")
+        worker.gone[path] = worker.disks.take_away(path)
+
+    def _other_lacks(self, worker: SimWorker, first: str, second: str) -> None:
+        if first in worker.gone and not self._world.calm:
+            self._lacks(worker, second)
+            worker.come_back(first)
+            self._later(6.0, worker.come_back, second)
 
     def old(self, worker: SimWorker) -> None:
         """A directory comes back as it was some time ago."""

@@ -268,13 +268,23 @@ class SimClient:
         completed."""
         bucket, rng = self.bucket, self.bucket.rng
         short = data[: rng.randrange(len(data) + 1)]
+        whole = False
+
+        def act() -> None:
+            nonlocal whole
+            bucket.write(path, data)
+            whole = True
+
+        def drop() -> None:
+            if not whole:  # and whatever has this name by now
+                bucket.write(path, short)
+
         try:
             # Who is killed completes nothing.
-            self.ask(lambda: bucket.write(path, data), writes=True)
+            self.ask(act, writes=True)
         except OSError:
-            if path not in bucket.files and bucket.away_until <= bucket.loop.now and rng.random() < 0.5:
-                late = _Request(lambda: None if path in bucket.files else bucket.write(path, short))
-                bucket.loop.call_later(rng.choice((0.0, rng.uniform(0.0, 3.0))), late.arrive_late)
+            if not whole and bucket.away_until <= bucket.loop.now and rng.random() < 0.5:
+                bucket.loop.call_later(rng.choice((0.0, rng.uniform(0.0, 3.0))), _Request(drop).arrive_late)
             raise
 
     def delete_file(self, path: str) -> None:
