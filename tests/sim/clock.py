@@ -97,6 +97,8 @@ class VirtualLoop(asyncio.BaseEventLoop):
     def __init__(self) -> None:
         super().__init__()
         self.now = 0.0
+        #: of the hosts, if anybody has some
+        self.sockets: Any = None
         #: the first thing that went wrong where nobody would have heard of it; ends the scenario
         self.broken: BaseException | None = None
         self.over = False
@@ -106,6 +108,12 @@ class VirtualLoop(asyncio.BaseEventLoop):
 
     def time(self) -> float:
         return self.now
+
+    async def create_unix_server(self, factory: Any, path: Any = None, **_: Any) -> Any:  # type: ignore[override]
+        return self.sockets.serve(factory, path)
+
+    async def create_unix_connection(self, factory: Any, path: Any = None, **_: Any) -> Any:  # type: ignore[override]
+        return self.sockets.connect(factory, path)
 
     def _run_once(self) -> None:
         """One turn: what is ready runs, and where nothing is the clock jumps to the next timer."""

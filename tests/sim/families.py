@@ -55,10 +55,12 @@ CROWD_SEEDS = 4_300_000
 MOUNT_SEEDS = 4_400_000
 #: A copy is given up by its seal, on a disk that takes no mark of that, and its index cannot be read.
 GIVEN_UP_SEEDS = 4_500_000
+#: Hosts have several workers, and die, are lost and are drained with all of them.
+HOST_SEEDS = 4_600_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
     *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS, ACK_SEEDS),
-    *(CROWD_SEEDS, MOUNT_SEEDS, GIVEN_UP_SEEDS),
+    *(CROWD_SEEDS, MOUNT_SEEDS, GIVEN_UP_SEEDS, HOST_SEEDS),
 )
 
 
@@ -104,6 +106,11 @@ _SYNC_FAULTS = (
 _ACK_FAULTS = (
     *((), ("cut",), ("hang",), ("isolate",), ("kill",), ("kill", "cut"), ("kill", "hang"), ("kill", "isolate")),
     *(("full",), ("sick",), ("kill", "master"), ("cut", "master"), ("kill", "wipe"), ("power",)),
+)
+_HOST_FAULTS = (
+    *(("host_killed",), ("host_killed", "host_lost"), ("host_lost", "kill"), ("host_lost", "cut"), ("host_drained",)),
+    *(("host_drained", "host_killed"), ("host_drained", "kill"), ("host_drained", "master"), ("cut", "host_drained")),
+    *(("host_drained", "isolate"), ("host_killed", "host_lost", "master")),
 )
 _DFS_FAULTS = (
     *("ambush", "kill", "power", "inside", "full", "all", "sick", "lost_index", "bad_page", "wipe_some", "vanish"),
@@ -490,6 +497,28 @@ def _with_given_up(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _on_hosts(seed: int, shape: Shape) -> Shape:
+    """Three or four hosts of two workers, and two or three copies, each on a host of its own."""
+    rng = random.Random(f"hosts {seed}")
+    per_host, hosts = rng.choice(((2, 3), (2, 3), (2, 4), (3, 3)))
+    return replace(
+        _with_copies(seed, shape),
+        workers=per_host * hosts,
+        per_host=per_host,
+        ack=rng.choice((Ack.SYNCED, Ack.WRITTEN, Ack.WRITTEN)),
+        copies=rng.choice((2, 2, 3)),
+        faults=rng.choice(_HOST_FAULTS),
+        pace=rng.choice((0.6, 1.5)),
+        restart=rng.choice((0.5, 4.0)),
+        fault_seconds=30.0,
+        pause=rng.choice((0.02, 0.2)),
+        partitions=2,
+        restore_after=rng.choice(("0s", "1s", "1s", "3s")),
+        hasty=rng.choice((0.2, 0.5)),
+        readers=rng.choice((0, 1)),
+    )
+
+
 _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DISK_SEEDS: _on_disks,
     LOG_SEEDS: _on_logs,
@@ -508,4 +537,5 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     CROWD_SEEDS: _in_a_crowd,
     MOUNT_SEEDS: _with_mounts,
     GIVEN_UP_SEEDS: _with_given_up,
+    HOST_SEEDS: _on_hosts,
 }

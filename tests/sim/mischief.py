@@ -6,9 +6,11 @@ from collections import Counter
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
+from holdfast.common.ids import NO_WORKER
 from tests.sim.dfs_faults import DFS_FAULTS, DfsFaults
 from tests.sim.env.disks import Device, File, Folder
 from tests.sim.env.process import Aim
+from tests.sim.host_faults import HOST_FAULTS, HostFaults
 from tests.sim.worker import SimWorker
 
 if TYPE_CHECKING:
@@ -56,7 +58,7 @@ RARE_FAULTS = {
     "swapped": 2,
     "reused": 8,
 }
-WEIGHTS = FAULTS | RARE_FAULTS | DFS_FAULTS
+WEIGHTS = FAULTS | RARE_FAULTS | DFS_FAULTS | HOST_FAULTS
 #: Parts of the paths of what a worker writes.
 _AIMS = ("/log/", "/log/", "/data/", "/index", ".open", ".moving")
 #: The same of files that grow.
@@ -73,6 +75,7 @@ class Mischief:
         self._rng, self._loop = world.rng, world.loop
         self.counts: Counter[str] = Counter()
         self._dfs = DfsFaults(world, world.bucket) if world.bucket is not None else None
+        self.hosts = HostFaults(world, self)
 
     def go_on(self) -> None:
         """The next fault comes after a while."""
@@ -91,6 +94,8 @@ class Mischief:
             if kind in DFS_FAULTS:
                 assert self._dfs is not None, "a world without a DFS has none of its faults"
                 self._dfs.strike(kind, worker)
+            elif kind in HOST_FAULTS:
+                self.hosts.strike(kind, worker)
             else:
                 getattr(self, kind)(worker)
         self.go_on()
@@ -264,10 +269,17 @@ class Mischief:
         self._wipe(worker, worker.paths if self._rng.random() < 0.5 else [self._rng.choice(worker.paths)])
 
     def _wipe(self, worker: SimWorker, paths: list[str]) -> None:
-        for path in paths:
-            if path not in worker.gone:
-                worker.disks.put(path, worker.disks.empty(worker.disks.take_away(path)))
+        worker.empty(paths)
         self._meddled(worker, "wiped")
+
+    def replace(self, worker: SimWorker, *, excused: bool) -> None:
+        """A worker ends, and another one takes its place; `excused`: what it had may be lost with it."""
+        self._down(worker)
+        worker.empty(worker.paths)
+        worker.number = NO_WORKER
+        if excused:
+            worker.sins["wiped"] = None
+        self._world.oracle.meddled(worker)
 
     def vanish(self, worker: SimWorker) -> None:
         """A directory is gone while it is in use, and is there again later: the same, or an empty one."""

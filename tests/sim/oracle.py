@@ -32,6 +32,8 @@ _KEPT = (Status.SOFT_SPLIT, Status.SLOW_DOWN)
 DEADLY = {"wiped", "sick", "rotten", "unreadable", "meddled", "log"}
 #: What may change what a worker has to say of its epochs.
 _CHANGED = {"wiped", "rotten", "unreadable", "meddled"}
+#: A copy is made at most so long after its place was chosen.
+_CHOSEN_SECONDS = 15.0
 #: Answers to seals that are asked for again.
 _ASKED_MAX = 64
 
@@ -93,6 +95,9 @@ class Oracle:
 
     def looked(self, worker: SimWorker) -> None:
         """Once a second."""
+        known = self.truth().workers.get(worker.number)
+        if known is None or not known.alive:
+            worker.missed_at = self._loop.now
         if self.dfs is not None:
             self.dfs.look(worker)
         if worker.gone or worker.store.failing:
@@ -117,6 +122,7 @@ class Oracle:
         counts = push.shuffle in worker.pushes.reduce.shuffles
         replicas = [self.numbers.get(one.worker) for one in push.replicas if counts]
         self.early_pushes += answer.behind > 0
+        self._apart(push.shuffle, [worker, *(one for one in replicas if one is not None)])
         offset = 0
         for index, entry in enumerate(push.entries):
             batch = body[offset : offset + entry[3]]
@@ -146,6 +152,11 @@ class Oracle:
             for at, has in enumerate(have):
                 if not (has or answer.behind >> at & 1):
                     self.fail(f"{worker.name} acknowledges {name[1:]} of {key}; {push.replicas[at]} has not")
+
+    def _apart(self, what: object, workers: Sequence[SimWorker]) -> None:
+        """No two copies share a host."""
+        if len({each.host for each in workers}) < len(workers):
+            self.fail(f"{what} has two copies on one host: {[(each.name, each.host) for each in workers]}")
 
     def sealed(self, worker: SimWorker, seal: Seal, meta: bytes) -> None:
         """A seal is answered the same for ever, and what is sealed is durable, until the masters have dropped it."""
@@ -188,6 +199,9 @@ class Oracle:
             if each.status != Status.OK:
                 continue
             self.restored_epochs += 1
+            # One that was lost when the place was chosen did not count, and may have come back.
+            if source is not None and not source.leaving and self._loop.now - source.missed_at > _CHOSEN_SECONDS:
+                self._apart(key, [worker, source])
             if restore.source.worker in lacking.get((each.partition, each.epoch), ()):
                 self.fail(f"{worker.name} made a copy of {key} of the incomplete one of worker {restore.source.worker}")
             of = self._seals.get((source.name, key)) if source is not None else None
@@ -334,6 +348,7 @@ class Oracle:
         """An attempt that has ended well names copies that are sealed."""
         winner = status.winner
         file = MapFileKey(status.shuffle, status.map, winner.attempt, winner.epoch)
+        self._apart(file, [self.numbers[number] for number in winner.workers])
         for number in winner.workers:
             worker = self.numbers[number]
             self._copies.setdefault(file, {})[worker.name] = worker
@@ -393,7 +408,14 @@ class Oracle:
             self.incomplete.update((epoch, copy.worker) for copy in each.copies if copy.status is Status.INCOMPLETE)
             if any(copy.worker in lacking.get((each.partition, each.epoch), ()) for copy in each.readable):
                 self.fail(f"{epoch} is read of a copy that is incomplete: {each.copies}")
-            for worker in [self.numbers[copy.worker] for copy in each.readable if copy.worker in self.numbers]:
+            named = [(copy.worker, self.numbers.get(copy.worker)) for copy in each.readable]
+            # Whoever took the place of another one has nothing of it, and is not who is named.
+            readable = [one for number, one in named if one is not None and one.number == number]
+            # One that was lost may come back when there is another copy instead of it, on whatever host.
+            staying = [one for one in readable if not one.leaving]
+            if len({one.host for one in staying}) < min(len(staying), self._copies_wanted(key)):
+                self.fail(f"{epoch} has too few hosts: {[(one.name, one.host) for one in staying]}")
+            for worker in readable:
                 self._complete(worker, epoch, wanted.get(epoch, set()))
                 self._copies.setdefault(epoch, {})[worker.name] = worker
                 if (worker.name, epoch) not in self._seals and not DEADLY & worker.sins.keys():
@@ -404,6 +426,10 @@ class Oracle:
             hurt = any({"meddled", "rotten"} & each or {"log", "power"} <= each for each in sins)
             if empty and not hurt and self._used.get(epoch) and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
+
+    def _copies_wanted(self, key: ShuffleKey) -> int:
+        known = self.truth().shuffle(key)
+        return known.copies_wanted if known is not None else 1
 
     def _wanted(self, key: ShuffleKey, winners: ReduceWinners) -> dict[EpochKey, set[Name]]:
         """Where the winners count on their batches."""

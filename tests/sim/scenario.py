@@ -24,6 +24,7 @@ from tests.sim.asker import ask_again
 from tests.sim.client import Executor
 from tests.sim.clock import Violation, VirtualLoop, overheard, pause, virtual_time
 from tests.sim.env.dfs import Bucket
+from tests.sim.env.sockets import UnixSockets
 from tests.sim.families import MAP_SEEDS, family_of, of_family
 from tests.sim.job import GUESTS, Job
 from tests.sim.map_job import MapJob, mapper
@@ -96,6 +97,8 @@ class Shape:
     restore_after: str = "0s"
     #: so many copies hold a push before it is acknowledged; 0: all
     ack_copies: int = 0
+    #: so many workers share a host
+    per_host: int = 1
 
 
 #: The share of seeds in which many push at once into windows of a single body, with two copies: who could wait for one
@@ -159,6 +162,7 @@ class Scenario:
         shape = of_family(seed, shape)
         self.shape = shape if level is None else replace(shape, ack=level)
         self.loop = VirtualLoop()
+        self.loop.sockets = UnixSockets(self.loop, rng)
         self.network = Network(self.loop, rng)
         self.network.weather.slow = self.shape.slow
         self.oracle = Oracle(self.loop)
@@ -221,7 +225,8 @@ class Scenario:
             worker.on_crash = self.mischief.died
             worker.start()
         self.executors = [Executor(f"x{number}", self.network) for number in range(1, shape.executors + 1)]
-        self.driver, self.guest, watcher = [Executor(name, self.network) for name in ("driver", "guest", "watcher")]
+        others = ("driver", "guest", "watcher", "admin")
+        self.driver, self.guest, watcher, self.admin = [Executor(name, self.network) for name in others]
         await pause(2.0)
         self.mischief.go_on()
         self.loop.call_later(shape.fault_seconds, self._end_faults)
@@ -251,6 +256,8 @@ class Scenario:
                 task.result()
         self._end_faults()
         await pause(1.0)
+        if shape.per_host > 1:
+            await self._all_alive()
         for shuffle in self.cluster.final().every_shuffle():
             if shuffle.committed_ms and shuffle.manifest:
                 manifest = ReduceManifest.decode(shuffle.manifest)
@@ -262,6 +269,16 @@ class Scenario:
             whole = shape.limits.hard_bytes > 1 << 30 and not shape.hasty
             if whole and not shape.faults and worker.counters.forwards_failed:
                 raise Violation(f"nothing has failed, but {worker.counters.forwards_failed} forwards of {worker.name}")
+
+    async def _all_alive(self) -> None:
+        """The masters hear from every worker again, whoever of its host speaks for it."""
+        for _ in range(60):
+            await pause(1.0)
+            workers = self.cluster.truth().workers
+            silent = [each.name for each in self.workers if not (each.number in workers and workers[each.number].alive)]
+            if not silent:
+                return
+        raise Violation(f"nothing is wrong, and the masters do not hear from {silent}")
 
     def _end_faults(self) -> None:
         self.calm = True

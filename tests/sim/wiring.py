@@ -13,7 +13,7 @@ from holdfast.client.read import shared_read_state, stream_reader
 from holdfast.client.write import push_writer
 from holdfast.master.leader import links
 from holdfast.worker.core.write import credits as credits_module
-from holdfast.worker.server.membership import neighbours, registration
+from holdfast.worker.server.membership import registration
 from holdfast.worker.server.services import forwarding, restore_service, stream_service, stream_sources
 from tests.sim.client import runtime_here
 from tests.sim.control import Control
@@ -58,10 +58,6 @@ def _small() -> list[Swap]:
     return found
 
 
-async def _alone(_: object) -> None:
-    """Each worker is on a host of its own, and meets nobody there."""
-
-
 @contextmanager
 def wired(network: Network, check_seconds: float) -> Iterator[None]:
     """The product's edges connect through the simulated network; workers ask so often what they may delete."""
@@ -77,7 +73,6 @@ def wired(network: Network, check_seconds: float) -> Iterator[None]:
     async def control_client(masters: str, standing: object) -> Control:
         return Control(network)
 
-    swaps += [(neighbours.Neighbours, "meet", _alone)]
     swaps += [(registration, "_control_client", control_client), (registration, "CHECK_SECONDS", check_seconds)]
     swaps += _small()
     with swapped(swaps):

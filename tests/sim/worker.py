@@ -101,6 +101,8 @@ class SimWorker:
     ) -> None:
         """`bucket`: the DFS, if there is one."""
         self.name = f"w{number}"
+        #: which it shares with others, or has for itself
+        self.host = self.name if shape.per_host == 1 else f"h{(number - 1) // shape.per_host + 1}"
         self.bucket = bucket
         self._loop, self._network, self._rng, self._oracle, self._shape = loop, network, rng, oracle, shape
         self.disks = Disks(rng)
@@ -119,6 +121,10 @@ class SimWorker:
         self.armed: int | None = None
         self.aim: Aim | None = None
         self.loses_power = False
+        #: somebody has said that its host goes away: its copies count as gone, and can be read
+        self.leaving = False
+        #: when it was not running, or the masters called it lost, the last time
+        self.missed_at = 0.0
         #: reasons why data may be lost here
         self.sins: dict[str, None] = {}
         #: why it could not start
@@ -175,6 +181,7 @@ class SimWorker:
         if self.life.alive:
             return
         self.life = life = Life(self.name)
+        self.missed_at = self._loop.now
         self._forgetting.clear()
         self._half_forgotten.clear()
         token = here.set(life)
@@ -223,7 +230,7 @@ class SimWorker:
         keeper = IdentityKeeper(store, self.env.files, standing)
         self.server = server = ObservedServer(partial(self._oracle.deleted, self), context)
         self.seals, self.pushes = server.seals, server.pushes
-        standing.addresses = WorkerAddresses(self.name, "", f"{self.name}:1", f"{self.name}:2", "1", self.name)
+        standing.addresses = WorkerAddresses(self.host, "", f"{self.name}:1", f"{self.name}:2", "1", self.host)
         departure = Departure(server, standing, 0, asyncio.Event())
         self._delivered = 0.0
         store.run_on(self._deliver)
@@ -284,7 +291,9 @@ class SimWorker:
 
     def crash(self, power: bool) -> None:
         """Kill the process, or cut the power of the machine."""
+        self.missed_at = self._loop.now
         self._network.host_ended(self.name)
+        self._loop.sockets.ended(self.life)
         self.life.end()
         self.loses_power = False
         if self.process is not None:
@@ -298,6 +307,13 @@ class SimWorker:
         """The story is over: what its threads wait for never comes."""
         if self.process is not None:
             self.process.kill()
+
+    def empty(self, paths: list[str]) -> None:
+        """There are empty directories in the place of these."""
+        for path in paths:
+            if path not in self.gone:
+                self.disks.put(path, self.disks.empty(self.disks.take_away(path)))
+                self._indexed.discard(path)
 
     def come_back(self, path: str) -> None:
         """A directory is there again, if it is not yet; whoever has it open meanwhile starts anew."""
