@@ -139,6 +139,34 @@ def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
         assert [each["state"] for each in ended["workers"]] == ["alive", "alive"]
 
 
+def test_a_worker_that_comes_back_to_a_host_is_not_overlooked(tmp_path: Path) -> None:
+    """A worker of a drained host was away when the drain began, and is back: the wait ends, and names it, since whoever
+    stops the machine would stop it, too."""
+    with (
+        local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster,
+        Session(cluster.endpoints, app="cli") as session,
+    ):
+        fill(session, MAPS)
+        one = keeping(session)[0]
+        host = one.host
+        other = next(each.name for each in session.workers() if each.host == host and each.name != one.name)
+        away = next(each for each in cluster.workers if each.name == other)
+        run("drain", away.name, masters=cluster.endpoints)
+        away.end()
+        wait_until(
+            lambda: [each for each in session.workers() if (each.name, each.state) == (away.name, "gone")],
+            "the masters to miss it",
+        )
+        command = [*COMMAND, "drain", host, "--for", "removal", "--masters", cluster.endpoints]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
+            assert running.stderr is not None
+            assert any("keeps data of 1 shuffle" in line for line in running.stderr)
+            away.start()
+            _, told = running.communicate(timeout=SECONDS_MAX)
+        assert running.returncode == 1
+        assert f"{away.name} has come back to {host}, and takes data; drain {host} again" in told
+
+
 def test_a_host_can_be_looked_at_alone(tmp_path: Path) -> None:
     """`workers HOST` and `top HOST` show its workers and no others, a worker's name that one alone; who is not there
     is named. `top` has workers of a host together."""

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 from holdfast.common.errors import HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.worker_states import AWAY
 from tests.sim.clock import pause
 from tests.sim.control import Control
 from tests.sim.worker import SimWorker
@@ -51,8 +52,7 @@ class HostFaults:
             self._mischief.replace(worker, excused=True)
 
     def host_drained(self, host: str) -> None:
-        """Somebody drains a host, at a time at which it goes away or without one, and replaces it as soon as the masters
-        say that it may be removed: nothing is lost with it."""
+        """Somebody drains a host, and replaces it once the masters say that it may be removed: nothing is lost."""
         if host not in self._drained:
             self._drained[host] = None
             within = self._rng.choice((0, 60_000))
@@ -67,7 +67,7 @@ class HostFaults:
             while not self._world.calm:
                 await pause(0.5)
                 try:
-                    if await self._may_go(control, asked):
+                    if await self._may_go(control, asked, host):
                         self._replace(host)
                         return
                 except HoldfastError:  # a worker is lost, nobody else takes data, or no master answers: later, perhaps
@@ -79,13 +79,14 @@ class HostFaults:
         finally:
             del self._drained[host]
 
-    async def _may_go(self, control: Control, asked: pb.DrainWorkersRequest) -> bool:
+    async def _may_go(self, control: Control, asked: pb.DrainWorkersRequest, host: str) -> bool:
         """Drain what does not drain yet, and wait for what keeps it, as `holdfast drain --for removal` does."""
         told = (await control.call("Admin/DrainWorkers", asked, 10.0)).workers
         while not self._world.calm:
             await pause(0.5)
             listed = (await control.call("Admin/ListWorkers", pb.ListWorkersRequest(), 10.0)).workers
-            ours = [each for each in listed if each.worker in {one.worker for one in told}]
+            named = {each.worker for each in told}
+            ours = [each for each in listed if each.worker in named or (each.host == host and each.state not in AWAY)]
             if not all(each.HasField("drain") for each in ours):
                 return False  # a start of its own takes data again
             if all(each.drain.removal for each in ours):

@@ -117,12 +117,19 @@ async def _drain(
     client: ControlClient, request: pb.DrainWorkersRequest, no_wait: bool, purpose: Purpose, step: Step
 ) -> list[pb.WorkerInfo]:
     found = list((await answer(client, "Admin/DrainWorkers", request)).workers)
+    hosts = {each.host for each in found}.intersection(request.workers)
     while not no_wait and not all(_is_safe(each, purpose) for each in found):
         step(found)
         await asyncio.sleep(_LOOK_SECONDS)
         listed: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
         now = {each.worker: each for each in listed.workers}
         found = [_still_drains(before, now.get(before.worker)) for before in found]
+        known = {each.worker for each in found}
+        for came in listed.workers:
+            if came.host in hosts and came.worker not in known and came.state not in AWAY:
+                raise HoldfastError(
+                    f"{came.name} has come back to {came.host}, and takes data; drain {came.host} again"
+                )
         late = [each for each in found if request.within_ms and each.drain.left_ms <= 0 and not _is_safe(each, purpose)]
         if late:
             raise HoldfastError(f"the time is over, and {'; '.join(_lines(late))}")
