@@ -95,8 +95,8 @@ class Oracle:
 
     def looked(self, worker: SimWorker) -> None:
         """Once a second."""
-        known = self.truth().workers.get(worker.number)
-        if known is None or not known.alive:
+        registered = self.truth().workers.get(worker.number)
+        if registered is None or not registered.alive:
             worker.missed_at = self._loop.now
         if self.dfs is not None:
             self.dfs.look(worker)

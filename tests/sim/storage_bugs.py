@@ -20,6 +20,7 @@ from holdfast.worker.storage.engine.folders import Folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
 from holdfast.worker.storage.engine.reduce_store import ReduceStore
 from holdfast.worker.storage.engine.seal import SealWork
+from holdfast.worker.storage.engine.syncing import Syncing
 from holdfast.worker.storage.engine.unsealed import UnsealedEpochs
 from holdfast.worker.storage.index.index import Index
 from holdfast.worker.storage.log import push_log as log_module
@@ -330,7 +331,7 @@ def log_released_before_the_sync() -> list[Swap]:
 
     def wrote(self: Any, copy: Any, began_ns: int, first: int) -> None:
         original(self, copy, began_ns, first)
-        self._unsynced.pop(copy, None)
+        self.syncing.unsynced.pop(copy, None)
 
     original = UnsealedEpochs._wrote
     return [(UnsealedEpochs, "_wrote", wrote)]
@@ -424,13 +425,13 @@ def dropped_seal_is_taken_in() -> list[Swap]:
 def sync_of_what_was_dropped_fails_others() -> list[Swap]:
     """A3: a copy that was dropped while it was synced costs all that are synced with it."""
 
-    def lost_files(self: Any, files: Any, outcomes: Any) -> Any:
+    def lost_files(self: Any, files: Any, outcomes: Any, untried: Any) -> Any:
         found = list(outcomes)
         gone = next((missing for _, missing in found if missing is not None), None)
-        return original(self, files, iter(found)) if gone is None else {copy: gone for copy, _ in files}
+        return original(self, files, iter(found), untried) if gone is None else {copy: gone for copy, _ in files}
 
-    original = UnsealedEpochs._lost_files
-    return [(UnsealedEpochs, "_lost_files", lost_files)]
+    original = Syncing._lost_files
+    return [(Syncing, "_lost_files", lost_files)]
 
 
 @bug
@@ -449,9 +450,10 @@ def sealing_begins_beside_a_sync() -> list[Swap]:
     """A seal has a file while a round syncs it: who comes second does not hear of an error."""
 
     def go_on(self: Any) -> None:
-        running, self._running, waiting, self._next = self._running, {}, self._next, {}
+        syncing = self.syncing
+        running, syncing._running, waiting, syncing._next = syncing._running, {}, syncing._next, {}
         original(self)
-        self._running, self._next = running, waiting
+        syncing._running, syncing._next = running, waiting
 
     original = UnsealedEpochs._let_seals_go_on
     return [(UnsealedEpochs, "_let_seals_go_on", go_on)]

@@ -317,7 +317,7 @@ class Store:
         """Bring all that was appended to the disk, name included: what SYNCED waits for before it acknowledges."""
         for directory in self._directories:
             if directory.unsealed.copies.get(writer.key) is writer:
-                return directory.unsealed.sync_map(writer)
+                return directory.unsealed.syncing.sync_map(writer)
         raise writer.refusal()
 
     def seal(self, key: MapFileKey, totals: FileTotals) -> Future[MapSealed]:

@@ -139,7 +139,7 @@ class _File:
     #: those of workers that were lost while another copy was left
     lost_copies: list[WorkerId] = field(default_factory=list)
     tries: Counter[WorkerId] = field(default_factory=Counter)
-    #: how often the masters were asked for another copy, and since when; it waits for their answer
+    #: how often the masters were asked for another copy, and when they first answered; it waits for their answer
     asked: int = 0
     asked_since_ns: int = 0
     awaits_masters: bool = False
@@ -226,7 +226,13 @@ class Fetch(Generic[K]):
         What comes again is no progress, or a worker that dies at the same place each time would be asked for ever.
         """
         state = self._streams.get(stream)
-        return self._continue() if state is not None and not self.over and self._reached(state.worker) else []
+        if state is None or self.over:
+            return []
+        for key in state.owed & self._files.keys() if self._unreachable else ():
+            for worker in self._files[key].lost_copies:  # nobody tries it while another copy is read
+                if worker not in self._waiting:
+                    self._reached(worker)
+        return self._continue() if self._reached(state.worker) else []
 
     def data_came(self, stream: int) -> list[Effect[K]]:
         """The first data of a stream came, or its END; said where reads are speculative, of every stream."""
@@ -258,18 +264,15 @@ class Fetch(Generic[K]):
         effects = self._settle(stream, state)
         self._end(stream)
         for key in sorted(state.owed):
-            failed = self._count_try(key, state.worker, Status.CORRUPT, "the stream ended before the file did")
-            if failed is not None:
-                return effects + failed
-        return effects + self._continue()
+            effects += self._count_try(key, state.worker, Status.CORRUPT, "the stream ended before the file did")
+        return self._then(effects)
 
     def file_bad(self, stream: int, key: K, cause: str) -> list[Effect[K]]:
         """What came of a file was wrong or not all of it; the rest of its stream is asked for again too."""
         state = self._end(stream)
         if state is None or self.over:
             return []
-        failed = self._count_try(key, state.worker, Status.CORRUPT, cause)
-        return [CloseStream(stream), *(failed if failed is not None else self._continue())]
+        return self._then([CloseStream(stream), *self._count_try(key, state.worker, Status.CORRUPT, cause)])
 
     def stream_failed(self, stream: int, error: HoldfastError, now_ns: int) -> list[Effect[K]]:
         """A stream could not be opened, was refused, or broke off."""
@@ -291,10 +294,10 @@ class Fetch(Generic[K]):
             self._failing.add(state.worker)
             self._silent.pop(state.worker, None)
             return self._no_answer(state.worker, str(error), now_ns)
-        failed = None
+        effects: list[Effect[K]] = []
         for key in state.owed:
-            failed = self._count_try(key, state.worker, error.status, str(error))
-        return failed if failed is not None else self._continue()
+            effects += self._count_try(key, state.worker, error.status, str(error))
+        return self._then(effects)
 
     def workers_known(self, states: Mapping[WorkerId, WorkerState], now_ns: int) -> list[Effect[K]]:
         """The masters list live workers; a worker that is not listed is lost."""
@@ -359,6 +362,10 @@ class Fetch(Generic[K]):
     def _want(self, files: Mapping[K, Source]) -> None:
         for key, source in files.items():
             self._files[key] = _File(source.name, list(self._order.ordered(source.workers)))
+
+    def _then(self, effects: list[Effect[K]]) -> list[Effect[K]]:
+        """These, and whatever can be opened, unless the read is over with them."""
+        return effects if self.over else effects + self._continue()
 
     def _continue(self) -> list[Effect[K]]:
         """Open what can be opened."""
@@ -461,34 +468,36 @@ class Fetch(Generic[K]):
         self._asked = max(0, self._asked - 1)
         self._waiting.clear()
         for file in self._files.values():
+            if file.awaits_masters and file.asked == 1:
+                file.asked_since_ns = self._now_ns
             file.awaits_masters = False
         return self._continue()
 
-    def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]] | None:
-        """Count an answer that did not help; returns how the read ends if no copy is left. Before the last try of the
+    def _count_try(self, key: K, worker: WorkerId, status: Status, cause: str) -> list[Effect[K]]:
+        """Count an answer that did not help; the read may end with that, if no copy is left. Before the last try of the
         last copy the masters are asked, if they may know of another one by now; again and again for the grace."""
         file = self._files.get(key)
-        if file is None or worker not in file.copies:
-            return None  # abandoned meanwhile
+        if file is None or worker not in file.copies or self.over:
+            return []  # abandoned meanwhile
         self._order.failed(worker)
         file.cause, file.status = cause, status
         file.tries[worker] += 1
         last = file.copies == [worker] and not file.lost_copies and file.tries[worker] >= TRIES_MAX - 1
-        file.asked_since_ns = file.asked_since_ns if file.asked else self._now_ns
-        if last and self._now_ns - file.asked_since_ns <= self._grace_ns and self._may_have_more(key):
+        in_time = not file.asked or self._now_ns - file.asked_since_ns <= self._grace_ns
+        if last and in_time and self._may_have_more(key):
             file.tries[worker] = TRIES_MAX - 1
             file.asked += 1
             file.awaits_masters = True
-            return [*self._ask(pause_ns(file.asked, 2)), *self._continue()]
+            return self._ask(pause_ns(file.asked, 2))
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
         elif len(file.copies) > 1:  # the other copy next
             _put_last(file.copies, worker)
         if file.copies or self._retry_lost(file):
-            return None
+            return []
         tried = ", ".join(f"worker {copy} {count} times" for copy, count in file.tries.items())
         text = f"{self._name(file)} cannot be read whole ({tried}): {cause}"
-        return self._no_copy(key, CorruptError(text) if file.status == Status.CORRUPT else DataLostError(text))
+        return self._no_copy(key, CorruptError(text) if file.status == Status.CORRUPT else DataLostError(text)) or []
 
     def _drop_worker(self, worker: WorkerId, spent: bool) -> list[Effect[K]] | None:
         """Abandon the copies of a lost worker if the grace is over; leave them where another copy is left."""

@@ -9,6 +9,7 @@ import os
 import random
 import struct
 from collections.abc import Callable
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -40,7 +41,7 @@ class Transport(asyncio.Transport):
 
     def write(self, data: Any) -> None:
         if not self._lost:
-            self._bring(lambda data=bytes(data): self.other.take(data))
+            self._bring(partial(self.other.take, bytes(data)))
 
     def take(self, data: bytes) -> None:
         if not self._lost:

@@ -518,13 +518,13 @@ def test_a_copy_that_was_sealed_since_is_read_when_the_known_one_is_not_there(la
     if late:
         assert effects == [OpenStream(3, WorkerId(2), (FIRST,))]
     else:
-        for stream, now in ((3, 500), (4, 1_001)):
+        for stream, now in ((3, 500), (4, 1_002)):
             (ask,) = effects
             assert isinstance(ask, AskMasters)
             assert core.fetch.workers_known(states, now) == [OpenStream(stream, WorkerId(1), (FIRST,))]
             effects = core.fetch.stream_failed(stream, not_here, now)
-        assert core.fetch.workers_known(states, 1_002) == [OpenStream(5, WorkerId(1), (FIRST,))]
-        assert "it is not here" in str(failure(core.fetch.stream_failed(5, not_here, 1_002)))
+        assert core.fetch.workers_known(states, 1_003) == [OpenStream(5, WorkerId(1), (FIRST,))]
+        assert "it is not here" in str(failure(core.fetch.stream_failed(5, not_here, 1_003)))
 
 
 def test_a_copy_that_was_made_again_is_read_when_all_known_ones_are_gone() -> None:

@@ -350,6 +350,56 @@ def test_a_worker_that_is_back_is_read_where_the_other_copy_cannot_be_now() -> N
     assert WorkerId(1) in workers
 
 
+def test_damage_waits_for_another_copy_as_long_as_a_refusal() -> None:
+    """The only copy that is sealed comes damaged, and another one may be sealed yet: that is waited for from the
+    masters' first answer on, whatever the clock says and whenever something else happened."""
+    core = fetch((1,), may_have_more=lambda _: True)
+    now = 86_400_000_000_000
+    effects, end = core.started(), now + GRACE
+    failed: list[float] = []
+    while not failed:
+        opened = [each for each in effects if isinstance(each, OpenStream)]
+        effects = core.file_bad(opened[0].stream, MapId(0), "a CRC is wrong")
+        if any(isinstance(each, ReadFailed) for each in effects):
+            failed.append(now)
+        elif any(isinstance(each, AskMasters) for each in effects):
+            now += GRACE // 10
+            effects = core.workers_known({WorkerId(1): WorkerState.ALIVE}, now)
+    assert end < failed[0] <= end + GRACE
+
+
+def test_a_worker_that_was_back_has_its_grace_again() -> None:
+    """One was lost for a moment, and the other copy was read for long: meanwhile nobody tried it."""
+    core = fetch((1, 2))
+    core.started()
+    (second,) = [each for each in core.stream_failed(0, LOST, 0) if isinstance(each, OpenStream)]
+    core.workers_known({WorkerId(2): WorkerState.ALIVE}, 1)
+    core.progressed(second.stream)
+    later = REACH_NS + 200 * GRACE
+    core.stream_failed(second.stream, LOST, later)
+    effects = core.workers_known({WorkerId(1): WorkerState.ALIVE}, later + 1)
+    (third,) = [each for each in effects if isinstance(each, OpenStream)]
+    assert third.worker == 1
+    core.stream_failed(third.stream, LOST, later + 2)
+    effects = core.workers_known({WorkerId(1): WorkerState.ALIVE}, later + 3)
+    assert [each.worker for each in effects if isinstance(each, OpenStream)] == [1]
+
+
+def test_every_file_that_a_stream_still_owed_is_counted() -> None:
+    """Also behind one for which the masters are asked: each is tried as often as any other."""
+    core = fetch((1,), (1,), may_have_more=lambda key: key == 0)
+    tries = 0
+    effects = core.started()
+    while not core.over:
+        opened = [each for each in effects if isinstance(each, OpenStream)]
+        if opened:
+            tries += 1
+            effects = core.stream_ended(opened[0].stream)
+        else:
+            effects = core.workers_known({WorkerId(1): WorkerState.ALIVE}, 0)
+    assert tries == TRIES_MAX
+
+
 def test_files_of_which_a_copy_is_awaited_hold_up_no_others() -> None:
     """A worker has lost one of its files, of which a copy may be sealed yet: the others are read meanwhile, and no more
     questions are on their way than one that waits."""

@@ -369,7 +369,9 @@ def test_a47_a_push_that_its_disk_does_not_sync_is_answered(tmp_path: Path, capl
         world.send(writer, [writer.batch(0, b"more")], Ack.SYNCED)
         assert world.answered() == {0: Status.HARD_SPLIT}
         disk.go_on.set()
-        await wait_until_async(lambda: world.store.reduce._directories[0].unsealed._running == {}, "the sync to end")
+        await wait_until_async(
+            lambda: world.store.reduce._directories[0].unsealed.syncing._running == {}, "the sync to end"
+        )
         assert len(world.connection.answers) == before
         seals = world.seals
         seal = Seal(shuffle=SHUFFLE, flags=SealFlag.FINAL, raft_index=RaftIndex(0), epochs=[(0, 0)])

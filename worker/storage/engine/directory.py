@@ -14,6 +14,7 @@ from typing import Any
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.sizes import UsageTotals
+from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
@@ -184,12 +185,16 @@ class StorageDirectory:
 
     def recorded(self, key: OpenKey) -> EpochRecord | None:
         """What became of a sealed epoch, by the index or, where that cannot tell, by the footers; None if it is not
-        sealed here. Raises CorruptError if neither can tell."""
+        sealed here. What was given up stays that: a transaction that failed may be in the index all the same, and who
+        made an index anew may have believed the footers. Raises CorruptError if neither can tell."""
         try:
             with self.index.reading() as reader:
                 found = reader.epoch(key)
         except CorruptError as error:
             return self._from_footers(key, error) if self._may_have(key) else None
+        is_sealed = isinstance(key, EpochKey) and found is not None and found.status is Status.OK
+        if is_sealed and key in self.unsealed.failed:
+            return given_up(self.unsealed.log.incarnation, self.unsealed.failed[key])
         return self.forgotten(key) if found is None and isinstance(key, MapFileKey) else found
 
     def _may_have(self, key: OpenKey) -> bool:

@@ -236,8 +236,11 @@ class PartitionCopy:
     def _write(self, files: Files, writers: OpenFiles, parts: Sequence[memoryview], size_bytes: int) -> None:
         """Write at the end of the file, which is made with its first bytes. Raises OSError."""
         if self.file_bytes:
+            handle = writers.open(
+                self.path_text
+            )  # without descriptors nothing was written, and there is nothing to cut
             try:
-                files.write_parts(writers.open(self.path_text), parts, size_bytes, self.file_bytes)
+                files.write_parts(handle, parts, size_bytes, self.file_bytes)
             except OSError:
                 # Part of it may be there. Whatever is written next is shorter maybe, and what sticks out behind it
                 # would look like damage to a later start. If this fails, too, its error gives the copy up.

@@ -269,7 +269,7 @@ class ReduceStore:
                 found.segments.update(dict.fromkeys(self._unsynced_segments(state.directory, copy)))
                 if copy.file_bytes:
                     found.files[copy] = None
-        return [self._directories[number].unsealed.sync(found) for number, found in wanted.items()]
+        return [self._directories[number].unsealed.syncing.sync(found) for number, found in wanted.items()]
 
     def _unsynced_segments(self, directory: int, copy: PartitionCopy) -> Iterator[Segment]:
         """What is to be synced; of segments that failed only what this copy needs, which fails it. Others were given up

@@ -32,7 +32,7 @@ class Wanted(NamedTuple):
     files: dict[Copy, None]
 
 
-#: The epochs of what was wanted that are not on the disk, and why: their copies are given up.
+#: The epochs of what was wanted that are not on the disk, and why: their copies are given up, if that was tried.
 Missing = Mapping[OpenKey, Exception]
 
 

@@ -110,6 +110,8 @@ class SealWork:
     doubted: set[OpenKey] = field(default_factory=set)
     #: files that an earlier seal of these epochs finished before it met a full disk; and those of this one
     finished: dict[OpenKey, DataRecord] = field(default_factory=dict)
+    #: epochs of which an earlier seal did
+    named: frozenset[OpenKey] = frozenset()
     #: what became of each
     records: dict[OpenKey, EpochRecord] = field(default_factory=dict)
     #: copies that were given up, and why
@@ -117,8 +119,10 @@ class SealWork:
     data: list[FileRecord[Any, Any]] = field(default_factory=list)
     #: its files have their names, and only the record is missing
     complete: bool = False
-    #: why nothing was recorded; None if all was
+    #: why nothing was recorded, and it is asked for again; None if it has ended
     error: Exception | None = None
+    #: it has ended, and the index has none of its answers
+    unrecorded: bool = False
 
     @property
     def folder(self) -> Path | None:
@@ -159,7 +163,8 @@ class SealWork:
         elif isinstance(error, OSError) and self.complete:
             # What is not recorded is not sealed: this disk takes no answer, so nobody should wait for it to.
             self.data.clear()
-            for key in self.records:
+            self.unrecorded = True
+            for key in [one for one in self.records if one not in self.failed]:
                 self._give_up(key, error)
         elif error is not None:
             self.error = error if isinstance(error, HoldfastError) else HoldfastError(f"{self.shuffle}: {error}")

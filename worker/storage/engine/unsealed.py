@@ -14,7 +14,7 @@ directory.py.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Sequence
 from functools import partial
 from pathlib import Path
 
@@ -23,37 +23,23 @@ from holdfast.common.formats.messages import Ack, FileTotals
 from holdfast.common.ids import Incarnation, MapFileKey, ShuffleKey
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.epochs import EpochState, Life
-from holdfast.worker.storage import layout, names
-from holdfast.worker.storage.engine.folders import Unsynced
+from holdfast.worker.storage import layout
 from holdfast.worker.storage.engine.marks import Due, FailureMarks
 from holdfast.worker.storage.engine.partition import HandedOver, PartitionCopy
 from holdfast.worker.storage.engine.parts import DirectoryParts
-from holdfast.worker.storage.engine.rounds import (
-    Broken,
-    Copy,
-    Missing,
-    Round,
-    Synced,
-    SyncFile,
-    SyncSegment,
-    Wanted,
-    map_synced,
-    sync_all,
-)
+from holdfast.worker.storage.engine.rounds import Copy, Missing, Wanted
 from holdfast.worker.storage.engine.seal import EpochSeal, SealWork
 from holdfast.worker.storage.engine.sealing import Sealer
+from holdfast.worker.storage.engine.syncing import Books, Syncing
 from holdfast.worker.storage.engine.writer import Leftover, MapFileWriter
 from holdfast.worker.storage.env.errors import is_shortage
 from holdfast.worker.storage.env.futures import Future
 from holdfast.worker.storage.index.records import DataRecord, EpochRecord, FileHead
 from holdfast.worker.storage.layout import EpochKey, OpenKey
 from holdfast.worker.storage.log.old_logs import OldLogs
-from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog, Segment
+from holdfast.worker.storage.log.push_log import SEGMENT_BYTES_MAX, SEGMENT_SHIFT, PushLog
 from holdfast.worker.storage.read.handles import OpenFiles
 from holdfast.worker.storage.recovery.inventory import Inventory
-
-#: Why a copy is not on the disk that was given up before.
-_EARLIER = OSError("a write or sync failed")
 
 
 class UnsealedEpochs:
@@ -104,13 +90,9 @@ class UnsealedEpochs:
         #: files that seals finished before they met a full disk
         self._finished: dict[OpenKey, DataRecord] = {}
         self._emptying: list[PartitionCopy] = []
-        #: SYNCED copies whose files were written to since their last sync, each with where in the log the oldest batch
-        #: of that lies; -1 if none does
-        self._unsynced: dict[Copy, int] = {}
         self._releasing: tuple[int, Future[Missing]] | None = None
-        #: what is being synced, and what is next: all of partitions together (None), and each map file by itself
-        self._running: dict[MapFileKey | None, Round] = {}
-        self._next: dict[MapFileKey | None, Round] = {}
+        books = Books(self.copies, self.failed, self._finished, self._held_up)
+        self.syncing = Syncing(parts, writers, self._sealer.run, books, self.give_up, self._let_seals_go_on)
 
     # writing
 
@@ -162,12 +144,11 @@ class UnsealedEpochs:
     def flush(self, copy: PartitionCopy) -> int:
         """Bring what is pending of a copy into its file; return its bytes. Raises OSError; then it is still pending."""
         began = self._now_ns()
-        first, running = copy.pending.positions[0] if copy.pending else -1, self._running.get(None)
-        segments = copy.segments() if running is not None and running.segments else []
+        first = copy.pending.positions[0] if copy.pending else -1
+        segments = self.syncing.concerned(copy)
         size = copy.flush(self._files, self._writers)
         if size:
-            if running is not None and segments:
-                running.flushed.setdefault(copy, set()).update(segments)
+            self.syncing.flushed(copy, segments)
             self._wrote(copy, began, first)
         return size
 
@@ -179,8 +160,8 @@ class UnsealedEpochs:
         self._wrote(copy, began, -1)
 
     def _wrote(self, copy: PartitionCopy, began_ns: int, first: int) -> None:
-        if copy.ack is Ack.SYNCED and self._unsynced.get(copy, -1) < 0:
-            self._unsynced[copy] = first
+        if copy.ack is Ack.SYNCED and self.syncing.unsynced.get(copy, -1) < 0:
+            self.syncing.unsynced[copy] = first
         self.wrote(copy, began_ns)
 
     def wrote(self, copy: Copy, began_ns: int) -> None:
@@ -226,7 +207,7 @@ class UnsealedEpochs:
     def _release(self) -> None:
         if self._releasing is not None:
             number, synced = self._releasing
-            if not synced.done() or self._syncs_before(number) or self.marks.due:
+            if not synced.done() or self.syncing.comes_before(number) or self.marks.due:
                 return
             self._releasing = None
             if not synced.result():  # else the copies that failed are given up, and the next round is without them
@@ -237,17 +218,11 @@ class UnsealedEpochs:
         # Of a copy that was given up the log alone tells the next start, until it is marked.
         if self.marks.due or not self.log.segments or number <= next(iter(self.log.segments)):
             return
-        if self._unsynced or None in self._running:
-            unsynced = dict.fromkeys(self._unsynced)
-            self._releasing = number, self.sync(Wanted(unsynced, {}, unsynced))
+        if self.syncing.unsynced or self.syncing.goes_on:
+            unsynced = dict.fromkeys(self.syncing.unsynced)
+            self._releasing = number, self.syncing.sync(Wanted(unsynced, {}, unsynced))
         else:
             self.log.remove_before(number)
-
-    def _syncs_before(self, number: int) -> bool:
-        """Whether a segment before this one is being synced, or next. Used again meanwhile, what is written to its file
-        then may fail in that sync, and the next one would tell that all is well."""
-        rounds = filter(None, (self._running.get(None), self._next.get(None)))
-        return any(segment.number < number for one in rounds for segment in one.segments)
 
     def _pending(self) -> list[PartitionCopy]:
         """The copies of which something is in the log only."""
@@ -269,116 +244,6 @@ class UnsealedEpochs:
         except (OSError, NoRoomError) as error:
             self.broke(error)
 
-    # syncing
-
-    def sync(self, wanted: Wanted, of_map: MapFileKey | None = None) -> Future[Missing]:
-        """Bring segments and files to the disk. Asks that wait together share one round."""
-        future = self._next.setdefault(of_map, Round()).add(wanted)
-        if of_map not in self._running:
-            self._begin_round(of_map)
-        return future
-
-    def sync_map(self, writer: MapFileWriter) -> Future[None]:
-        """Bring all that was appended to a map file to the disk, its name included."""
-        mine: dict[Copy, None] = {writer: None}
-        return map_synced(writer, self.sync(Wanted(mine, {}, mine), writer.key))
-
-    def _begin_round(self, of_map: MapFileKey | None) -> None:
-        """Sync what is asked for, with all of it as it is now."""
-        found = self._next.pop(of_map, None)
-        if found is None:
-            self._running.pop(of_map, None)
-            return
-        self._running[of_map] = found
-        for copy in found.files:
-            self._unsynced.pop(copy, None)
-        segments = [(one, one.end) for one in found.segments]
-        files = [(one, () if one.noted else self._folders.unsynced(one.path.parent)) for one in found.files]
-        log_folders = (self.root / names.LOG, self.root)
-        work = partial(
-            sync_all,
-            self._files,
-            [SyncSegment(one.handle, one.failed, () if one.noted else log_folders) for one, _ in segments],
-            [SyncFile(one.opened(self._writers) or self._path_of(one), folders) for one, folders in files],
-        )
-        self._sealer.run(work, partial(self._round_over, of_map, found, segments, files))
-
-    def _path_of(self, copy: Copy) -> str:
-        """Where its file is now: one that a seal finished has its sealed name."""
-        return f"{self.root}/{layout.sealed_path(copy.key)}" if copy.key in self._finished else copy.path_text
-
-    def _round_over(
-        self,
-        of_map: MapFileKey | None,
-        found: Round,
-        segments: list[tuple[Segment, int]],
-        files: list[tuple[Copy, Unsynced]],
-        done: Future[list[Synced]],
-    ) -> None:
-        """Take in what a round came to, answer who waits for it, and begin the next one."""
-        try:
-            outcomes = iter(done.result())
-            unsynced = self._lost_segments(found, segments, outcomes)
-            lost = self._lost_files(files, outcomes)
-            if of_map in self._next:
-                self._next[of_map].broken |= unsynced | lost
-            missing = found.broken | unsynced | lost
-            # What waits for its seal writes anew what is in the log, and needs that no more.
-            for copy, error in missing.items():
-                if self.copies.get(copy.key) is copy:
-                    self.give_up(copy.key, error)
-            failed = any(segment.failed for segment, _ in segments)
-            for who in found.waiting:
-                gone = [one for one in who.copies if one in missing or one.key in self.failed]
-                reasons = {one.key: missing.get(one, _EARLIER) for one in gone}
-                # What was flushed before it began needs that segment no more, and is in its file alone, unsynced.
-                left = who.copies if failed else ()
-                flushed = dict.fromkeys([one for one in left if one in self._unsynced and one.key not in reasons])
-                who.answer(reasons, self.sync(Wanted(flushed, {}, flushed)) if flushed else None)
-        finally:
-            self._begin_round(of_map)
-            self._let_seals_go_on()
-
-    def _lost_segments(self, found: Round, ends: list[tuple[Segment, int]], outcomes: Iterator[Synced]) -> Broken:
-        """The copies that need a segment which could not be brought to the disk, or were flushed from it since: the
-        cache may have lost it by then."""
-        lost: Broken = {}
-        waiting = {copy: work for _, work in self._held_up for copy in work.copies}
-        copies = [*self.copies.values(), *waiting]
-        for (segment, end), (error, _) in zip(ends, outcomes, strict=False):
-            if error is None:
-                segment.synced, segment.noted = max(segment.synced, end), True
-                continue
-            segment.failed = True
-            self.broke(error)
-            flushed = [copy for copy, of in found.flushed.items() if segment.number in of]
-            lost |= dict.fromkeys([copy for copy in copies if copy.needs(segment.number)] + flushed, error)
-            for copy in [one for one in flushed if one in waiting]:
-                waiting.pop(copy).give_up_before(copy, error)
-        for copy in lost.keys() & waiting.keys():
-            waiting[copy].doubted.add(copy.key)
-        return lost
-
-    def _lost_files(self, files: list[tuple[Copy, Unsynced]], outcomes: Iterator[Synced]) -> Broken:
-        """Those whose file could not be, but for what was dropped meanwhile. Another sync of it, such as that of a seal
-        that waits, would tell that all is well."""
-        lost: Broken = {}
-        waiting = {copy: work for job, work in self._held_up if not job.dropped for copy in work.copies}
-        for (copy, folders), (error, missing) in zip(files, outcomes, strict=True):
-            if error is None:
-                self._folders.synced(folders)
-                if isinstance(copy, MapFileWriter):
-                    copy.noted = missing is None
-            why = error or missing
-            if why is None:
-                continue
-            if copy in waiting:
-                waiting[copy].give_up_before(copy, why)
-            elif self.copies.get(copy.key) is not copy:
-                continue
-            lost[copy] = why
-        return lost
-
     # sealing
 
     def seal(
@@ -399,6 +264,7 @@ class UnsealedEpochs:
         work.final, work.pack, work.left, work.no_room = final, pack, left, no_room
         work.failed = {key: self.failed[key] for key in keys if key in self.failed}
         work.finished = {key: self._finished[key] for key in keys if key in self._finished}
+        work.named = frozenset(work.finished)
         work.records = dict.fromkeys(unknown, lost)
         for one in left:
             self._handed.setdefault(one.key, HandedOver(one.file_bytes, -1))
@@ -446,13 +312,13 @@ class UnsealedEpochs:
         """Begin the seals of which nothing is being synced: a file is with one thread at a time."""
         if not self._held_up:
             return
-        syncing = {copy for one in (*self._running.values(), *self._next.values()) for copy in one.copies()}
+        syncing = self.syncing.copies()
         ready = [one for one in self._held_up if syncing.isdisjoint(one[1].copies)]
         for one in ready:
             self._held_up.remove(one)
         for _, work in ready:
             for copy in work.copies:
-                first = self._unsynced.pop(copy, -1)
+                first = self.syncing.unsynced.pop(copy, -1)
                 if first >= 0 and copy.key in self._handed:  # the log alone has that on the disk, until it is sealed
                     self._handed[copy.key] = self._handed[copy.key]._replace(first=first)
             self._sealer.seal(work)
@@ -462,8 +328,8 @@ class UnsealedEpochs:
         nothing, however far it came. What it did for a shuffle that was dropped meanwhile goes with that."""
         for key in job.keys:
             if self.sealing.get(key) is job:
-                for part in (self.sealing, self._handed, self._finished):
-                    part.pop(key, None)
+                self._handed.pop(key, None)
+                self._finished.pop(key, None)
         for error in work.broken.values():
             self.broke(error)
         if not job.dropped:
@@ -477,13 +343,17 @@ class UnsealedEpochs:
         if work.map is None:
             self.marks.mark()
             self.release()
-        if work.broken:  # a start that finds a sealed name believes it: the mark comes first
+        # A start that finds a sealed name believes it: the mark comes first, also for those who ask again meanwhile.
+        if work.broken or work.unrecorded:
             self.marks.mark(partial(self._answer, job, work))
         else:
             self._answer(job, work)
 
     def _answer(self, job: EpochSeal, work: SealWork) -> None:
         self.jobs.remove(job)
+        for key in job.keys:
+            if self.sealing.get(key) is job:
+                del self.sealing[key]
         job.answer(work)
 
     def _let_go(self, work: SealWork) -> None:
@@ -493,7 +363,7 @@ class UnsealedEpochs:
         records = [(key, one) for key, one in work.records.items() if isinstance(key, EpochKey)]
         for key, status in [(key, one.status) for key, one in records if one.status in layout.MARKS.values()]:
             self.left.pop(key, None)
-            self.marks.add_file(key, status, named=key in work.broken)
+            self.marks.add_file(key, status, named=key in work.broken or key in work.named)
 
     def _take_back(self, work: SealWork) -> None:
         """Nothing was recorded: what a seal had is as it was, and will be sealed another time."""
@@ -505,7 +375,7 @@ class UnsealedEpochs:
             self._take(copy)
             # Of one that was finished the sealed name may not be on the disk yet.
             if copy.ack is Ack.SYNCED and copy.file_bytes:
-                self._unsynced[copy] = 0  # wherever that was in the log
+                self.syncing.unsynced[copy] = 0  # wherever that was in the log
 
     def give_up(self, key: OpenKey, error: Exception) -> None:
         """A write or sync of this copy failed: it is given up, also after a restart."""
@@ -578,7 +448,7 @@ class UnsealedEpochs:
             if isinstance(copy, MapFileWriter):
                 copy.life = Life.GONE
             self._close(key)
-            self._unsynced.pop(copy, None)
+            self.syncing.unsynced.pop(copy, None)
             self._writers.close(copy.path_text)
             size += copy.file_bytes
         for key in [key for key in self.left if key.shuffle == shuffle]:

@@ -18,4 +18,9 @@ def is_shortage(error: OSError) -> bool:
 def never_again(error: OSError, what: str = "cannot be synced") -> OSError:
     """What failed for want of room and cannot be tried again all the same, such as a sync: the next one would be called
     good. Without descriptors it was not tried."""
-    return error if error.errno in _DESCRIPTORS else OSError(errno.EIO, f"{what}: {error.strerror}")
+    return OSError(errno.EIO, f"{what}: {error.strerror}") if was_tried(error) else error
+
+
+def was_tried(error: Exception) -> bool:
+    """Whether something was done that failed: nothing was that had no descriptor."""
+    return not isinstance(error, OSError) or error.errno not in _DESCRIPTORS

@@ -116,7 +116,7 @@ def test_whoever_waits_for_the_next_sync_hears_of_the_one_that_failed(tmp_path: 
     pushes[0].start()
     assert gate.entered.wait(30)
     pushes[1].start()
-    wait_until(lambda: unsealed._next, "the other one to wait")
+    wait_until(lambda: unsealed.syncing._next, "the other one to wait")
     seal = threading.Thread(target=lambda: told.append(world.seal([(0, 0)])[0].status), daemon=True)
     seal.start()
     wait_until(lambda: unsealed.sealing, "the seal to wait")
@@ -151,7 +151,7 @@ def test_a03_a_round_of_syncs_goes_on_without_what_was_deleted(tmp_path: Path) -
     threads[0].start()
     assert gate.entered.wait(30)
     threads[1].start()
-    wait_until(lambda: world.store._directories[0].unsealed._next, "the other one to wait")
+    wait_until(lambda: world.store._directories[0].unsealed.syncing._next, "the other one to wait")
     world.core.forget(OTHER)
     assert world.store.forget([OTHER]).result(30) == 1
     gate.open.set()
@@ -192,7 +192,7 @@ def test_what_left_a_segment_before_its_sync_failed_is_synced_where_it_is(tmp_pa
     assert gate.entered.wait(30)
     unsealed = world.store.reduce._directories[0].unsealed
     second.start()
-    wait_until(lambda: None in unsealed._next, "the second push to wait")
+    wait_until(lambda: None in unsealed.syncing._next, "the second push to wait")
     (state,) = [one for one in world.core.shuffles[SHUFFLE].epochs.values() if one.partition == 0]
     assert world.store.reduce.flush([state]) == []
     gate.open.set()

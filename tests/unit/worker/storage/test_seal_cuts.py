@@ -222,7 +222,7 @@ def test_what_was_flushed_beside_a_failed_sync_is_given_up(tmp_path: Path, monke
     disk.lost_from = unsealed.log.size_bytes
     world.push(writer, [writer.batch(0, os.urandom(1_000))], Ack.SYNCED)
     (copy,) = unsealed.copy_of.values()
-    (waiting,) = unsealed._running[None].waiting
+    (waiting,) = unsealed.syncing._running[None].waiting
     unsealed.flush(copy)
     disk.sync_error = errno.EIO
     later.run_one()

@@ -33,9 +33,9 @@ final class EpochFile implements Comparable<EpochFile> {
     /** Copies not abandoned, in the order of preference. */
     int[] copies = {};
     /** Those of workers that were lost while another copy was left. */
-    private int[] lostCopies = {};
+    int[] lostCopies = {};
     Map<Integer, Integer> tries = Map.of();
-    /** How often the masters were asked for another copy, and since when; it waits for their answer. */
+    /** How often the masters were asked for another copy, and when they first answered; it waits for their answer. */
     int asked;
     long askedSinceNs;
     boolean awaitsMasters;

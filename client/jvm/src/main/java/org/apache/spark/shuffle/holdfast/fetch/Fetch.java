@@ -124,7 +124,17 @@ final class Fetch {
             return List.of();
         }
         FetchStreams.Stream state = streams.get(stream);
-        return state != null && reached(state.worker) ? goOn() : List.of();
+        if (state == null) {
+            return List.of();
+        }
+        for (EpochFile file : streams.owed(stream)) {
+            for (int worker : file.lostCopies) { // nobody tries it while another copy is read
+                if (!waiting.contains(worker)) {
+                    reached(worker);
+                }
+            }
+        }
+        return reached(state.worker) ? goOn() : List.of();
     }
 
     /** The first data of a stream came, or its END; said where reads are speculative, of every stream. */
@@ -265,7 +275,12 @@ final class Fetch {
     /** The masters answered, or did not: all who waited for that are tried again. */
     private List<Effect> tryAgain() {
         waiting.clear();
-        files.forEach(file -> file.awaitsMasters = false);
+        for (EpochFile file : files) {
+            if (file.awaitsMasters && file.asked == 1) {
+                file.askedSinceNs = nowNs;
+            }
+            file.awaitsMasters = false;
+        }
         return goOn();
     }
 
@@ -476,8 +491,8 @@ final class Fetch {
         file.status = status;
         int tries = file.countTry(worker);
         boolean last = file.isAlone() && tries >= TRIES_MAX - 1;
-        file.askedSinceNs = file.asked > 0 ? file.askedSinceNs : nowNs;
-        if (last && nowNs - file.askedSinceNs <= graceNs && judge.mayHaveMore(file)) {
+        boolean inTime = file.asked == 0 || nowNs - file.askedSinceNs <= graceNs;
+        if (last && inTime && judge.mayHaveMore(file)) {
             file.tries.put(worker, TRIES_MAX - 1);
             file.awaitsMasters = true;
             return List.of(new Effect.AskMasters(pauseNs(++file.asked)));
