@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple
@@ -150,7 +150,7 @@ class CopyRestorer(WhileLeading):
         if absent == self._absent:
             absent = self._absent  # the same one is compared with in no time
         self._absent = absent
-        await self._look_at_all(absent)
+        await self._look_at_all(absent, workers)
         await self._look_who_is_needed([workers[each] for each in absent.departing], lives)
         until_ns = self._leader.now_ns() + self._leader.config.lease.tick.ns
         for look in sorted(self._looks.values(), key=lambda each: (each.found.left, each.since_ns)):
@@ -169,7 +169,7 @@ class CopyRestorer(WhileLeading):
             self._leader.now_ms() + wait_ns // 10**6 if wait_ns else 0,
         )
 
-    async def _look_at_all(self, absent: _Absent) -> None:
+    async def _look_at_all(self, absent: _Absent, workers: Mapping[int, Worker]) -> None:
         """Find out what every committed shuffle is short of."""
         shuffles = self._leader.peek(
             lambda state: [
@@ -187,18 +187,21 @@ class CopyRestorer(WhileLeading):
             look = self._looks.get(shuffle.key)
             changed = look is None or look.shuffle is not shuffle or look.absent != absent
             if changed:
-                await self._look_at(shuffle, absent)
+                await self._look_at(shuffle, absent, workers)
             if changed or number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
 
-    async def _look_at(self, shuffle: Shuffle, absent: _Absent) -> None:
+    async def _look_at(self, shuffle: Shuffle, absent: _Absent, workers: Mapping[int, Worker]) -> None:
         key, known = shuffle.key, self._looks.get(shuffle.key)
         found = Shortage()
         concerned = absent.concerns(shuffle)
         named = await self._locations.manifest_workers(shuffle) if concerned else frozenset[int]()
         if shuffle.unsealed or shuffle.under_replicated or concerned & named:
             wanted, (lost, gone, _) = shuffle.copies_wanted, absent
-            found = await with_manifest(shuffle, partial(shortage, wanted=wanted, lost=lost, gone=gone))
+            host_of = partial(_host_of, workers)
+            found = await with_manifest(
+                shuffle, partial(shortage, wanted=wanted, lost=lost, gone=gone, host_of=host_of)
+            )
         since = known.since_ns if known is not None and known.found.epochs else self._leader.now_ns()
         self._looks[key] = _Look(shuffle, absent, found, since)
         if found.copying:
@@ -359,6 +362,11 @@ class CopyRestorer(WhileLeading):
         if added:
             self._leader.counts.restored_copies += added
             self._leader.counts.restored_bytes += sum(each.size_bytes for each in answer.epochs)
+
+
+def _host_of(workers: Mapping[int, Worker], number: int) -> Hashable:
+    known = workers.get(number)
+    return known.host if known is not None else number
 
 
 def _placed_on(workers: frozenset[int], epochs: Iterable[PlacedEpoch]) -> frozenset[int]:

@@ -19,7 +19,7 @@ Pure. Driven by master/control/restoring.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -88,22 +88,30 @@ class Shortage:
         return min([*[each.left for each in self.short], *[each.left for each in self.copying]], default=COPIES_MAX)
 
 
-def shortage(epochs: Sequence[EpochResult], wanted: int, lost: Collection[int], gone: Collection[int]) -> Shortage:
+def shortage(
+    epochs: Sequence[EpochResult],
+    wanted: int,
+    lost: Collection[int],
+    gone: Collection[int],
+    host_of: Callable[[int], Hashable],
+) -> Shortage:
     """Look through a manifest of a shuffle that should have so many copies, while these workers are lost; of those that
-    are `gone` nothing is waited for any more."""
+    are `gone` nothing is waited for any more. Copies on one host count as one: a worker that was lost may be back where
+    its copy was made again by another worker of its host."""
     found = Shortage()
     for row, each in enumerate(epochs):
         if any(copy.status is Status.UNKNOWN_FILE for copy in each.copies):
             continue  # nothing was acknowledged in it
         sealed = [copy for copy in each.readable if copy.worker not in lost]
         most = min(wanted, len(each.copies))
-        found.epochs += len(sealed) < most
-        stay = [copy for copy in each.copies if copy.worker not in gone and (copy.readable or copy.unsealed)]
+        found.epochs += len(_apart(sealed, host_of)) < most
+        there = [copy for copy in each.copies if copy.worker not in gone and (copy.readable or copy.unsealed)]
+        stay = _apart(there, host_of)
         # The longest has all that was acknowledged, whatever became of the others; it is waited for, unless it is gone.
         awaited = [copy for copy in each.readable if copy.worker not in lost or copy.worker not in gone]
         size = max((copy.size_bytes for copy in awaited), default=0)
         sources = tuple([copy.worker for copy in sealed if copy.size_bytes == size])
-        if sum(copy.worker not in gone for copy in sealed) < most:
+        if len(_apart([copy for copy in sealed if copy.worker not in gone], host_of)) < most:
             found.needed |= {
                 copy.worker
                 for copy in each.copies
@@ -115,11 +123,19 @@ def shortage(epochs: Sequence[EpochResult], wanted: int, lost: Collection[int], 
             found.short.append(Short(row, those, others, len(sealed), most - len(stay), size))
         found.copying += [
             Copying(len(sealed), each.partition, each.epoch, size, copy.worker, sources or (copy.worker,))
-            for copy in stay
+            for copy in there
             if copy.restoring
         ]
     found.copying.sort()
     return found
+
+
+def _apart(copies: Sequence[CopyResult], host_of: Callable[[int], Hashable]) -> list[CopyResult]:
+    """One copy of each host, those that can be read first."""
+    found: dict[Hashable, CopyResult] = {}
+    for copy in sorted(copies, key=lambda copy: not copy.readable):
+        found.setdefault(host_of(copy.worker), copy)
+    return [copy for copy in copies if copy in found.values()]
 
 
 def _may_have(copy: CopyResult, sealed: Sequence[CopyResult]) -> bool:

@@ -101,8 +101,8 @@ def test_a_copy_that_was_made_later_counts_also_while_its_manifest_changes() -> 
         await world.depart(3)
         look = world.restorer._look_at_all
 
-        async def and_replace(absent: Any) -> None:
-            await look(absent)
+        async def and_replace(*seen: Any) -> None:
+            await look(*seen)
             change = partial(with_places, places={0: [4]}, gone=frozenset())
             await replace_manifest(world.leader, key(), change)
 

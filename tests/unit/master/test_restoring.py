@@ -1,6 +1,6 @@
 """Which copies are made again, where they are named meanwhile, and in which order they come."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 
 import pytest
 
@@ -9,13 +9,14 @@ from holdfast.common.formats.reduce_messages import SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, WorkerId
 from holdfast.common.limits import COPIES_MAX, MIB
 from holdfast.common.statuses import Status
+from holdfast.master.core import restoring as core
 from holdfast.master.core.restoring import (
     REQUEST_BYTES,
     Copying,
     CopyQueue,
     Short,
+    Shortage,
     is_due,
-    shortage,
     with_given_up,
     with_places,
     with_restored,
@@ -32,6 +33,17 @@ def epoch(partition: int, **copies: Status) -> EpochResult:
     return EpochResult(PartitionId(partition), Epoch(0), tuple(those))
 
 
+def shortage(
+    epochs: Sequence[EpochResult],
+    wanted: int,
+    lost: Collection[int],
+    gone: Collection[int],
+    host_of: Callable[[int], Hashable] = lambda worker: worker,
+) -> Shortage:
+    """Each worker is on a host of its own, if nothing else is said."""
+    return core.shortage(epochs, wanted, lost, gone, host_of)
+
+
 def workers_of(one: EpochResult) -> list[tuple[int, Status]]:
     return [(copy.worker, copy.status) for copy in one.copies]
 
@@ -45,6 +57,20 @@ def test_a_lost_worker_is_waited_for_and_then_not() -> None:
     over = shortage(manifest, 2, {2}, {2})
     assert over.short == [Short(row=0, stay=(1,), left_by=(2,), left=1, missing=1, size_bytes=100)]
     assert (over.epochs, over.missing_bytes, over.left) == (1, 100, 1)
+
+
+def test_copies_on_one_host_count_as_one() -> None:
+    """Worker 1 was lost, its copy was made again by worker 3 of its host, and it is back: with worker 2 there are two
+    hosts, and without it one, which is too few."""
+    host_of = {1: "a", 2: "b", 3: "a", 4: "c"}.__getitem__
+    manifest = [epoch(0, w1=OK, w2=OK, w3=OK)]
+    assert shortage(manifest, 2, NOBODY, NOBODY, host_of).epochs == 0
+    (short,) = shortage(manifest, 3, NOBODY, NOBODY, host_of).short
+    assert (short.stay, short.left_by, short.missing) == ((1, 2), (3,), 1)
+    found = shortage(manifest, 2, {2}, {2}, host_of)
+    assert (found.epochs, [each.missing for each in found.short]) == (1, [1])
+    leaving = shortage(manifest, 2, NOBODY, {2}, host_of)
+    assert leaving.needed == {2}
 
 
 @pytest.mark.parametrize("copies", [1, 2])
