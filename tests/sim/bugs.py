@@ -37,11 +37,12 @@ from holdfast.worker.storage.recovery.reduce_recovery import Left
 from tests.sim.control import Control
 from tests.sim.copy_bugs import COPY_BUGS
 from tests.sim.dfs_bugs import DFS_BUGS
+from tests.sim.host_bugs import HOST_BUGS
 from tests.sim.map_bugs import MAP_BUGS
 from tests.sim.storage_bugs import STORAGE_BUGS
 from tests.sim.swap import Mistakes, Swap
 
-BUGS = Mistakes(STORAGE_BUGS | MAP_BUGS | DFS_BUGS | COPY_BUGS)
+BUGS = Mistakes(STORAGE_BUGS | MAP_BUGS | DFS_BUGS | COPY_BUGS | HOST_BUGS)
 bug, planted = BUGS.add, BUGS.planted
 
 

@@ -18,7 +18,8 @@ from pathlib import Path
 from tests.sim.bugs import BUGS, planted
 from tests.sim.copy_bugs import COPY_BUGS
 from tests.sim.dfs_bugs import DFS_BUGS
-from tests.sim.families import DFS_SEEDS, MAP_SEEDS, RESTORE_SEEDS, family_of
+from tests.sim.families import DFS_SEEDS, HOST_SEEDS, MAP_SEEDS, RESTORE_SEEDS, family_of
+from tests.sim.host_bugs import HOST_BUGS
 from tests.sim.map_bugs import MAP_BUGS
 from tests.sim.scenario import run_seed
 
@@ -37,7 +38,10 @@ def found_seeds() -> dict[str, int]:
 def seeds_for(name: str, count: int, begin: int | None = None) -> range:
     """The seeds in which a mistake may show: from `begin` on, else of the family of the one that is known."""
     if begin is None:
-        own = ((MAP_BUGS, MAP_SEEDS), (DFS_BUGS, DFS_SEEDS), (COPY_BUGS, RESTORE_SEEDS))
+        own = (
+            *((MAP_BUGS, MAP_SEEDS), (DFS_BUGS, DFS_SEEDS), (COPY_BUGS, RESTORE_SEEDS)),
+            (HOST_BUGS, HOST_SEEDS),
+        )
         first = next((seeds for bugs, seeds in own if name in bugs), 0)
         begin = family_of(found_seeds().get(name, first))
     return range(begin, begin + count)

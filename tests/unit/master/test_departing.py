@@ -99,14 +99,15 @@ def test_a_copy_that_was_made_later_counts_also_while_its_manifest_changes() -> 
         await world.commit({1: Status.OK, 2: Status.OK, 3: Status.OK})
         await world.lose(1, 2)
         await world.depart(3)
-        look = world.restorer._look_at_all
+        restorer: Any = world.restorer
+        look = restorer._look_at_all
 
         async def and_replace(*seen: Any) -> None:
             await look(*seen)
             change = partial(with_places, places={0: [4]}, gone=frozenset())
             await replace_manifest(world.leader, key(), change)
 
-        world.restorer._look_at_all = and_replace  # type: ignore[method-assign]
+        restorer._look_at_all = and_replace
         await world.restorer._look()
         assert world.is_needed(3)
 
