@@ -57,10 +57,12 @@ MOUNT_SEEDS = 4_400_000
 GIVEN_UP_SEEDS = 4_500_000
 #: Hosts have several workers, and die, are lost and are drained with all of them.
 HOST_SEEDS = 4_600_000
+#: Processes have no descriptors for a moment, again and again: nothing excuses a loss.
+DESCRIPTOR_SEEDS = 4_700_000
 _FIRST = (
     *(0, MAP_SEEDS, DISK_SEEDS, LOG_SEEDS, DROP_SEEDS, MOVE_SEEDS, FEW_SEEDS, REUSE_SEEDS),
     *(SICK_LOG_SEEDS, SILENT_SEEDS, COPIES_SEEDS, RESTORE_SEEDS, SYNC_SEEDS, DFS_SEEDS, DFS_LOSS_SEEDS, ACK_SEEDS),
-    *(CROWD_SEEDS, MOUNT_SEEDS, GIVEN_UP_SEEDS, HOST_SEEDS),
+    *(CROWD_SEEDS, MOUNT_SEEDS, GIVEN_UP_SEEDS, HOST_SEEDS, DESCRIPTOR_SEEDS),
 )
 
 
@@ -519,6 +521,21 @@ def _on_hosts(seed: int, shape: Shape) -> Shape:
     )
 
 
+def _without_descriptors(seed: int, shape: Shape) -> Shape:
+    """Files that are opened each time, and syncs that take long."""
+    rng = random.Random(f"descriptors {seed}")
+    return replace(
+        _on_logs(seed, shape),
+        copies=rng.choice((1, 1, 2)),
+        faults=rng.choice((("no_descriptors",), ("kill", "no_descriptors"), ("aimed", "no_descriptors"))),
+        pace=rng.choice((0.4, 1.0)),
+        records=25,
+        limits=rng.choice((SplitLimits(400, 800), SplitLimits(1_500, 3_000), SplitLimits(1 << 30, 1 << 31))),
+        open_files=1,
+        readers=rng.choice((0, 1)),
+    )
+
+
 _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     DISK_SEEDS: _on_disks,
     LOG_SEEDS: _on_logs,
@@ -538,4 +555,5 @@ _CHANGES: dict[int, Callable[[int, Shape], Shape]] = {
     MOUNT_SEEDS: _with_mounts,
     GIVEN_UP_SEEDS: _with_given_up,
     HOST_SEEDS: _on_hosts,
+    DESCRIPTOR_SEEDS: _without_descriptors,
 }

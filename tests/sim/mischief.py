@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from holdfast.common.ids import NO_WORKER
 from tests.sim.dfs_faults import DFS_FAULTS, DfsFaults
 from tests.sim.env.disks import Device, File, Folder
-from tests.sim.env.process import Aim
+from tests.sim.env.process import Aim, Process
 from tests.sim.host_faults import HOST_FAULTS, HostFaults
 from tests.sim.worker import SimWorker
 
@@ -56,6 +56,7 @@ RARE_FAULTS = {
     "lost_log": 2,
     "wipe_some": 1,
     "swapped": 2,
+    "no_descriptors": 4,
     "reused": 8,
 }
 WEIGHTS = FAULTS | RARE_FAULTS | DFS_FAULTS | HOST_FAULTS
@@ -178,6 +179,16 @@ class Mischief:
         self.unsynced(worker)
         if worker.process is not None:
             worker.process.unsynced = self._rng.randrange(1, 12)
+
+    def no_descriptors(self, worker: SimWorker) -> None:
+        """A process has no descriptors left for a moment, which says nothing against its disks."""
+        if worker.process is not None:
+            worker.process.no_descriptors = True
+            self._later(1.0, self._has_descriptors, worker.process)
+
+    @staticmethod
+    def _has_descriptors(process: Process) -> None:
+        process.no_descriptors = False
 
     def sick_index(self, worker: SimWorker) -> None:
         """Transactions of an index fail now and then, and no file has errors."""
@@ -451,6 +462,7 @@ class Mischief:
                 assert worker.process is not None
                 worker.process.armed = worker.process.aim = None
                 worker.process.full_at = worker.process.unsynced_at = None
+                worker.process.no_descriptors = False
                 worker.process.unsynced = worker.process.reused = None
                 worker.server.drain(False)
             worker.start()

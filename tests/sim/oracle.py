@@ -17,7 +17,7 @@ from holdfast.common.statuses import Status
 from holdfast.master.core.state.records import Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.worker.storage.index.records import TRAILER, decode_footer, footer_bytes
-from holdfast.worker.storage.layout import EpochKey, sealed_path
+from holdfast.worker.storage.layout import EpochKey, mark_path, sealed_path
 from tests.sim.batches import Name, name_of, names_in
 from tests.sim.clock import Life, Violation, VirtualLoop, pause
 from tests.sim.dfs_books import DfsBooks
@@ -52,6 +52,8 @@ class Oracle:
         self.kept: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
         #: by worker, on the disks that it has now, and epoch
         self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
+        #: answered FAILED_COPY with a mark of that on the platter
+        self._marked: set[tuple[str, EpochKey]] = set()
         #: by the same, the batches in it
         self._contents: dict[tuple[str, EpochKey], set[Name]] = {}
         #: (worker, shuffle) whose data is deleted
@@ -177,8 +179,12 @@ class Oracle:
             self.sealed_epochs += each.status == Status.OK
             # What somebody did to a disk may be found only later, and where a disk takes neither record nor mark of a
             # copy that is given up, a later start may find it whole.
-            excused = {"rotten", "meddled", "unreadable"} & worker.sins.keys()
-            excused |= {"sick", "wiped", "full"} & worker.sins.keys() if before.status is Status.FAILED_COPY else set()
+            excuses = {"rotten", "meddled"} if place in self._marked else {"rotten", "meddled", "unreadable"}
+            if before.status is Status.FAILED_COPY:
+                excuses |= {"wiped"} if place in self._marked else {"sick", "wiped", "full"}
+            excused = excuses & worker.sins.keys()
+            if each.status == Status.FAILED_COPY and self._is_marked(worker, key):
+                self._marked.add(place)
             # What was never here nobody records: behind a crash that hurt the log it may be called lost, or given up.
             doubted = before.status is Status.UNKNOWN_FILE and each.status in (Status.DATA_LOST, Status.FAILED_COPY)
             changed = before != each and not excused and not doubted
@@ -187,6 +193,15 @@ class Oracle:
             if each.status != Status.OK:
                 continue
             self._whole(worker, key, each)
+
+    @staticmethod
+    def _is_marked(worker: SimWorker, key: EpochKey) -> bool:
+        """Whether the platter says that a copy was given up."""
+        for root in worker.paths:
+            with suppress(FileNotFoundError):
+                worker.disks.stable_file(f"{root}/{mark_path(key, Status.FAILED_COPY)}")
+                return True
+        return False
 
     def restored(self, worker: SimWorker, restore: Restore, meta: bytes) -> None:
         """A copy is what its source has sealed, or was sealed here before; it is durable, and is sealed for ever."""
@@ -357,6 +372,7 @@ class Oracle:
 
     def meddled(self, worker: SimWorker) -> None:
         """Somebody changed a disk of a worker behind its back: what it says may differ from now on."""
+        self._marked = {place for place in self._marked if place[0] != worker.name}
         parts: tuple[dict[Any, Any], ...] = (
             *(self._seals, self._contents, self._unseen),
             *(self._held, self._levels, self._map_seals),

@@ -6,15 +6,18 @@ is swallowed, for files of one kind.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
+from holdfast.common.errors import CorruptError
 from holdfast.common.statuses import Status
 from holdfast.worker.core.write.reduce import Reduce
 from holdfast.worker.storage import store as store_module
 from holdfast.worker.storage.engine import marks as marks_module
 from holdfast.worker.storage.engine import seal as seal_module
+from holdfast.worker.storage.engine import syncing as syncing_module
 from holdfast.worker.storage.engine.directory import StorageDirectory
 from holdfast.worker.storage.engine.folders import Folders
 from holdfast.worker.storage.engine.partition import PartitionCopy
@@ -514,3 +517,46 @@ def half_copied_files_stay() -> list[Swap]:
 
     original = Reconciler._other
     return [(Reconciler, "_other", other)]
+
+
+# answers that change
+
+
+@bug
+def record_of_what_was_given_up_counts() -> list[Swap]:
+    """What the index says was sealed is, though it was given up."""
+
+    def recorded(self: Any, key: Any) -> Any:
+        failed = self.unsealed.failed
+        try:
+            with self.index.reading() as reader:
+                found = reader.epoch(key)
+        except CorruptError:
+            return original(self, key)
+        return found if found is not None and key in failed else original(self, key)
+
+    original = StorageDirectory.recorded
+    return [(StorageDirectory, "recorded", recorded)]
+
+
+# want of descriptors
+
+
+@bug
+def file_that_cannot_be_opened_is_broken() -> list[Swap]:
+    """A file that cannot be opened for want of descriptors counts as one that was written in part."""
+
+    def write(self: Any, *values: Any) -> None:
+        try:
+            original(self, *values)
+        except OSError as error:
+            raise OSError(errno.EIO, "cannot be cut") if error.errno == errno.EMFILE else error from error
+
+    original = PartitionCopy._write
+    return [(PartitionCopy, "_write", write)]
+
+
+@bug
+def sync_that_was_not_tried_has_failed() -> list[Swap]:
+    """A sync that could not open what it is for has failed, and its copies are given up."""
+    return [(syncing_module, "was_tried", lambda error: True)]

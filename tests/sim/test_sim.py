@@ -12,12 +12,14 @@ from tests.sim.families import (
     ACK_SEEDS,
     COPIES_SEEDS,
     CROWD_SEEDS,
+    DESCRIPTOR_SEEDS,
     DFS_LOSS_SEEDS,
     DFS_SEEDS,
     DISK_SEEDS,
     DROP_SEEDS,
     FEW_SEEDS,
     GIVEN_UP_SEEDS,
+    HOST_SEEDS,
     LOG_SEEDS,
     MAP_SEEDS,
     MOUNT_SEEDS,
@@ -194,6 +196,27 @@ def test_copies_given_up_where_neither_mark_nor_index_helps() -> None:
     assert sealed > 100
 
 
+def test_hosts_are_lost_drained_and_replaced_with_all_their_workers() -> None:
+    """No checker objects where hosts of several workers die, lose their disks, and are replaced as soon as a drain says
+    that they may be: copies are on different hosts, and nothing is lost with one."""
+    replaced = restored = lost = 0
+    for scenario in safe(range(HOST_SEEDS, HOST_SEEDS + 8)):
+        replaced += scenario.mischief.hosts.replaced
+        restored += scenario.oracle.restored_epochs
+        lost += scenario.job.lost_reads
+    assert replaced > 5
+    assert restored > 10
+    assert not lost
+
+
+def test_nothing_is_given_up_for_want_of_descriptors() -> None:
+    """No checker objects where nothing can be opened for a moment, again and again: no copy is given up for that."""
+    acknowledged = 0
+    for scenario in safe(range(DESCRIPTOR_SEEDS, DESCRIPTOR_SEEDS + 15)):
+        acknowledged += scenario.oracle.acked_batches
+    assert acknowledged > 1000
+
+
 def test_files_may_be_read_while_they_move() -> None:
     """No checker objects where files move from one tier to another while they are read, of the only copy."""
     reads = 0
@@ -247,12 +270,13 @@ def test_equal_seeds_give_equal_traces() -> None:
 
 
 def test_a_seed_plays_the_same_wherever_objects_lie() -> None:
-    """A seed's trace depends neither on what was played before nor on where objects lie in memory: these two had others
-    while rounds of syncs kept copies and segments in sets."""
+    """A seed's trace depends neither on what was played before nor on where objects lie in memory: these had others
+    while rounds of syncs kept copies and segments in sets, and who speaks for a host its neighbours."""
     traces = set()
     for turn in range(7):
         # The gaps have objects of the next turn lie elsewhere.
         stirred = [bytearray(40 + 7 * turn) for _ in range(20_011 * turn)]
         del stirred[::3]
-        traces.add(tuple(run_seed(LOG_SEEDS + each)[1].network.digest() for each in (9, 13)))
+        seeds = (LOG_SEEDS + 9, LOG_SEEDS + 13, HOST_SEEDS + 8)
+        traces.add(tuple(run_seed(each)[1].network.digest() for each in seeds))
     assert len(traces) == 1

@@ -95,6 +95,10 @@ class SimFiles(Files):
         if device.read_errors and self._process.rng.random() < device.read_errors:
             raise error(errno.EIO, path)
 
+    def _opens(self, path: str) -> None:
+        if self._process.no_descriptors:
+            raise error(errno.EMFILE, path)
+
     def _file(self, handle: Handle) -> tuple[SimHandle, File]:
         assert isinstance(handle, SimHandle)
         if not isinstance(handle.file, File):
@@ -105,6 +109,7 @@ class SimFiles(Files):
 
     def _make(self, folder: str, name: str) -> tuple[Folder, File]:
         parent = self._disks.folder(folder)
+        self._opens(f"{folder}/{name}")
         self._changes(parent.device, f"{folder}/{name}", BLOCK_BYTES)
         return self._disks.folder(folder), File(self._disks.number(), parent.device)
 
@@ -121,6 +126,7 @@ class SimFiles(Files):
         return SimHandle(self._process, file, f"{folder}/#{file.number}", write=True)
 
     def create_in_memory(self, name: str) -> Handle:
+        self._opens(name)
         if self._process.step():
             self._process.die()
         return SimHandle(self._process, File(self._disks.number(), Device(0)), name, write=True)
@@ -128,6 +134,7 @@ class SimFiles(Files):
     def open(self, path: Name, *, write: bool = False) -> Handle:
         text = str(path)
         node = self._disks.find(text)
+        self._opens(text)
         self._looks(node.device, text)
         node = self._disks.find(text)
         if isinstance(node, Folder) and write:
@@ -266,6 +273,7 @@ class SimFiles(Files):
     def sync_folder(self, path: Name) -> None:
         self.syncs += 1
         folder = self._disks.folder(str(path))
+        self._opens(str(path))
         process, device = self._process, folder.device
         if process.step(device, f"{path}/"):
             if process.rng.random() < 0.5:
@@ -371,6 +379,7 @@ class SimFiles(Files):
 
     def entries(self, folder: Name) -> list[FolderEntry]:
         found = self._disks.folder(str(folder))
+        self._opens(str(folder))
         self._looks(found.device, str(folder))
         entries = self._disks.folder(str(folder)).entries
         return [FolderEntry(name, _kind(node)) for name, node in sorted(entries.items())]

@@ -49,6 +49,8 @@ class Process:
         self.aim: Aim | None = None
         self.full_at: Aim | None = None
         self.unsynced_at: Aim | None = None
+        #: nothing can be opened
+        self.no_descriptors = False
         #: so many steps after that sync it dies
         self.unsynced: int | None = None
         #: so many steps after the next use of a spare segment of a log it dies

@@ -49,7 +49,7 @@ class Neighbours:
         self._wake = wake
         #: while this worker speaks
         self._server: asyncio.Server | None = None
-        self._lines: set[_Line] = set()
+        self._lines: dict[_Line, None] = {}
         #: while another one does
         self._speaker: _Line | None = None
         #: the speaker waits for a heartbeat
@@ -106,12 +106,12 @@ class Neighbours:
 
     def _joined(self, line: _Line) -> None:
         if len(self._lines) < NEIGHBOURS_MAX:
-            self._lines.add(line)
+            self._lines[line] = None
         else:
             line.close()
 
     def _left(self, line: _Line) -> None:
-        self._lines.discard(line)
+        self._lines.pop(line, None)
 
     async def _gather(self, seconds: float) -> list[tuple[_Line, pb.HeartbeatRequest]]:
         """Call all neighbours; return what they hand over in time. Those that do not are left alone."""
