@@ -35,12 +35,6 @@ def copy_is_made_again_beside_another() -> list[Swap]:
 
 
 @bug
-def copies_on_one_host_count_twice() -> list[Swap]:
-    """Copies on one host count as two where copies are made again."""
-    return [(restorer_module, "_host_of", lambda workers, number: number)]
-
-
-@bug
 def speaker_forgets_its_neighbours() -> list[Swap]:
     """Who speaks for its host sends its own heartbeat, and passes the answer to it on to all."""
 

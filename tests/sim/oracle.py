@@ -427,10 +427,6 @@ class Oracle:
             named = [(copy.worker, self.numbers.get(copy.worker)) for copy in each.readable]
             # Whoever took the place of another one has nothing of it, and is not who is named.
             readable = [one for number, one in named if one is not None and one.number == number]
-            # One that was lost may come back when there is another copy instead of it, on whatever host.
-            staying = [one for one in readable if not one.leaving]
-            if len({one.host for one in staying}) < min(len(staying), self._copies_wanted(key)):
-                self.fail(f"{epoch} has too few hosts: {[(one.name, one.host) for one in staying]}")
             for worker in readable:
                 self._complete(worker, epoch, wanted.get(epoch, set()))
                 self._copies.setdefault(epoch, {})[worker.name] = worker
@@ -442,10 +438,6 @@ class Oracle:
             hurt = any({"meddled", "rotten"} & each or {"log", "power"} <= each for each in sins)
             if empty and not hurt and self._used.get(epoch) and self._wrote(winners, each.partition):
                 self.fail(f"{epoch} is called empty; batches of it were acknowledged")
-
-    def _copies_wanted(self, key: ShuffleKey) -> int:
-        known = self.truth().shuffle(key)
-        return known.copies_wanted if known is not None else 1
 
     def _wanted(self, key: ShuffleKey, winners: ReduceWinners) -> dict[EpochKey, set[Name]]:
         """Where the winners count on their batches."""
