@@ -98,6 +98,8 @@ def _job(session: Session, report: Report, seed: int, mib: int, copies: int) -> 
 
 
 def _full(worker: Server) -> bool:
-    """Whether it took nothing more, or has no room for anything."""
+    """Whether it took nothing more for want of room, or has none for anything now: it starts anew with each round."""
     outcome = worker_status(worker.http, 5.0)
-    return any(each["full"] or each["free_bytes"] < 2 * MIB for each in outcome["directories"])
+    return outcome["counters"]["epochs_split_for_room"] > 0 or any(
+        each["full"] or each["free_bytes"] < 2 * MIB for each in outcome["directories"]
+    )

@@ -14,7 +14,6 @@ from typing import Any
 from holdfast.common.errors import CorruptError, NoRoomError
 from holdfast.common.ids import MapFileKey, ShuffleKey
 from holdfast.common.sizes import UsageTotals
-from holdfast.common.statuses import Status
 from holdfast.worker.core.health import WindowMean
 from holdfast.worker.storage import layout, names
 from holdfast.worker.storage.check import ShuffleSum
@@ -192,9 +191,9 @@ class StorageDirectory:
                 found = reader.epoch(key)
         except CorruptError as error:
             return self._from_footers(key, error) if self._may_have(key) else None
-        is_sealed = isinstance(key, EpochKey) and found is not None and found.status is Status.OK
-        if is_sealed and key in self.unsealed.failed:
-            return given_up(self.unsealed.log.incarnation, self.unsealed.failed[key])
+        if found is not None and isinstance(key, EpochKey):
+            status = self.unsealed.failed.get(key, found.status)
+            return found if status is found.status else given_up(self.unsealed.log.incarnation, status)
         return self.forgotten(key) if found is None and isinstance(key, MapFileKey) else found
 
     def _may_have(self, key: OpenKey) -> bool:
