@@ -214,8 +214,10 @@ class Oracle:
             if each.status != Status.OK:
                 continue
             self.restored_epochs += 1
-            # One that was lost when the place was chosen did not count, and may have come back.
-            if source is not None and not source.leaving and self._loop.now - source.missed_at > _CHOSEN_SECONDS:
+            # One that was lost when the place was chosen did not count, and may have come back. Where nobody has the
+            # copy any more, who was to make it is asked whether it has.
+            settled = source is not None and source is not worker and not source.leaving
+            if settled and self._loop.now - source.missed_at > _CHOSEN_SECONDS:
                 self._apart(key, [worker, source])
             if restore.source.worker in lacking.get((each.partition, each.epoch), ()):
                 self.fail(f"{worker.name} made a copy of {key} of the incomplete one of worker {restore.source.worker}")
