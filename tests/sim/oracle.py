@@ -216,8 +216,7 @@ class Oracle:
             self.restored_epochs += 1
             # One that was lost when the place was chosen did not count, and may have come back. Where nobody has the
             # copy any more, who was to make it is asked whether it has.
-            settled = source is not None and source is not worker and not source.leaving
-            if settled and self._loop.now - source.missed_at > _CHOSEN_SECONDS:
+            if source is not None and source is not worker and self._has_settled(source):
                 self._apart(key, [worker, source])
             if restore.source.worker in lacking.get((each.partition, each.epoch), ()):
                 self.fail(f"{worker.name} made a copy of {key} of the incomplete one of worker {restore.source.worker}")
@@ -230,6 +229,10 @@ class Oracle:
                 self.fail(f"{worker.name} says that {key}, restored, is {each}; it was {before}, its source has {of}")
             self._levels[worker.name, key] = Ack.SYNCED
             self._whole(worker, key, each)
+
+    def _has_settled(self, worker: SimWorker) -> bool:
+        """Whether it was there, and was to stay, when a place was chosen for a copy that is made now."""
+        return not worker.leaving and self._loop.now - worker.missed_at > _CHOSEN_SECONDS
 
     def _answered(self, worker: SimWorker, key: EpochKey, status: int) -> None:
         """What a worker acknowledged it does not say never to have had, nor to have lost, without a reason; nor does it
