@@ -222,10 +222,12 @@ class Oracle:
                 self.fail(f"{worker.name} made a copy of {key} of the incomplete one of worker {restore.source.worker}")
             of = self._seals.get((source.name, key)) if source is not None else None
             before = self._seals.get((worker.name, key))
-            if before is None or before.status == Status.UNKNOWN_FILE:  # it was not here when somebody asked
-                before = of if of is not None and of.status == Status.OK else each
+            if before is not None and before.status != Status.UNKNOWN_FILE:  # else it was not here when somebody asked
+                right = before == each
+            else:
+                right = of is None or of.status != Status.OK or of.crc_sum == each.crc_sum
             self._seals[worker.name, key] = each
-            if before.crc_sum != each.crc_sum or before.status != each.status:
+            if not right:
                 self.fail(f"{worker.name} says that {key}, restored, is {each}; it was {before}, its source has {of}")
             self._levels[worker.name, key] = Ack.SYNCED
             self._whole(worker, key, each)

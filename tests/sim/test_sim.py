@@ -91,13 +91,13 @@ def test_what_is_synced_survives_faults_of_disks_and_processes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("first", "least_faults"), [(LOG_SEEDS, 200), (FEW_SEEDS, 120), (REUSE_SEEDS, 350), (SICK_LOG_SEEDS, 250)]
+    ("first", "least_faults"), [(LOG_SEEDS, 400), (FEW_SEEDS, 250), (REUSE_SEEDS, 700), (SICK_LOG_SEEDS, 500)]
 )
 def test_logs_and_single_faults_are_safe(first: int, least_faults: int) -> None:
     """No checker objects where segments turn fast, syncs fail and faults strike in the middle of steps of the log, nor
     where little happens that may lose anything; the answers to seals stay what they were."""
     acknowledged = faults = 0
-    for scenario in safe(range(first, first + 14)):
+    for scenario in safe(range(first, first + 25)):
         acknowledged += scenario.oracle.acked_batches
         faults += scenario.mischief.counts.total()
     assert acknowledged > 500

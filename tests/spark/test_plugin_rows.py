@@ -64,7 +64,6 @@ def test_rows_of_every_shape_come_back(tmp_path: Path, settings: dict[str, str],
         assert [name for name, _, equal in found if not equal] == []
 
 
-@pytest.mark.long
 def test_planes_take_fewer_bytes(cluster: LocalCluster, tmp_path: Path) -> None:
     """A group-by and a join of numbers push less than two thirds of the bytes that they push without planes."""
     took = []
