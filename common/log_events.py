@@ -128,6 +128,11 @@ class LogEvent(Enum):
         "A shuffle was committed with fewer copies than asked for.",
         "Bring lost workers back: they seal the `awaited` epochs. All others stay so.",
     )
+    SHUFFLE_OPEN_SHORT = _warning(
+        "Open shuffles have fewer copies than asked for: they were placed so, or a worker is lost, or copies lack"
+        " something.",
+        "Bring lost workers back. What is missing is made again after the commit.",
+    )
     SHUFFLE_COPIES_INCOMPLETE = _warning(
         "Copies of an open shuffle lack something that was acknowledged since others have it (`ack_copies`).",
         "Look at workers that are slow or lost. Such copies count for nothing; they are made again after the commit.",

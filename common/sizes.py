@@ -50,6 +50,14 @@ def short_of_copies(epochs: int, coming: int, restore_in_s: int) -> str:
     return f"{having}: {'; '.join(filter(None, parts)) or 'nobody can take more'}"
 
 
+def open_short_of_copies(epochs: int) -> str:
+    """Epochs of open shuffles with fewer copies than asked for that are whole, on workers which are there."""
+    having = (
+        f"{counted(epochs, 'epoch')} of open shuffles {'has' if epochs == 1 else 'have'} fewer copies than asked for"
+    )
+    return f"{having}; what is missing is made again after the commit"
+
+
 class UsageTotals(NamedTuple):
     """Bytes and files that a shuffle (all generations) or an application holds."""
 

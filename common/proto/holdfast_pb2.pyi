@@ -603,7 +603,7 @@ class StatusRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class StatusReply(_message.Message):
-    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited", "adhering_strict", "adhering_soft", "adhering_failed", "epochs_short", "copies_coming", "restore_at_ms")
+    __slots__ = ("cluster_id", "name", "role", "term", "leader_http", "commit_index", "applied_index", "snapshot_index", "log_entries", "state_hash", "workers", "workers_alive", "applications", "shuffles", "masters", "faults", "version", "dfs_url", "clock_ms", "settings", "versions", "under_replicated", "awaited", "adhering_strict", "adhering_soft", "adhering_failed", "epochs_short", "copies_coming", "restore_at_ms", "open_epochs_short")
     class SettingsEntry(_message.Message):
         __slots__ = ("key", "value")
         KEY_FIELD_NUMBER: _ClassVar[int]
@@ -647,6 +647,7 @@ class StatusReply(_message.Message):
     EPOCHS_SHORT_FIELD_NUMBER: _ClassVar[int]
     COPIES_COMING_FIELD_NUMBER: _ClassVar[int]
     RESTORE_AT_MS_FIELD_NUMBER: _ClassVar[int]
+    OPEN_EPOCHS_SHORT_FIELD_NUMBER: _ClassVar[int]
     cluster_id: str
     name: str
     role: str
@@ -676,7 +677,8 @@ class StatusReply(_message.Message):
     epochs_short: int
     copies_coming: int
     restore_at_ms: int
-    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., adhering_strict: _Optional[int] = ..., adhering_soft: _Optional[int] = ..., adhering_failed: _Optional[int] = ..., epochs_short: _Optional[int] = ..., copies_coming: _Optional[int] = ..., restore_at_ms: _Optional[int] = ...) -> None: ...
+    open_epochs_short: int
+    def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., role: _Optional[str] = ..., term: _Optional[int] = ..., leader_http: _Optional[str] = ..., commit_index: _Optional[int] = ..., applied_index: _Optional[int] = ..., snapshot_index: _Optional[int] = ..., log_entries: _Optional[int] = ..., state_hash: _Optional[bytes] = ..., workers: _Optional[int] = ..., workers_alive: _Optional[int] = ..., applications: _Optional[int] = ..., shuffles: _Optional[int] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., faults: _Optional[_Iterable[str]] = ..., version: _Optional[str] = ..., dfs_url: _Optional[str] = ..., clock_ms: _Optional[int] = ..., settings: _Optional[_Mapping[str, str]] = ..., versions: _Optional[_Mapping[str, str]] = ..., under_replicated: _Optional[int] = ..., awaited: _Optional[int] = ..., adhering_strict: _Optional[int] = ..., adhering_soft: _Optional[int] = ..., adhering_failed: _Optional[int] = ..., epochs_short: _Optional[int] = ..., copies_coming: _Optional[int] = ..., restore_at_ms: _Optional[int] = ..., open_epochs_short: _Optional[int] = ...) -> None: ...
 
 class ListWorkersRequest(_message.Message):
     __slots__ = ()

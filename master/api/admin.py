@@ -109,6 +109,7 @@ class Admin:
             adhering_strict=self._adherence.found.strict,
             adhering_soft=self._adherence.found.soft,
             adhering_failed=self._adherence.found.failed,
+            open_epochs_short=self._adherence.short,
             **asdict(self._leader.short),
         )
 

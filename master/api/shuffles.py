@@ -41,7 +41,7 @@ from holdfast.master.leader.leader import Leader, gone
 from holdfast.master.leader.uploads import submit, upload_name
 from holdfast.master.observe.masters import Masters
 from holdfast.master.placement.groups import Adhering
-from holdfast.master.placement.policy import Candidates
+from holdfast.master.placement.policy import Candidates, too_few_acknowledge
 from holdfast.master.state_machine.codec import from_message
 
 #: Workers that an answer names.
@@ -349,6 +349,8 @@ class Shuffles:
         if known is not None:
             assignment, placed = known.assignment, known.copies
         else:
+            if problem := too_few_acknowledge(self._fleet.policy, copies, request.ack_copies):
+                raise bad_request(problem)
             candidates = self._fleet.candidates(body)
             if body.kind == KIND_MAP:
                 assignment, placed, adhering = self._place_maps(candidates, copies)

@@ -146,6 +146,17 @@ def _ended(reason: str) -> Callable[..., Iterator[Happened]]:
 # Shuffles.
 
 
+def _not_registered(state: State, body: cmd.RegisterShuffle) -> bool:
+    return state.shuffle(body.key) is None
+
+
+def _shuffle_registered(state: State, body: cmd.RegisterShuffle, _: Answer, is_new: bool) -> Iterator[Happened]:
+    shuffle = state.shuffle(body.key)
+    if is_new and shuffle is not None and shuffle.copies < shuffle.copies_wanted:
+        copies = {"copies": shuffle.copies, "asked": shuffle.copies_wanted}
+        yield Happened(LogEvent.SHUFFLE_FEWER_COPIES, shuffle=_name(state, body.key), **copies)
+
+
 def _open_shuffle(state: State, body: cmd.Commit) -> bool:
     shuffle = state.shuffle(body.key)
     return shuffle is not None and not shuffle.committed_ms
@@ -212,6 +223,7 @@ _BEFORE: dict[type[Any], Callable[[State, Any], Any]] = {
     cmd.MarkLeases: _leased,
     cmd.EndLeases: _leased,
     cmd.Detach: _named,
+    cmd.RegisterShuffle: _not_registered,
     cmd.Commit: _open_shuffle,
     cmd.AddCopies: lambda state, body: state.shuffle(body.key),
     cmd.Unregister: _doomed,
@@ -228,6 +240,7 @@ _AFTER: dict[type[Any], Callable[[State, Any, Answer, Any], Iterable[Happened]]]
     cmd.MarkLeases: _marked,
     cmd.EndLeases: _ended("its last lease and the grace expired"),
     cmd.Detach: _ended("its last session was closed"),
+    cmd.RegisterShuffle: _shuffle_registered,
     cmd.Commit: _committed,
     cmd.AddCopies: _copies_added,
     cmd.Unregister: _dropped,

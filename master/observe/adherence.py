@@ -1,4 +1,5 @@
-"""Counts how the partitions of open shuffles stand to what placement wishes now: for status, page and metrics.
+"""Counts how the partitions of open shuffles stand to what placement wishes now, and which epochs of them have fewer
+copies than asked for: for status, page and metrics.
 
 Rules: what is committed takes no more batches, and is not counted. A shuffle is judged anew when its record, the policy
 or the workers have changed, so a look costs little while nothing moves. Runs in the event loop, on the leader, which
@@ -14,6 +15,7 @@ from typing import NamedTuple
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import ShuffleKey
+from holdfast.common.log_events import LogEvent
 from holdfast.master.core.state.records import Shuffle
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
@@ -31,6 +33,7 @@ class _Judged(NamedTuple):
     shuffle: Shuffle
     tags: frozenset[str]
     adhering: Adhering
+    short: int
 
 
 class AdherenceCount(WhileLeading):
@@ -44,6 +47,9 @@ class AdherenceCount(WhileLeading):
     def _reset(self) -> None:
         #: of the last look; none on a follower
         self.found = Adhering()
+        #: epochs of open shuffles with fewer copies than asked for
+        self.short = 0
+        self._lost: frozenset[int] = frozenset()
         self._judged: dict[ShuffleKey, _Judged] = {}
         self._view: PlacementView | None = None
 
@@ -59,15 +65,21 @@ class AdherenceCount(WhileLeading):
     async def _look(self) -> None:
         shuffles = self._leader.peek(lambda state: [each for each in state.every_shuffle() if not each.committed_ms])
         view, tags = self._explainer.view(), self._fleet.tags_by_instance(shuffles)
-        before = self._judged if view == self._view else {}
+        lost = self._leader.peek(lambda state: frozenset(each.id for each in state.workers.values() if not each.alive))
+        before = self._judged if (view, lost) == (self._view, self._lost) else {}
         judged: dict[ShuffleKey, _Judged] = {}
         for number, shuffle in enumerate(shuffles, 1):
             known, own = before.get(shuffle.key), tags[shuffle.key.instance]
             if known is None or known.shuffle is not shuffle or known.tags != own:  # records never change
                 _, adhering = await self._explainer.judged(shuffle, view)
-                known = _Judged(shuffle, own, Adhering.of(Counter(adhering)))
+                short = await self._explainer.short(shuffle, lost) if shuffle.copies_wanted > 1 else 0
+                known = _Judged(shuffle, own, Adhering.of(Counter(adhering)), short)
             judged[shuffle.key] = known
             if not number % _SLICE:
                 await asyncio.sleep(0)
-        self._judged, self._view = judged, view
+        self._judged, self._view, self._lost = judged, view, lost
         self.found = Adhering(*map(sum, zip(Adhering(), *(each.adhering for each in judged.values()), strict=True)))
+        was, self.short = self.short, sum(each.short for each in judged.values())
+        if self.short and not was:
+            having = sum(bool(each.short) for each in judged.values())
+            self._leader.events.tell(LogEvent.SHUFFLE_OPEN_SHORT, epochs=self.short, shuffles=having)

@@ -5,8 +5,9 @@ Runs in the event loop, on the leader. Called by admin.py and adherence.py.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 
 from holdfast.common.errors import GiveUpError
 from holdfast.common.formats.layouts import MapAssignment
@@ -17,6 +18,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.locations import Locations, off_loop
+from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
@@ -101,6 +103,14 @@ class Explainer:
         rows, there = await self._rows(shuffle), view.there(self._fleet.tags_of(shuffle.key))
         return rows, await off_loop(len(rows), lambda: _adhering(rows, view, shuffle.copies_wanted, there))
 
+    async def short(self, shuffle: Shuffle, lost: frozenset[int]) -> int:
+        """Return how many epochs have fewer copies than asked for that are not on these workers, and lack nothing; of
+        MAP partitions how many places of the ring."""
+        if shuffle.kind == KIND_MAP:
+            there = [lost.isdisjoint(workers) for _, workers in await self._rows(shuffle)]
+            return len(there) if shuffle.copies < shuffle.copies_wanted else there.count(False)
+        return await self._locations.with_epochs(shuffle, partial(_short, shuffle.copies_wanted, lost))
+
     async def _rows(self, shuffle: Shuffle) -> list[tuple[int, Workers]]:
         """Return epoch and workers of each partition; of MAP partitions the ring, each with its neighbours."""
         if shuffle.kind == KIND_MAP:
@@ -119,6 +129,10 @@ def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
             return None
         number = newest
     return state.shuffle(ShuffleKey(Instance(request.instance), ShuffleId(request.shuffle), Generation(number)))
+
+
+def _short(copies: int, lost: frozenset[int], epochs: Iterator[PlacedEpoch]) -> int:
+    return sum(len(set(each.workers) - lost - each.incomplete) < copies for each in epochs)
 
 
 def _adhering(rows: Sequence[tuple[int, Workers]], view: PlacementView, copies: int, there: There) -> list[Adherence]:

@@ -52,6 +52,7 @@ class StateMetrics(Collector):
         yield events
         adhering = self._adherence.found._asdict() if self._leader.serving else {}
         yield labelled("open_partitions", adhering.items())
+        yield gauge("open_epochs_short", self._adherence.short)
         yield from self._heard()
 
     def _raft(self) -> Iterator[Metric]:

@@ -203,6 +203,17 @@ def broken(policy: Policy, places: Sequence[str], copies: int) -> str:
     return ""
 
 
+def too_few_acknowledge(policy: Policy, copies: int, ack_copies: int) -> str:
+    """Say why so few of the copies may not acknowledge a push; "" if they may. Which copies lag is chance: all that are
+    complete may be in one region."""
+    if _durable(policy) < 2 or copies < 2 or ack_copies in (0, copies):
+        return ""
+    return (
+        f"{ack_copies} of {copies} copies can all be in one region, and {policy.regions.durable} regions are wanted for"
+        " durability (placement.durable_regions): leave ack_copies out, so that all copies acknowledge a push"
+    )
+
+
 def shares(policy: Policy, members: Sequence[Member], disks: Mapping[int, Sequence[DirectoryLoad]]) -> list[float]:
     """Return the share of the work of each member; they add up to 1."""
     if policy.order == "weighted":

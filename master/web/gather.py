@@ -205,6 +205,7 @@ class Pages:
                 shuffle_cut=look.cut,
                 counts=self._count([each.instance for each in look.applications], own.shuffles),
                 adhering=self._adherence.found,
+                open_short=self._adherence.short,
                 silent=sum(each.silent for each in look.applications),
                 application=look.application,
                 pace=look.pace,

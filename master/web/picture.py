@@ -263,4 +263,6 @@ class Picture:
     application: str = ""
     #: what is short of copies because workers are gone, and what is done about it
     short: str = ""
+    #: epochs of open shuffles that are short of copies
+    open_short: int = 0
     pace: Pace = Pace(5)

@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted, not_adhering
+from holdfast.common.sizes import counted, not_adhering, open_short_of_copies
 from holdfast.master.core.rates import Rates, rates_of
 from holdfast.master.core.retention import in_time
 from holdfast.master.core.state.records import Worker
@@ -115,6 +115,8 @@ def problems_of(picture: Picture) -> list[Problem]:
         found.append(Problem(_fewer(counts), grave=False))
     if picture.adhering.failed:
         found.append(Problem(not_adhering(*picture.adhering), grave=False))
+    if picture.open_short:
+        found.append(Problem(open_short_of_copies(picture.open_short), grave=False))
     if picture.short:
         found.append(Problem(picture.short, grave=False))
     if picture.silent:

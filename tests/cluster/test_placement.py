@@ -15,6 +15,7 @@ from click.testing import CliRunner
 
 from holdfast.client import NoRoomError, Session
 from holdfast.client.cluster.local import LocalCluster, Sections, local_cluster
+from holdfast.common.errors import HoldfastError
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -148,11 +149,48 @@ def test_status_tells_how_open_partitions_stand(tmp_path: Path, table: Path) -> 
         soft = explained(cluster, session)["soft"]
         reported(40 - soft, soft, 6)
         assert metric(cluster, 'holdfast_master_open_partitions{adherence="soft"}') == soft
-        (warning,) = status()["warnings"]
+        short, warning = status()["warnings"]
+        assert short.startswith("6 epochs of open shuffles have fewer copies than asked for;"), "5 of 4 workers"
         assert warning.startswith(f"6 of 46 open partitions not as placement wishes, and {soft} only softly; see")
         with shuffle.writer(0) as writer:
             shuffle.commit([writer.close()])
         reported(0, 0, 6)
+
+
+def test_open_epochs_that_lost_a_copy_are_told_until_it_is_back(tmp_path: Path) -> None:
+    """Before any commit: status, metric and an event count the epochs of which a copy is on a lost worker."""
+    settings = {"lease": {"heartbeat": "200ms", "worker": "1s"}, "placement": {"stabilise": "1h"}}
+    with (
+        local_cluster(1, 3, dir=tmp_path / "cluster", settings=settings) as cluster,
+        Session(cluster.endpoints, app="short") as session,
+    ):
+        session.register_reduce_shuffle(12, 1, copies=2)
+        on_first = sum("w1" in pair for pair in names(explained(cluster, session)))
+        cluster.workers[0].kill()
+        wait_until(lambda: metric(cluster, "holdfast_master_open_epochs_short") == on_first > 0, "the epochs")
+        words = ["status", "--masters", cluster.endpoints, "--json"]
+        told = json.loads(CliRunner().invoke(holdfast, words, standalone_mode=False).stdout)
+        assert told["open_epochs_short"] == on_first
+        assert any(f"{on_first} epochs of open shuffles have fewer copies" in each for each in told["warnings"])
+        assert len(lines_of(cluster.leader().log, LogEvent.SHUFFLE_OPEN_SHORT)) == 1
+        cluster.workers[0].start()
+        wait_until(lambda: metric(cluster, "holdfast_master_open_epochs_short") == 0, "the worker to be back")
+
+
+def test_durability_over_regions_wants_all_copies_to_acknowledge(tmp_path: Path, table: Path) -> None:
+    """A shuffle of which fewer copies acknowledge is refused with what to do, and is placed with all of them."""
+    table.write_text("h1 /a/r1\nh2 /a/r2\nh3 /b/r3\n")
+    regions = {"policy": "regionaware", "durable_regions": 2, "resolver": "table", "resolver_path": str(table)}
+    with (
+        local_cluster(
+            1, 3, dir=tmp_path / "cluster", settings={"placement": {**regions, "refresh": "200ms"}}
+        ) as cluster,
+        Session(cluster.endpoints, app="durable") as session,
+    ):
+        wait_until(lambda: set(places(cluster).values()) == {"/a/r1", "/a/r2", "/b/r3"}, "the places")
+        with pytest.raises(HoldfastError, match="leave ack_copies out"):
+            session.register_reduce_shuffle(4, 1, copies=3, ack_copies=2)
+        session.register_reduce_shuffle(4, 1, copies=3)
 
 
 def test_a_lost_worker_keeps_its_epochs_for_a_while_if_so_wished(tmp_path: Path) -> None:

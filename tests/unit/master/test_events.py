@@ -102,6 +102,15 @@ def test_life_of_a_shuffle_is_reported() -> None:
     assert reported.do(cmd.Forget(I2, True, 2)) == []
 
 
+def test_a_shuffle_that_is_placed_with_fewer_copies_is_reported_once() -> None:
+    """That it stays so is in the masters' events, not only in the log of the application that asked."""
+    reported = Reported()
+    reported.do(worker(1), worker(2), application(name="nightly"))
+    assert reported.do(reduce(copies_wanted=3)) == [(LogEvent.SHUFFLE_FEWER_COPIES, "nightly/1")]
+    assert reported.do(reduce(copies_wanted=3)) == [], "registered again"
+    assert reported.do(reduce(key(2))) == []
+
+
 def test_copies_that_are_made_again_are_reported_when_they_are_placed_and_when_they_are_there() -> None:
     """A manifest that names more copies to come is a warning; one that has fewer of these says that they are there."""
     reported = Reported()
@@ -201,5 +210,5 @@ def test_masters_that_come_and_go_are_reported() -> None:
 
 def test_every_command_that_changes_what_people_see_is_watched() -> None:
     """What has no events is what happens all the time, or what only this list names."""
-    quiet = {cmd.Attach, cmd.PlaceWorkers, cmd.RegisterShuffle, cmd.Revive, cmd.Part}
+    quiet = {cmd.Attach, cmd.PlaceWorkers, cmd.Revive, cmd.Part}
     assert set(cmd.Body.__args__) - set(happened._AFTER) == quiet

@@ -9,7 +9,7 @@ import click
 from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, short_of_copies
+from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, open_short_of_copies, short_of_copies
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
 from holdfast.tools.cli.commands.applications import find_application
@@ -39,7 +39,7 @@ def status(masters: str, as_json: bool) -> int:
 #: What the leader counts.
 _SUMS = (
     *("workers", "workers_alive", "applications", "shuffles", "under_replicated", "awaited"),
-    *("epochs_short", "copies_coming", "restore_at_ms"),
+    *("epochs_short", "copies_coming", "restore_at_ms", "open_epochs_short"),
 )
 #: How open partitions stand to what placement wishes.
 _ADHERING = ("strict", "soft", "failed")
@@ -68,6 +68,8 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         if first.epochs_short:
             in_s = max(0, first.restore_at_ms - first.clock_ms) // 1000
             document["warnings"] += [short_of_copies(first.epochs_short, first.copies_coming, in_s)]
+        if first.open_epochs_short:
+            document["warnings"] += [open_short_of_copies(first.open_epochs_short)]
         if adhering["failed"]:
             document["warnings"].append(f"{not_adhering(**adhering)}; see `holdfast placement --explain`")
         try:

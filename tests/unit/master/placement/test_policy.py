@@ -11,7 +11,14 @@ from hypothesis import strategies as st
 
 from holdfast.master.placement.groups import place
 from holdfast.master.placement.members import Member, NotEnoughError
-from holdfast.master.placement.policy import Candidates, DirectoryLoad, Policy, gradient_shares, shares
+from holdfast.master.placement.policy import (
+    Candidates,
+    DirectoryLoad,
+    Policy,
+    gradient_shares,
+    shares,
+    too_few_acknowledge,
+)
 from holdfast.master.placement.ring import map_ring
 from holdfast.master.placement.wishes import Racks, Regions
 
@@ -113,6 +120,17 @@ def test_durability_over_three_regions() -> None:
         place(policy, Candidates(members), 1, 2, Random(1))
     with pytest.raises(NotEnoughError, match="3 regions are wanted"):
         place(policy, Candidates([one for one in members if one.worker % 3]), 1, 3, Random(1))
+
+
+@pytest.mark.parametrize(
+    ("copies", "ack_copies", "refused"), [(3, 2, True), (3, 1, True), (3, 3, False), (3, 0, False), (1, 1, False)]
+)
+def test_with_durability_over_regions_all_copies_acknowledge(copies: int, ack_copies: int, refused: bool) -> None:
+    """Two of three copies may be in one region: with that region what only they had would be gone. Without durability
+    over regions fewer may acknowledge."""
+    durable = Policy("regionaware", regions=Regions(durable=2))
+    assert ("durable_regions" in too_few_acknowledge(durable, copies, ack_copies)) == refused
+    assert not too_few_acknowledge(Policy("regionaware"), copies, ack_copies)
 
 
 def test_the_local_region_has_the_first_copy_of_everything() -> None:
