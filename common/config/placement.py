@@ -62,8 +62,8 @@ class PlacementSection:
     refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
     durable_regions: int = setting(
         0,
-        "regionaware: 2 or more: copies are in so many regions or nowhere, and all copies acknowledge a push. All of these"
-        " regions but one may be lost.",
+        "regionaware: 2 or more: copies are in so many regions or nowhere, and all copies acknowledge a push. All of"
+        " these regions but one may be lost.",
     )
     equal_regions: bool = setting(
         False, "regionaware: regions have equal parts of all copies, whatever workers they have."

@@ -11,15 +11,16 @@ import asyncio
 import ipaddress
 import socket
 from collections.abc import Callable
+from functools import partial
 from typing import Any, TypeVar
 
 from holdfast.common.net import detour
-from holdfast.common.system.tasks import awaited
+from holdfast.common.system.tasks import Shared
 
 P = TypeVar("P", bound=asyncio.BaseProtocol)
 
 #: Lookups under way, by loop and name.
-_running: dict[tuple[asyncio.AbstractEventLoop, str], asyncio.Task[list[str]]] = {}
+_running: Shared[tuple[asyncio.AbstractEventLoop, str], list[str]] = Shared()
 
 
 async def connect(make: Callable[[], P], host: str, port: int, *, detours: bool = True, **secure: Any) -> P:
@@ -41,18 +42,7 @@ async def _addresses(host: str) -> list[str]:
         return [str(ipaddress.ip_address(host))]
     except ValueError:
         pass  # a name
-    key = (asyncio.get_running_loop(), host)
-    running = _running.get(key)
-    if running is None:
-        running = _running[key] = awaited(_look_up(host))
-        running.add_done_callback(lambda done: _over(key, done))
-    return await asyncio.shield(running)
-
-
-def _over(key: tuple[asyncio.AbstractEventLoop, str], done: asyncio.Task[list[str]]) -> None:
-    del _running[key]
-    if not done.cancelled():
-        done.exception()  # its callers may have ended: no reason for a warning
+    return await _running.result((asyncio.get_running_loop(), host), partial(_look_up, host))
 
 
 async def _look_up(host: str) -> list[str]:

@@ -8,12 +8,14 @@ maker awaits is `awaited`; all other work is `background`, and names the handler
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Coroutine
-from typing import Any, TypeVar
+from collections.abc import Callable, Coroutine, Hashable
+from functools import partial
+from typing import Any, Generic, TypeVar
 
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 #: Called with what ended a task.
@@ -50,3 +52,24 @@ def awaited(work: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
     _running.add(task)
     task.add_done_callback(_running.discard)
     return task
+
+
+class Shared(Generic[K, T]):
+    """Work that many want in the same moment: it runs once for all that ask while it does, and goes on when one of them
+    is cancelled. Nothing of it is kept."""
+
+    def __init__(self) -> None:
+        self._running: dict[K, asyncio.Task[T]] = {}
+
+    async def result(self, key: K, work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+        """Return, or raise, what `work` does, or what others of this key are waiting for already."""
+        running = self._running.get(key)
+        if running is None:
+            running = self._running[key] = awaited(work())
+            running.add_done_callback(partial(self._over, key))
+        return await asyncio.shield(running)
+
+    def _over(self, key: K, done: asyncio.Task[T]) -> None:
+        del self._running[key]
+        if not done.cancelled():
+            done.exception()  # its callers may have ended: no reason for a warning

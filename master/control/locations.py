@@ -11,12 +11,14 @@ from __future__ import annotations
 import asyncio
 from array import array
 from collections import OrderedDict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TypeVar
 
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, ReduceManifest
 from holdfast.common.ids import NO_WORKER, Epoch, ShuffleKey, WorkerId
+from holdfast.common.system.tasks import Shared
 from holdfast.common.system.waiting import said
 from holdfast.master.core.seals import PlacedEpoch
 from holdfast.master.core.state.incomplete import unpack_incomplete
@@ -30,6 +32,7 @@ KEPT_SECONDS = 10.0
 #: Epochs worked on in the event loop; more go to a thread.
 INLINE_MAX = 4_096
 
+K = TypeVar("K", bound=Hashable)
 T = TypeVar("T")
 
 
@@ -83,6 +86,10 @@ class Locations:
         self._kept: OrderedDict[ShuffleKey, _Kept] = OrderedDict()
         self._size = 0
         self._look: asyncio.TimerHandle | None = None
+        # A thousand readers ask in one moment: what is large is decoded once for all of them.
+        self._firsts: Shared[ShuffleKey, First] = Shared()
+        self._nows: Shared[tuple[ShuffleKey, int], Now] = Shared()
+        self._workers: Shared[tuple[ShuffleKey, int], frozenset[int]] = Shared()
 
     async def first(self, shuffle: Shuffle) -> First:
         """Return the location of every partition in epoch 0."""
@@ -107,7 +114,8 @@ class Locations:
         """Return the locations of this record."""
         kept = await self._keep(shuffle)
         if kept.now is None or kept.now.moved != shuffle.moved:
-            kept.now = await off_loop(epochs_of(shuffle), lambda: _now(kept.first, shuffle))
+            work = partial(_now, kept.first, shuffle)
+            kept.now = await _once(self._nows, (shuffle.key, shuffle.moved), epochs_of(shuffle), work)
         return kept.now
 
     async def manifest_workers(self, shuffle: Shuffle) -> frozenset[int]:
@@ -115,14 +123,16 @@ class Locations:
         kept = await self._keep(shuffle)
         version = shuffle.manifest_version
         if kept.manifest_workers is None or kept.manifest_workers[0] != version:
-            kept.manifest_workers = version, await off_loop(epochs_of(shuffle), lambda: _manifest_workers(shuffle))
+            work = partial(_manifest_workers, shuffle)
+            found = await _once(self._workers, (shuffle.key, version), epochs_of(shuffle), work)
+            kept.manifest_workers = version, found
         return kept.manifest_workers[1]
 
     async def _keep(self, shuffle: Shuffle) -> _Kept:
         loop = asyncio.get_running_loop()
         kept = self._kept.get(shuffle.key)
         if kept is None:
-            first = await off_loop(shuffle.partitions, lambda: First(shuffle))
+            first = await _once(self._firsts, shuffle.key, shuffle.partitions, partial(First, shuffle))
             kept = self._kept.get(shuffle.key)
             if kept is None:
                 kept = self._kept[shuffle.key] = _Kept(first, loop.time())
@@ -150,6 +160,11 @@ async def off_loop(size: int, work: Callable[[], T]) -> T:
         return work()
     with said("a thread that works on many epochs"):
         return await asyncio.get_running_loop().run_in_executor(None, work)
+
+
+async def _once(shared: Shared[K, T], key: K, size: int, work: Callable[[], T]) -> T:
+    """Return what `work` returns, or what it is about to return to others who wait for it in a thread."""
+    return work() if size <= INLINE_MAX else await shared.result(key, partial(off_loop, size, work))
 
 
 def epochs_of(shuffle: Shuffle) -> int:
