@@ -44,6 +44,8 @@ def test_a_shuffle_is_read_again_whatever_was_killed_between(tmp_path: Path) -> 
         (Killed.WORKER, 2, 5.0, 4),
         (Killed.HOST, 2, 5.0, 4 * 2),
         (Killed.HOST, 3, 5.0, 4 * 4),
+        (Killed.RACK, 2, 5.0, 4 * 2),
+        (Killed.RACK, 3, 5.0, 4 * 4),
         (Killed.EXECUTORS, 1, 5.0, 4),
     ],
 )

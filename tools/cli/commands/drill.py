@@ -274,9 +274,9 @@ def clock_skew(asked: Asked) -> int:
     "killed",
     default="reuse",
     show_default=True,
-    type=click.Choice(["reuse", "leader", "worker", "host", "rolling", "executors"]),
+    type=click.Choice(["reuse", "leader", "worker", "host", "rack", "rolling", "executors"]),
     help="What is killed: workers, masters and both between reads of one shuffle; or, while queries run, the leading "
-    "master, a worker, all workers of as many hosts as there are copies but one, or executors of "
+    "master, a worker, all workers of as many hosts or racks as there are copies but one, or executors of "
     "local-cluster[2,1,1024]. rolling: workers are restarted in order, in turn.",
 )
 @_copies(1)
@@ -284,7 +284,7 @@ def clock_skew(asked: Asked) -> int:
     "--every",
     default=None,
     type=FiniteRange(min=0.5),
-    help="Seconds from one kill to the next, while queries run. Default: 5, for workers 10.",
+    help="Seconds from one kill to the next, while queries run. Default: 5, for workers, hosts and racks 10.",
 )
 @_options(20)
 def spark(asked: Asked, killed: str, copies: int, every: float | None) -> int:

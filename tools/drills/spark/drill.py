@@ -3,10 +3,10 @@
 REUSE: each round reads a shuffled RDD and a shuffled DataFrame, and reads them again; then the worker is killed with -9
 and started again, and they are read once more; the same with all masters, and with masters and workers together. No map
 may run again. The others run queries in turn while something is killed every so often, and comes back: the LEADER of
-the masters, a WORKER, all workers of as many HOSTS as there are copies but one, or one of the EXECUTORS; ROLLING kills
-no process, the workers are stopped in order and started again, one after the other. Every answer must be the
-undisturbed one, no stage may run a second time, no fetch may fail. Spark's own listener reports what ran, in the event
-log.
+the masters, a WORKER, all workers of as many HOSTS or RACKS as there are copies but one, or one of the EXECUTORS;
+ROLLING kills no process, the workers are stopped in order and started again, one after the other. Every answer must be
+the undisturbed one, no stage may run a second time, no fetch may fail. Spark's own listener reports what ran, in the
+event log.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from itertools import cycle
+from itertools import chain, cycle
 from statistics import median
 from typing import Any
 
@@ -25,10 +25,11 @@ import psutil
 
 from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.client.connection.direct import worker_status
+from holdfast.client.session import Session
 from holdfast.common.errors import ConfigError
 from holdfast.common.system.tasks import awaited
 from holdfast.tools.drills import rolling
-from holdfast.tools.drills.failure_domain import HOST
+from holdfast.tools.drills.failure_domain import HOST, RACK, FailureDomain
 from holdfast.tools.drills.running import Ground
 from holdfast.tools.drills.spark import queries as spark_queries
 from holdfast.tools.drills.spark.driver import SparkProcess, spark
@@ -57,22 +58,27 @@ class Killed(StrEnum):
     LEADER = "leader"
     WORKER = "worker"
     HOST = "host"
+    RACK = "rack"
     ROLLING = "rolling"
     EXECUTORS = "executors"
 
 
 #: Seconds from one kill to the next.
-EVERY = {**dict.fromkeys(Killed, 5.0), Killed.REUSE: 0.0, Killed.WORKER: 10.0, Killed.HOST: 10.0}
+EVERY = (
+    dict.fromkeys(Killed, 5.0) | dict.fromkeys((Killed.WORKER, Killed.HOST, Killed.RACK), 10.0) | {Killed.REUSE: 0.0}
+)
+#: What is killed whole.
+_DOMAINS = {Killed.HOST: HOST, Killed.RACK: RACK}
 _MASTERS = {Killed.EXECUTORS: "local-cluster[2,1,1024]"}
 _LOCAL = "local[2,4]"  # a task may fail, or one failure would be all that is seen of a fault
 
 
 def ground(killed: Killed, copies: int) -> Ground:
     """The cluster that the drill wants: those that are left must be able to hold so many copies. Raises ConfigError."""
-    if killed is Killed.HOST:
+    if (domain := _DOMAINS.get(killed)) is not None:
         if copies == 1:
-            raise ConfigError("with one copy the loss of a host is a loss: give --copies 2 or more")
-        return HOST.ground(copies)
+            raise ConfigError(f"with one copy the loss of a {killed} is a loss: give --copies 2 or more")
+        return domain.ground(copies)
     return Ground(workers=1 if killed is Killed.REUSE and copies == 1 else copies + 1)
 
 
@@ -91,7 +97,10 @@ async def drill(
     chosen = workload or spark_queries.own(_ROWS)
     folder, master = cluster.directory / "spark", _MASTERS.get(killed, _LOCAL)
     async with spark(folder, cluster.endpoints, master, copies, chosen.settings, chosen.prepare) as process:
-        run = _Run(cluster, report, process, HOST.killed(copies))
+        run = _Run(cluster, report, process)
+        if (domain := _DOMAINS.get(killed)) is not None:
+            run.domains = await asyncio.to_thread(_domains, cluster, domain)
+            run.at_once = domain.killed(copies)
         if killed is Killed.REUSE:
             await _reuse(run, step)
         else:
@@ -128,8 +137,9 @@ class _Run:
     cluster: LocalCluster
     report: Report
     process: SparkProcess
-    #: how many hosts are killed at once
-    hosts: int
+    #: the workers of each host or rack, where these are killed, and how many of them at once
+    domains: Sequence[list[Server]] = ()
+    at_once: int = 0
     asked: list[_Asked] = field(default_factory=list)
     kills: list[float] = field(default_factory=list)
     #: set by every answer
@@ -222,7 +232,8 @@ async def _queries(
     kill = {
         Killed.LEADER: _kill_leader,
         Killed.WORKER: _kill_worker,
-        Killed.HOST: _kill_hosts,
+        Killed.HOST: _kill_domains,
+        Killed.RACK: _kill_domains,
         Killed.ROLLING: _restart_worker,
         Killed.EXECUTORS: _kill_executor,
     }[killed]
@@ -261,9 +272,14 @@ async def _kill_worker(run: _Run, rng: random.Random) -> None:
     await _kill_workers(run, rng, [rng.choice(run.cluster.workers)])
 
 
-async def _kill_hosts(run: _Run, rng: random.Random) -> None:
-    hosts = servers.by_host(run.cluster.workers)
-    await _kill_workers(run, rng, [each for host in rng.sample(sorted(hosts), run.hosts) for each in hosts[host]])
+async def _kill_domains(run: _Run, rng: random.Random) -> None:
+    await _kill_workers(run, rng, [*chain.from_iterable(rng.sample(run.domains, run.at_once))])
+
+
+def _domains(cluster: LocalCluster, domain: FailureDomain) -> Sequence[list[Server]]:
+    """The workers that fail together. Blocks."""
+    with Session(cluster.endpoints, app="drill spark", credentials=cluster.credentials) as session:
+        return [workers for _, workers in sorted(domain.of(cluster, session).items())]
 
 
 async def _kill_workers(run: _Run, rng: random.Random, which: list[Server]) -> None:
