@@ -59,6 +59,7 @@ CATALOGUE = {
     "leader": _fixed(3, leader.drill_kill),
     "leader --stop": _fixed(3, leader.drill_stop),
     "masters": _fixed(4, masters.drill),
+    "masters --masters 5": _fixed(2, masters.drill, Ground(masters=5)),
     "worker": _fixed(7, worker.drill),
     "push --copies 1": _fixed(3, partial(push.drill, copies=1), Ground(workers=push.workers(1))),
     "push --copies 2": _fixed(3, partial(push.drill, copies=2), Ground(workers=push.workers(2))),

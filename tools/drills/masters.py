@@ -1,6 +1,6 @@
 """All masters killed at once, under concurrent commands: nothing acknowledged is missing, nothing is applied twice.
 
-Each round: traffic runs, all three masters are killed with -9 at a random moment and started again in random order, the
+Each round: traffic runs, all masters are killed with -9 at a random moment and started again in random order, the
 traffic continues until new commands are acknowledged; then it stops, and the state of the masters is compared with the
 ledger and with one another.
 """

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from holdfast.common.config.config import PEERS_MAX
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import COPIES_MAX, MIB
@@ -80,23 +81,33 @@ def drill() -> None:
     """Kill servers on purpose and check that nothing is forgotten. Exit 1 if a promise was broken."""
 
 
+_masters = click.option(
+    "--masters",
+    "number",
+    type=click.IntRange(3, PEERS_MAX),
+    help="How many masters the embedded cluster has: 3 or 5. Default: 3.",
+)
+
+
 @drill.command()
+@_masters
 @click.option("--stop", is_flag=True, help="Stop the leader (SIGSTOP) and continue it, instead of killing it.")
 @_options(20)
-def leader(asked: Asked, stop: bool) -> int:
+def leader(asked: Asked, number: int | None, stop: bool) -> int:
     """Kill the leading master; time until the next command is accepted. With --stop: no stale answer afterwards."""
     from holdfast.tools.drills.leader import drill_kill, drill_stop
 
-    return _run(asked, "leader --stop" if stop else "leader", drill_stop if stop else drill_kill, staging=True)
+    return _run_masters(asked, "leader --stop" if stop else "leader", drill_stop if stop else drill_kill, number)
 
 
 @drill.command()
+@_masters
 @_options(20)
-def masters(asked: Asked) -> int:
+def masters(asked: Asked, number: int | None) -> int:
     """Kill all masters at once, under concurrent commands: all acknowledged ones present, none applied twice."""
     from holdfast.tools.drills.masters import drill
 
-    return _run(asked, "masters", drill, staging=True)
+    return _run_masters(asked, "masters", drill, number)
 
 
 @drill.command()
@@ -309,6 +320,16 @@ def all_drills(asked: Asked, only: tuple[str, ...]) -> int:
     if asked.inventory:
         raise ConfigError("`drill all` runs in embedded clusters: give --inventory to one drill at a time")
     return _tell(asked, run_all(asked.count, asked.seed, asked.directory, only, partial(_write, asked)))
+
+
+def _run_masters(asked: Asked, name: str, drill: Drill, number: int | None) -> int:
+    from holdfast.tools.drills.running import Ground
+
+    if number is None:
+        return _run(asked, name, drill, staging=True)
+    if asked.inventory is not None:
+        raise ConfigError("--masters is for the embedded cluster: leave it out, or --inventory")
+    return _run(asked, f"{name} --masters {number}", drill, Ground(masters=number), staging=True)
 
 
 def _run_domain(asked: Asked, domain: FailureDomain, copies: int) -> int:
