@@ -51,8 +51,10 @@ class Fleet:
         spark: Sequence[str],
         secured: bool = False,
         workers_per_host: int = 1,
+        copies: int = 2,
     ) -> None:
-        """Write the inventory: names of masters, hosts of workers with their racks, and hosts with Spark."""
+        """Write the inventory: names of masters, hosts of workers with their racks, and hosts with Spark. `copies`:
+        what Spark asks for, where there are so many hosts."""
         self._secured = secured
         places = {name: {"ansible_host": host.address} for name, host in self.world.hosts.items()}
         groups: dict[str, Any] = {
@@ -80,7 +82,7 @@ class Fleet:
             ],
             "holdfast_spark_home": f"{SPARK_PYTHON}/pyspark",
             "holdfast_spark_conf_directory": "/etc/spark",
-            "holdfast_spark_replication": 2 if len(workers) > 1 else 1,
+            "holdfast_spark_replication": min(copies, len(workers)),
             "holdfast_spark_fallback": "never",
             "holdfast_security_enabled": secured,
             # The driver's lease brings its newer tokens; rounds of changing the secret are shorter here than that.

@@ -53,7 +53,8 @@ class Job:
 
     def __init__(self, host: Host, directory: Path) -> None:
         self._host, self._log = host, directory
-        host.inside("mkdir", "-p", "/var/tmp/job")
+        host.inside("rm", "-rf", "/var/tmp/job")  # of an earlier one
+        host.inside("mkdir", "/var/tmp/job")
         script = Path(__file__).with_name("job.py").read_text("utf-8")
         host.inside("python3", "-c", f"import pathlib; pathlib.Path('/var/tmp/job/job.py').write_text({script!r})")
         environ = (f"PYTHONPATH={SPARK_PYTHON}", "SPARK_CONF_DIR=/etc/spark", "PYSPARK_PYTHON=/usr/bin/python3")
@@ -136,27 +137,27 @@ HOSTS = ("w1", "w2", "w3")
 
 
 def test_three_workers_on_each_host(world: World, tmp_path: Path, kept: Path) -> None:
-    """One master and three hosts with three workers each, under a job with two copies: a host is killed, drained,
-    upgraded, gets another number of workers and is removed, all of it at once, and every answer is right."""
+    """One master and three hosts with three workers each. A host is killed under a job with three copies, and under one
+    with two; under this it is drained and upgraded, then gets another number of workers and is removed, all of it at
+    once, and every answer is right."""
     world.add("m1")
     for name in HOSTS:
         world.add(name, spark_binds() if name == "w3" else [])
     fleet = Fleet(world, tmp_path, wheels(kept))
     racks = {"w1": "r1", "w2": "r2", "w3": "r3"}
-    fleet.declare(["m1"], racks, ["w3"], workers_per_host=3)
+    fleet.declare(["m1"], racks, ["w3"], workers_per_host=3, copies=3)
     fleet.play("install")
     again = fleet.play("install")
     assert set(again.changed.values()) == {0}, again.text
     assert hosts(fleet) == dict.fromkeys(HOSTS, (3, 3))
     job = Job(world.hosts["w3"], tmp_path)
-    job.goes_on(2)
+    loses_a_host(fleet, job, 3)
+    job.stop()
+    fleet.declare(["m1"], racks, ["w3"], workers_per_host=3, copies=2)
+    fleet.play("install")
+    job = Job(world.hosts["w3"], tmp_path)
+    loses_a_host(fleet, job, 2)
 
-    world.hosts["w1"].kill()
-    job.goes_on(1)
-    wait_until(lambda: hosts(fleet)["w1"] == (3, 0), "the masters to miss the host", 90)
-    world.hosts["w1"].boot()
-    wait_until(lambda: hosts(fleet)["w1"] == (3, 3), "its workers to be back", 90)
-    well(fleet)
     drained = fleet.ask(world.hosts["w3"], "drain", "w1")
     assert "workers" in drained, drained
     assert sorted(each["name"] for each in drained["workers"]) == ["w1", "w1-2", "w1-3"]
@@ -184,6 +185,32 @@ def hosts(fleet: Fleet) -> dict[str, tuple[int, int]]:
     """How many workers each host has that is not gone, and how many of them are alive."""
     listed = fleet.ask(fleet.world.hosts["w3"], "workers")["hosts"]
     return {each["host"]: (each["workers"], each["alive"]) for each in listed}
+
+
+def loses_a_host(fleet: Fleet, job: Job, copies: int) -> None:
+    """One of three hosts is gone without a word and comes back. The job goes on, with so many copies, or meanwhile with
+    as many as there are hosts for."""
+    host = fleet.world.hosts["w1"]
+    job.goes_on(2)
+    has_shuffles(fleet, placed=copies, asked=copies)
+    host.kill()
+    job.goes_on(1)
+    wait_until(lambda: hosts(fleet)["w1"] == (3, 0), "the masters to miss the host", 90)
+    has_shuffles(fleet, placed=2, asked=copies)
+    host.boot()
+    wait_until(lambda: hosts(fleet)["w1"] == (3, 3), "its workers to be back", 90)
+    well(fleet)
+    job.goes_on(1)
+
+
+def has_shuffles(fleet: Fleet, placed: int, asked: int) -> None:
+    """Wait for a shuffle that has so many copies of those that were asked for."""
+
+    def found() -> bool:
+        listed = fleet.ask(fleet.world.hosts["w3"], "shuffles")["shuffles"]
+        return (placed, asked) in {(each["copies"], each["copies_wanted"]) for each in listed}
+
+    wait_until(found, f"a shuffle with {placed} of {asked} copies", ROUND_SECONDS_MAX)
 
 
 def test_five_hosts(world: World, tmp_path: Path, kept: Path) -> None:
