@@ -150,6 +150,7 @@ class Pages:
             if progress is not None
             else (),
             retention=self._retention(application),
+            tags=self._fleet.tags_of(key),
         )
 
     def _own(self, status: RaftStatus, proved: bool) -> Own:

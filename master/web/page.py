@@ -17,6 +17,7 @@ from jinja2 import Template
 
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.system.templates import templates
+from holdfast.common.tags import named
 from holdfast.master.core.retention import in_time
 from holdfast.master.web.picture import Picture
 from holdfast.master.web.summary import problems_of
@@ -47,6 +48,7 @@ def _template() -> Template:
         "counted": counted,
         "grouped": "{:,}".format,
         "moment": lambda ms: datetime.fromtimestamp(ms / 1000, UTC),
+        "named": named,
         "rate": lambda per_second: f"{in_bytes(per_second)}/s",
     }
     made = templates("holdfast.master.web", filters, racks_max=RACKS, refresh=REFRESH, style=_STYLE)

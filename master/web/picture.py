@@ -130,7 +130,8 @@ class GroupRow:
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRow:
-    """One generation of a shuffle. `held`: bytes that workers reported while it is open."""
+    """One generation of a shuffle. `held`: bytes that workers reported while it is open; `tags`: what workers need to
+    be given anything of it."""
 
     application: Application
     shuffle: Shuffle
@@ -138,6 +139,7 @@ class ShuffleRow:
     sealing: tuple[int, int] | None
     waits_for: tuple[str, ...]
     retention: Retention
+    tags: frozenset[str] = frozenset()
 
     @property
     def number(self) -> str:

@@ -148,6 +148,7 @@ def shuffle(number: int = 7, generation: int = 0, name: str = "app", user: str =
         "sealing": None,
         "waits_for": (),
         "retention": retention_of(application(), lambda _: 5_000, 60_000),
+        "tags": frozenset(),
     }
     row |= {name: changed.pop(name) for name in row if name in changed}
     return ShuffleRow(application=of, shuffle=Shuffle(**{**record, **changed}), **row)
@@ -185,7 +186,7 @@ def test_every_number_is_in_the_html() -> None:
         *("/dc/r0", "/dc/r1", "/dc/r2", "w1", "w4", "host1", "/d4", "3.0 GiB of 8.0 GiB", "12.0 GiB of 32.0 GiB"),
         *("2.0 MiB/s", "5.0 MiB/s", "8.0 MiB/s", "20.0 MiB/s", "77.0 MiB", "12 files", "seen 1 s ago", "2 of 2 alive"),
         *("41", "1,234", "1,233", "234 entries", "61 ms", "7 entries behind", "this one"),
-        *("/7", "REDUCE, 2 copies", "of ana", "40", "200", "203 (3 moved)", "33.0 MiB", "committed"),
+        *("/7", "REDUCE, 2 copies", "user ana", "40", "200", "203 (3 moved)", "33.0 MiB", "committed"),
         *(
             "1 lease, the last expires in 9 min 55 s unless renewed",
             "holder 68312e2e: renewed 5 s ago",
@@ -307,6 +308,14 @@ def test_hosts_are_lines_that_can_be_opened() -> None:
     assert sum(str(attrs.get("class")).startswith("worker ") for _, attrs in rest.tags) == 11
 
 
+def test_the_pools_of_a_worker_are_told() -> None:
+    """A worker with tags shows them, one without says nothing of any."""
+    known = [replace(each, tags=tags) for each, tags in zip(workers(2), (("ssd", "etl"), ()), strict=True)]
+    found = read(picture(known, {each.id: beat(each.id) for each in known})).text
+    assert "tags ssd, etl" in found
+    assert found.count("tags") == 1
+
+
 def test_a_follower_shows_itself_and_the_way_to_the_leader() -> None:
     """No workers and shuffles, which it cannot know, but its state, its events and a link."""
     found = read(Picture(View(), own(role="follower", serving=False, leader="m2", leader_http="b:1"), ()))
@@ -335,6 +344,7 @@ def test_an_empty_cluster_says_what_to_do() -> None:
         ({"lost": 2}, "2 epochs lost"),
         ({"under_replicated": 3}, "3 epochs have fewer copies than asked for: that stays so"),
         ({"copies": 1}, "1 copy of 2"),
+        ({"tags": frozenset({"ssd", "etl"})}, "2 copies, user ana, confined to the tags etl and ssd"),
         ({"generation": 4}, "/7/4"),
         ({"maps": 0}, "not said yet"),
         ({"kind": KIND_MAP, "moves": ()}, "–"),
