@@ -58,6 +58,22 @@ def open_short_of_copies(epochs: int) -> str:
     return f"{having}; what is missing is made again after the commit"
 
 
+#: What `reach` of a drain says in a word.
+_READY = {
+    "reached": "ready",
+    "in time": "ready in time",
+    "late": "not ready in time",
+    "unknown": "not known yet whether ready in time",
+}
+
+
+def goes_away(left: str, reach: str) -> str:
+    """When the host of a worker goes away, and whether nothing is needed there by then; `left`: how long it takes, ""
+    where the time is over."""
+    when = f"goes away in {left}" if left else "was to be away by now"
+    return f"its host {when}: {_READY[reach]}"
+
+
 class UsageTotals(NamedTuple):
     """Bytes and files that a shuffle (all generations) or an application holds."""
 

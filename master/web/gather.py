@@ -19,6 +19,7 @@ from itertools import islice
 
 from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import goes_away
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
@@ -275,7 +276,8 @@ def _drain_text(progress: pb.Drain) -> str:
     waits = progress.waits or "it may be removed"
     if not progress.HasField("left_ms"):
         return waits
-    return f"{waits}; its host goes away in {in_time(max(progress.left_ms, 0))}: {progress.reach}"
+    left = in_time(progress.left_ms) if progress.left_ms > 0 else ""
+    return f"{waits}; {goes_away(left, progress.reach)}"
 
 
 def _rest() -> None:

@@ -205,12 +205,14 @@ def test_a_host_that_goes_away_at_a_time_is_told(cluster: LocalCluster) -> None:
         wait_until(lambda: [each["waits"] for each in leaving()] == ["it keeps data of 1 shuffle"], "its heartbeat")
         assert [(each["host"], each["reach"]) for each in leaving()] == [(worker.host, "unknown")]
         for what in ("status", "workers"):
-            assert re.search(r"its host goes away in 2 h \d+ min: unknown", shown(what)), what
+            assert re.search(r"its host goes away in 2 h \d+ min: not known yet whether ready in time", shown(what)), (
+                what
+            )
         late = run("drain", worker.name, "--by", "1s", masters=cluster.endpoints)
         assert (late.returncode, "the time is over" in late.stderr) == (1, True)
         assert leaving()[0]["reach"] == "late"
         reported = run("status", masters=cluster.endpoints)
-        assert (reported.returncode, "was to be away by now: late" in reported.stdout) == (0, True)
+        assert (reported.returncode, "was to be away by now: not ready in time" in reported.stdout) == (0, True)
         shuffle.unregister()
         wait_until(lambda: leaving()[0]["reach"] == "reached", "the data to go")
         run("undrain", worker.name, masters=cluster.endpoints)

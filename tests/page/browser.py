@@ -46,7 +46,7 @@ class Seen:
     scroll_width: int
     width: int
     photograph: bytes
-    #: elements that stick out to the right
+    #: elements that stick out to the right, of the window or of what they are in
     wide: list[str] = field(default_factory=list)
     #: milliseconds from the request to the last byte, and to the end of loading
     answered_ms: float = 0.0
@@ -117,8 +117,10 @@ class Browser:
             width=await value("innerWidth"),
             photograph=base64.b64decode(shot["data"]),
             wide=await value(
-                f"[...document.querySelectorAll('body *')].filter(e => e.getBoundingClientRect().right > {width + 1})"
-                ".slice(0, 5).map(e => e.outerHTML.slice(0, 120))"
+                "(() => { const right = e => e.getBoundingClientRect().right;"
+                "return [...document.querySelectorAll('body *')]"
+                f".filter(e => right(e) > Math.min({width}, right(e.parentElement)) + 1)"
+                ".slice(0, 5).map(e => e.outerHTML.slice(0, 120)) })()"
             ),
             answered_ms=await value("performance.getEntriesByType('navigation')[0].responseEnd"),
             loaded_ms=await value("performance.getEntriesByType('navigation')[0].loadEventStart"),

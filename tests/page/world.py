@@ -1,25 +1,43 @@
 """Clusters to look at: three real masters, and workers, applications and shuffles that are only told of.
 
 `empty` has nothing; `busy` a day's work on three racks; `degraded` the same with a lost worker, a failing disk, a full
-one, a DFS that does not answer, a drain, lost data, a name that is meant to do harm, and a master that is gone.
+one, a DFS that does not answer, a drain, lost data, a name that is meant to do harm, and a master that is gone. `hosts`
+is real: three hosts with three workers each, of which one is lost, one host that is to go away, and shuffles with three
+copies, confined to a pool, and with a copy less than was asked for.
 """
 
 from __future__ import annotations
 
 import asyncio
 import secrets
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
 
 from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.session import Session
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from tests.cluster.reduce_peers import metric
+from tests.support.waiting import wait_until
 from tests.unit.master.build import winners
 
 #: Heartbeats come from a story that ends, so nobody may be lost but where it says so.
 SETTINGS = {"lease": {"worker": "2m", "heartbeat": "1s"}}
 #: An application whose name is markup: whoever shows it unescaped runs it.
 EVIL = '<script>document.title="hurt"</script><img src=x onerror=alert(1)>"\'&'
+#: Three hosts, of which two have fast disks.
+HOSTS: dict[str, Any] = {
+    "hosts": 3,
+    "workers_per_host": 3,
+    "own": {
+        f"w{host}{number}": {"worker": {"rack": f"/hall-{host}/r{host}", "tags": tags}}
+        for host, tags in ((1, ["nvme"]), (2, ["nvme", "spot"]), (3, ["archive"]))
+        for number in ("", "-2", "-3")
+    },
+}
 _RACKS = ("/hall-1/r1", "/hall-1/r2", "/hall-2/r7")
 _TIERS = (
     ("MEMORY", "/dev/shm/holdfast", 16 * GIB),
@@ -196,3 +214,31 @@ async def degraded(cluster: LocalCluster, client: ControlClient) -> World:
     follower.kill()
     await world.beat(2.0)
     return world
+
+
+async def hosts(cluster: LocalCluster, client: ControlClient) -> None:
+    """A host without one of its workers, and one that goes away."""
+    await _job(cluster, client, "nightly-orders", 3)
+    await _job(cluster, client, "features-v2", 2, ["nvme"])
+    cluster.workers[1].kill()
+    short = partial(metric, cluster, "holdfast_master_epochs_short")
+    await asyncio.to_thread(wait_until, short, "the masters to miss copies")
+    await client.call("Admin/DrainWorkers", pb.DrainWorkersRequest(workers=["h2"], within_ms=2 * 3_600_000))
+    await _job(cluster, client, "ad-hoc", 3)
+
+
+async def _job(cluster: LocalCluster, client: ControlClient, name: str, copies: int, tags: Sequence[str] = ()) -> None:
+    """An application that has committed one shuffle, has another one open, and is there when this returns."""
+    with await asyncio.to_thread(Session, cluster.endpoints, app=name, user="etl", tags=tags) as session:
+        await asyncio.to_thread(_shuffles, session, copies)
+        attach = pb.AttachRequest(instance=session.instance, holder=secrets.token_bytes(16), lease_ms=1_800_000)
+        await client.call("Shuffles/Attach", attach)
+
+
+def _shuffles(session: Session, copies: int) -> None:
+    """One shuffle is committed, one stays open. Blocks."""
+    committed, _ = (session.register_reduce_shuffle(partitions=40, maps=1, copies=copies) for _ in range(2))
+    writer = committed.writer(0)
+    for partition in range(40):
+        writer.write(partition, bytes(MIB // 4))
+    committed.commit([writer.close()])

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import in_bytes
+from holdfast.common.sizes import goes_away, in_bytes
 from holdfast.common.worker_states import ALIVE, AWAY, DRAINING, GONE, LOST
 from holdfast.tools.cli.output import in_seconds, table
 
@@ -76,8 +76,7 @@ def leaving_text(drain: dict[str, Any]) -> str:
     left = drain["left_ms"]
     if left is None:
         return ""
-    when = f"goes away in {in_seconds(left / 1000)}" if left > 0 else "was to be away by now"
-    return f"; its host {when}: {drain['reach']}"
+    return f"; {goes_away(in_seconds(left / 1000) if left > 0 else '', drain['reach'])}"
 
 
 def hosts_table(hosts: Sequence[dict[str, Any]]) -> Table:
