@@ -182,11 +182,13 @@ def test_the_page_is_whole_at_every_size(name: str, tmp_path: Path) -> None:
 
 
 def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
-    """The checks can fail: a script that the policy refuses, an error, something too wide, and a blank page."""
+    """The checks can fail: a script that the policy refuses, an error, something too wide, something that sticks out of
+    what it is in, and a blank page."""
     pages = {
         "/refused": ("<p>x<script>1</script>", {"Content-Security-Policy": "default-src 'none'"}),
         "/error": ("<p>x<script>throw new Error('hurt')</script>", {}),
         "/wide": ("<div style='width:900px;height:9px'>wide</div>", {}),
+        "/out": ("<div style='width:90px'><p style='width:190px'>out</p></div>", {}),
         "/blank": ("", {}),
     }
 
@@ -210,6 +212,8 @@ def test_what_is_wrong_with_a_page_is_found(tmp_path: Path) -> None:
         assert seen["/error"].complaints
         assert seen["/wide"].wide
         assert seen["/wide"].scroll_width > SIZES["phone"][0]
+        assert seen["/out"].wide
+        assert seen["/out"].scroll_width == SIZES["phone"][0]
         assert picture_of(seen["/blank"].photograph)[2] <= 2
 
     asyncio.run(run())
