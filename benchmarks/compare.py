@@ -4,20 +4,22 @@
     python -m benchmarks.compare big wide --sides spark holdfast floor
     python -m benchmarks.compare big wide --sides spark holdfast jar-free
     python -m benchmarks.compare big --sides holdfast secure
+    python -m benchmarks.compare big tpch --sides plain-rows holdfast
     python -m benchmarks.compare big wide --sides spark holdfast celeborn --service celeborn=DIRECTORY
     python -m benchmarks.compare big wide tiny --table FILE.md --picture FILE.svg
 
 The first of `--sides` is what the others are compared with: `spark` is Spark's own shuffle, `holdfast` the plug-in,
-`secure` the plug-in with TLS and tokens, `jar-free` the function `shuffle`, which has the workloads of one shuffle.
-`floor` keeps rows in the memory of its JVM and does nothing else: with it the others' ratios to it are printed as well,
-which say how much of their time is the shuffle's at all. Any other shuffle service is a side by the name that
-`--service` gives it; its directory holds `spark.conf`, settings of Spark as KEY=VALUE, and the program `start`, which
-runs its servers until it is ended by SIGTERM, and prints `ready` once they take shuffles. {directory} in the settings
-is the directory. Whether it falls back to Spark's own shuffle is for its settings to say: switch that off.
+`secure` the plug-in with TLS and tokens, `plain-rows` the plug-in without row planes, `jar-free` the function
+`shuffle`, which has the workloads of one shuffle. `floor` keeps rows in the memory of its JVM and does nothing else:
+with it the others' ratios to it are printed as well, which say how much of their time is the shuffle's at all. Any
+other shuffle service is a side by the name that `--service` gives it; its directory holds `spark.conf`, settings of
+Spark as KEY=VALUE, and the program `start`, which runs its servers until it is ended by SIGTERM, and prints `ready`
+once they take shuffles. {directory} in the settings is the directory. Whether it falls back to Spark's own shuffle is
+for its settings to say: switch that off.
 All sides are alive all the time and warmed up by one round that does not count, or each run has a fresh JVM
 (`--fresh`); every other round has the reversed order. Results that differ end it. For each workload a line a round,
 then one for each side: the median of its seconds and of its ratios, with least and most (benchmarks/sides.py says what
-is counted).
+is counted); where a workload is many like jobs, also the milliseconds that each took longer than on the first side.
 """
 
 from __future__ import annotations
@@ -35,7 +37,7 @@ from typing import Any
 
 from benchmarks.report import Compared, Spread, origin, picture, table
 from benchmarks.sides import Run, Side, floor, holdfast, service, spark
-from benchmarks.workloads import ROWS, WORKLOADS, known_workload
+from benchmarks.workloads import ROWS, WORKLOADS, jobs, known_workload
 
 Opened = Callable[[], AbstractContextManager[Side]]
 
@@ -48,7 +50,7 @@ def line(each: Compared) -> dict[str, Any]:
     }
 
 
-def compared(workload: str, rounds: list[dict[str, Run]]) -> list[Compared]:
+def compared(workload: str, rounds: list[dict[str, Run]], scale: float = 1.0) -> list[Compared]:
     """All sides, in the order in which each round has them: the first is what they are compared with."""
     first, *_ = rounds[0]
 
@@ -58,6 +60,11 @@ def compared(workload: str, rounds: list[dict[str, Run]]) -> list[Compared]:
     def ratio(side: str, to: str, what: str = "seconds") -> Spread:
         return spread([getattr(each[side], what) / getattr(each[to], what) for each in rounds])
 
+    def over_ms(side: str) -> Spread:
+        return spread([1e3 * (each[side].seconds - each[first].seconds) / count for each in rounds])
+
+    count = jobs(workload, scale)
+    wrote = {side for side in rounds[0] if all(each[side].write_cpu_s for each in rounds)}
     return [
         Compared(
             workload,
@@ -66,7 +73,9 @@ def compared(workload: str, rounds: list[dict[str, Run]]) -> list[Compared]:
             spread([each[side].seconds for each in rounds]),
             ratio(side, first),
             ratio(side, first, "cpu_s"),
+            ratio(side, first, "write_cpu_s") if {side, first} <= wrote else None,
             ratio(side, "floor") if "floor" in rounds[0] else None,
+            over_ms(side) if count else None,
         )
         for side in rounds[0]
     ]
@@ -84,7 +93,7 @@ def one_round(sides: list[Side], workload: str, options: argparse.Namespace, num
         sys.exit(f"{workload}: the results differ: {results}")
     row: dict[str, Any] = {"workload": workload, "round": number}
     row |= {f"{side.name}_s": round(found[side.name].seconds, 2) for side in sides}
-    row |= {"cpu_s": [round(found[side.name].cpu_s, 1) for side in sides]}
+    row |= {what: [round(getattr(found[side.name], what), 2) for side in sides] for what in ("cpu_s", "write_cpu_s")}
     moved = {name: [run.pushed // 1024, run.fetched // 1024] for name, run in found.items() if run.pushed}
     row |= {"pushed_fetched_kib": moved}
     print(json.dumps(row), flush=True)
@@ -99,7 +108,7 @@ def compare(options: argparse.Namespace) -> list[Compared]:
         for workload in options.workloads:
             warm = 0 if options.fresh else options.warm
             rounds = [one_round(sides, workload, options, number) for number in range(-warm, options.pairs)][warm:]
-            found += compared(workload, rounds)
+            found += compared(workload, rounds, options.scale)
             for each in found[-len(sides) :]:
                 print(json.dumps(line(each)), flush=True)
     return found
@@ -113,6 +122,7 @@ def ways(options: argparse.Namespace) -> dict[str, Opened]:
         "floor": floor,
         "holdfast": ours,
         "secure": partial(ours, "secure", secure=True),
+        "plain-rows": partial(ours, "plain-rows", conf=[*options.conf, "spark.holdfast.codec.rowPlanes=false"]),
         "jar-free": partial(holdfast, "jar-free", workers=options.workers, jar_free=True),
     }
     return known | {each: partial(service, each, Path(where)) for each, where in options.service}

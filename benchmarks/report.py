@@ -48,8 +48,12 @@ class Compared(NamedTuple):
     #: to the first side, round by round
     ratio: Spread
     cpu_ratio: Spread
+    #: of the tasks that wrote, as Spark counts them; where these wrote on both sides
+    write_cpu_ratio: Spread | None = None
     #: to the floor, if that is a side
-    floor_ratio: Spread | None
+    floor_ratio: Spread | None = None
+    #: milliseconds that a job took longer than on the first side, where a workload is many like jobs
+    job_over_ms: Spread | None = None
 
 
 class Origin(NamedTuple):
@@ -87,12 +91,19 @@ def _said(*command: str) -> str:
 
 def table(found: list[Compared], source: Origin) -> str:
     """A table in Markdown."""
-    first, with_floor = found[0].side, found[0].floor_ratio is not None
-    heads = ["Workload", "", "Seconds", f"Over {first}", "CPU", *(["Over the floor"] if with_floor else [])]
-    rows = [heads, ["---"] * len(heads)]
-    for each in found:
-        cells = [f"`{each.workload}`", each.side, str(each.seconds), str(each.ratio), str(each.cpu_ratio)]
-        rows.append([*cells, *([str(each.floor_ratio)] if with_floor else [])])
+    first = found[0].side
+    columns: dict[str, list[Spread | None]] = {
+        "Seconds": [each.seconds for each in found],
+        f"Over {first}": [each.ratio for each in found],
+        "CPU": [each.cpu_ratio for each in found],
+        "CPU of map tasks": [each.write_cpu_ratio for each in found],
+        "Over the floor": [each.floor_ratio for each in found],
+        f"ms a job over {first}": [each.job_over_ms for each in found],
+    }
+    told = {head: cells for head, cells in columns.items() if any(cells)}
+    rows = [["Workload", "", *told], ["---"] * (2 + len(told))]
+    for each, *cells in zip(found, *told.values(), strict=True):
+        rows.append([f"`{each.workload}`", each.side, *("" if cell is None else str(cell) for cell in cells)])
     text = "".join(f"| {' | '.join(row)} |\n" for row in rows)
     rounds = max(each.rounds for each in found)
     said = (

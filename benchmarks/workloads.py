@@ -49,6 +49,15 @@ def repartitioned(spark: SparkSession, workload: str, scale: float) -> DataFrame
     return rows.make(spark, scale).repartition(rows.partitions, "id")
 
 
+#: Workloads of many like jobs, one after the other, and how many.
+_JOBS = {"tiny": 100, "small": 30}
+
+
+def jobs(workload: str, scale: float) -> int:
+    """How many like jobs a workload has; 0 where it is no such one."""
+    return max(1, int(_JOBS[workload] * scale)) if workload in _JOBS else 0
+
+
 def checksum(df: DataFrame) -> str:
     """Count and checksum: reads every byte of every payload."""
     return str(df.agg(F.count("*"), F.sum(F.crc32("payload"))).collect()[0])
@@ -72,7 +81,7 @@ def wide(spark: SparkSession, scale: float = 1.0) -> str:
 def tiny(spark: SparkSession, scale: float = 1.0) -> str:
     """100 jobs of two small shuffles each: the fixed cost."""
     total = 0
-    for _ in range(max(1, int(100 * scale))):
+    for _ in range(jobs("tiny", scale)):
         df = spark.range(0, 1_000, 1, 4).withColumn("k", F.col("id") % 7)
         total += df.repartition(8, "k").groupBy("k").count().count()
     return str(total)
@@ -80,8 +89,8 @@ def tiny(spark: SparkSession, scale: float = 1.0) -> str:
 
 def small(spark: SparkSession, scale: float = 1.0) -> str:
     """30 jobs of one small shuffle, 4 maps to 4 partitions."""
-    jobs = max(1, int(30 * scale))
-    return str([spark.range(0, 1_000, 1, 4).repartition(4, "id").count() for _ in range(jobs)][-1])
+    counts = [spark.range(0, 1_000, 1, 4).repartition(4, "id").count() for _ in range(jobs("small", scale))]
+    return str(counts[-1])
 
 
 def tpch(spark: SparkSession, scale: float = 1.0) -> str:

@@ -14,9 +14,9 @@ from holdfast.common.limits import GIB
 SVG = "{http://www.w3.org/2000/svg}"
 
 
-def run(seconds: float, cpu_s: float = 1.0) -> Run:
+def run(seconds: float, cpu_s: float = 1.0, write_cpu_s: float = 0.0) -> Run:
     """One run that took so long."""
-    return Run(seconds, cpu_s, result="7", written=0, write_cpu_s=0.0, pushed=0, fetched=0)
+    return Run(seconds, cpu_s, result="7", written=0, write_cpu_s=write_cpu_s, pushed=0, fetched=0)
 
 
 def test_sides_are_compared_round_by_round():
@@ -41,6 +41,26 @@ def test_ratios_to_the_floor_say_what_is_left_to_win():
     (first, *_, last) = compared("big", [{"spark": run(3.0), "holdfast": run(2.4), "floor": run(2.0)}])
     assert (first.floor_ratio, last.floor_ratio) == (Spread(1.5, 1.5, 1.5), Spread(1.0, 1.0, 1.0))
     assert line(first)["floor_ratio"] == [1.5, 1.5, 1.5]
+
+
+def test_the_cpu_of_map_tasks_is_compared_where_both_sides_have_it():
+    """Spark counts the CPU of tasks that write to its own shuffle or to the plug-in; of `shuffle`, which writes in
+    tasks like any other, nothing is said."""
+    found = compared("big", [{"spark": run(1, 1, 4.0), "holdfast": run(1, 1, 3.0), "jar-free": run(1, 1)}])
+    assert [line(each).get("write_cpu_ratio") for each in found] == [[1.0] * 3, [0.75] * 3, None]
+    assert "| `big` | holdfast | 1.00 (1.00–1.00) | 1.00 (1.00–1.00) | 1.00 (1.00–1.00) | 0.75 (0.75–0.75) |" in table(
+        found, ORIGIN
+    )
+    assert "| 1.00 (1.00–1.00) |  |\n" in table(found, ORIGIN)
+
+
+def test_what_is_many_jobs_says_what_each_costs_more():
+    """The fixed cost of a shuffle is a difference, which a ratio to the job's own time hides: milliseconds of each job
+    over those of the first side, by as many jobs as that scale has."""
+    first, other = compared("small", [{"spark": run(1.2), "holdfast": run(1.5)}], scale=2)
+    assert (line(first)["job_over_ms"], line(other)["job_over_ms"]) == ([0.0] * 3, [5.0] * 3)
+    assert "ms a job over spark |" in table([first, other], ORIGIN)
+    assert "job_over_ms" not in line(compared("big", [{"spark": run(1.2), "holdfast": run(1.5)}])[1])
 
 
 ORIGIN = Origin(
@@ -90,6 +110,7 @@ def test_a_service_is_a_side_by_its_name(tmp_path: Path):
     it starts."""
     assert parsed([]).sides == ["spark", "holdfast"]
     assert parsed([]).workloads == ["big", "wide", "tiny"]
+    assert parsed(["big", "--sides", "plain-rows", "holdfast"]).sides == ["plain-rows", "holdfast"]
     for part in ("start", "spark.conf"):
         (tmp_path / part).touch()
     options = parsed(["tiny", "--sides", "spark", "other", "--service", f"other={tmp_path}"])
