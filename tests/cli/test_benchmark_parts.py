@@ -10,6 +10,7 @@ from benchmarks.disk_operations import Requests, ratios, sequential
 from benchmarks.report import Origin, Spread, picture, table
 from benchmarks.sides import Run
 from holdfast.common.limits import GIB
+from holdfast.tools.benches.small import register_and_commit
 
 SVG = "{http://www.w3.org/2000/svg}"
 
@@ -115,6 +116,16 @@ def test_a_service_is_a_side_by_its_name(tmp_path: Path):
         (tmp_path / part).touch()
     options = parsed(["tiny", "--sides", "spark", "other", "--service", f"other={tmp_path}"])
     assert options.service == [("other", str(tmp_path))]
+
+
+def test_what_a_job_waits_for_masters_is_summed_shuffle_by_shuffle():
+    """Register and commit of each shuffle count together, its pushes and reads do not, and the limit is 20 ms."""
+    spans = [[0.001, 1.0, 0.020, 1.0], [0.020, 1.0, 0.001, 1.0], [0.002, 1.0, 0.016, 1.0]]
+    figure = register_and_commit(spans)
+    assert (figure.name, round(figure.value, 4)) == ("register + commit, 1,000 partitions", 0.021)
+    assert figure.reached is False
+    assert register_and_commit(spans[2:]).reached is True
+    assert "register 2.0 ms, push 1000.0 ms, commit 16.0 ms" in figure.note
 
 
 #: What /sys/block/loop0/stat says, and that a while later: reads, merged, sectors, ms, writes, merged, sectors, ms, …
