@@ -14,8 +14,9 @@ The first of `--sides` is what the others are compared with: `spark` is Spark's 
 with it the others' ratios to it are printed as well, which say how much of their time is the shuffle's at all. Any
 other shuffle service is a side by the name that `--service` gives it; its directory holds `spark.conf`, settings of
 Spark as KEY=VALUE, and the program `start`, which runs its servers until it is ended by SIGTERM, and prints `ready`
-once they take shuffles. {directory} in the settings is the directory. Whether it falls back to Spark's own shuffle is
-for its settings to say: switch that off.
+once they take shuffles. {directory} in the settings is the directory, and {data}, which `start` gets as its argument,
+an empty one for what is shuffled. Whether it falls back to Spark's own shuffle is for its settings to say: switch that
+off.
 All sides are alive all the time and warmed up by one round that does not count, or each run has a fresh JVM
 (`--fresh`); every other round has the reversed order. Results that differ end it. For each workload a line a round,
 then one for each side: the median of its seconds and of its ratios, with least and most (benchmarks/sides.py says what
@@ -36,7 +37,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.report import Compared, Spread, origin, picture, table
-from benchmarks.sides import Run, Side, floor, holdfast, service, spark
+from benchmarks.sides import Run, Side, floor, holdfast, named_service, service, spark
 from benchmarks.workloads import ROWS, WORKLOADS, jobs, known_workload
 
 Opened = Callable[[], AbstractContextManager[Side]]
@@ -128,17 +129,6 @@ def ways(options: argparse.Namespace) -> dict[str, Opened]:
     return known | {each: partial(service, each, Path(where)) for each, where in options.service}
 
 
-def named(text: str) -> tuple[str, str]:
-    """A name and a directory with a service, before and behind the first `=`."""
-    name, given, value = text.partition("=")
-    if not given:
-        raise argparse.ArgumentTypeError(f"{text} is not NAME=DIRECTORY")
-    missing = [part for part in ("start", "spark.conf") if not (Path(value) / part).is_file()]
-    if missing:
-        raise argparse.ArgumentTypeError(f"{value} has no {missing[0]}: see the beginning of this help")
-    return name, value
-
-
 def parsed(words: list[str]) -> argparse.Namespace:
     """Read the command line; what is wrong with it ends the program before anything starts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -153,7 +143,7 @@ def parsed(words: list[str]) -> argparse.Namespace:
     parser.add_argument("--copies", type=int, default=1)
     parser.add_argument("--scale", type=float, default=1.0)
     parser.add_argument("--conf", nargs="*", default=[], help="further settings of the plug-in's sides, KEY=VALUE")
-    parser.add_argument("--service", type=named, action="append", default=[], metavar="NAME=DIRECTORY")
+    parser.add_argument("--service", type=named_service, action="append", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--table", type=Path, help="a file for a table in Markdown")
     parser.add_argument("--picture", type=Path, help="a file for a picture in SVG")
     options = parser.parse_args(words)

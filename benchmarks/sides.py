@@ -8,6 +8,7 @@ its servers. Used by compare.py, bytes.py and disk_operations.py.
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import signal
@@ -76,7 +77,7 @@ class Side:
         self.name = name
         self.cluster = cluster
         self._conf = conf
-        self._servers = tuple(servers)
+        self.servers = tuple(servers)
         self._jar_free = cluster.endpoints if cluster and jar_free else ""
         self._start()
 
@@ -131,7 +132,7 @@ class Side:
     def _cpu_seconds(self) -> float:
         """Of the session, what it started, and its servers; ended ones included."""
         total = 0.0
-        roots = [psutil.Process(pid) for pid in (self._process.pid, *self._servers)]
+        roots = [psutil.Process(pid) for pid in (self._process.pid, *self.servers)]
         for process in [each for root in roots for each in (root, *root.children(recursive=True))]:
             try:
                 times = process.cpu_times()
@@ -189,16 +190,35 @@ def floor() -> Iterator[Side]:
             yield side
 
 
+def named_service(text: str) -> tuple[str, str]:
+    """A name and a directory with a service, before and behind the first `=`, from a command line."""
+    name, given, value = text.partition("=")
+    if not given:
+        raise argparse.ArgumentTypeError(f"{text} is not NAME=DIRECTORY")
+    missing = [part for part in ("start", "spark.conf") if not (Path(value) / part).is_file()]
+    if missing:
+        raise argparse.ArgumentTypeError(f"{value} has no {missing[0]}: see the beginning of benchmarks/compare.py")
+    return name, value
+
+
 @contextmanager
-def service(name: str, directory: Path) -> Iterator[Side]:
-    """Another shuffle service, as its directory says (compare.py)."""
+def service(name: str, directory: Path, data: Path | None = None, conf: dict[str, str] | None = None) -> Iterator[Side]:
+    """Another shuffle service, as its directory says (compare.py). `data` is where it has what it is given, if that
+    matters; `conf` has further settings of Spark."""
     directory = directory.absolute()
-    text = (directory / "spark.conf").read_text("utf-8").replace("{directory}", str(directory))
-    conf = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
-    with tempfile.TemporaryFile("w+b") as said:
+    with tempfile.TemporaryDirectory(prefix=f"{name}-") as scratch, tempfile.TemporaryFile("w+b") as said:
+        places = {"directory": str(directory), "data": str(data or scratch)}
+        text = (directory / "spark.conf").read_text("utf-8")
+        for word, place in places.items():
+            text = text.replace(f"{{{word}}}", place)
+        chosen = dict(line.split("=", 1) for line in text.splitlines() if line and not line.startswith("#"))
         # A group of its own, so that all of it can be ended.
         started = subprocess.Popen(
-            [directory / "start"], cwd=directory, stdout=said, stderr=subprocess.STDOUT, start_new_session=True
+            [directory / "start", places["data"]],
+            cwd=directory,
+            stdout=said,
+            stderr=subprocess.STDOUT,
+            start_new_session=True,
         )
 
         def ready() -> bool:
@@ -210,7 +230,7 @@ def service(name: str, directory: Path) -> Iterator[Side]:
         try:
             if not wait_until(ready, _START_SECONDS):
                 sys.exit(f"{directory / 'start'} has not printed `ready` within {_START_SECONDS:g} s")
-            with closing(Side(name, conf, [started.pid])) as side:
+            with closing(Side(name, chosen | (conf or {}), [started.pid])) as side:
                 yield side
         finally:
             with suppress(ProcessLookupError):

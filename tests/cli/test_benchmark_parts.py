@@ -1,12 +1,16 @@
 """The judging parts of the benchmarks: what is counted and compared, from what was measured."""
 
+import os
+import shutil
 from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
 
 from benchmarks.compare import compared, line, parsed
-from benchmarks.disk_operations import Requests, ratios, sequential
+from benchmarks.control_groups import Hierarchy, less_memory, seeking
+from benchmarks.disk_operations import Stage, ratios
+from benchmarks.disks import Requests, sequential
 from benchmarks.report import Origin, Spread, picture, table
 from benchmarks.sides import Run
 from holdfast.common.limits import GIB
@@ -146,11 +150,29 @@ def test_requests_are_those_of_the_kernel():
 
 
 def test_disks_are_compared_by_what_each_stage_costs():
-    """Reads are those of the reduce stage; writes and flushes those of both: who reads may still bring some about."""
-    own = {"map": Requests(9, 0, 9, 60, 0, 600, 0), "reduce": Requests(200, 0, 2, 40, 0, 400, 0)}
-    ours = {"map": Requests(7, 0, 7, 20, 0, 300, 1), "reduce": Requests(10, 0, 2, 5, 0, 200, 2)}
+    """Reads are those of the reduce stage; writes and flushes those of both: who reads may still bring some about. The
+    time of a job is that of both stages. What is not known, or never happened to the other, has no ratio."""
+    own = {
+        "map": Stage(8.0, Requests(9, 0, 9, 60, 0, 600, 0), 9),
+        "reduce": Stage(2.0, Requests(200, 0, 2, 40, 0, 400, 0), 100),
+    }
+    ours = {
+        "map": Stage(4.0, Requests(7, 0, 7, 20, 0, 300, 1), None),
+        "reduce": Stage(1.0, Requests(10, 0, 2, 5, 0, 200, 2), 2),
+    }
     found = ratios(own, ours)
-    assert found == {"reads_ratio": 0.05, "writes_ratio": 0.25, "written_bytes_ratio": 0.5, "flushes_ratio": None}
+    assert found == {
+        "map_seconds_ratio": 0.5,
+        "reduce_seconds_ratio": 0.5,
+        "seconds_ratio": 0.5,
+        "reads_ratio": 0.05,
+        "read_seeks_ratio": 0.02,
+        "writes_ratio": 0.25,
+        "written_bytes_ratio": 0.5,
+        "flushes_ratio": None,
+    }
+    unknown = ours | {"reduce": ours["reduce"]._replace(read_seeks=None)}
+    assert ratios(own, unknown)["read_seeks_ratio"] is None
 
 
 HEAD = "# tracer: nop\n#\n# entries-in-buffer/entries-written: {}/4   #P:2\n"
@@ -166,3 +188,45 @@ def test_the_share_of_sequential_reads_is_what_needs_no_seek():
     assert sequential(HEAD.format(4) + ISSUED) == 0.25
     assert sequential(HEAD.format(3) + ISSUED) is None
     assert sequential(HEAD.format(0)) is None
+
+
+def test_groups_are_those_of_the_version_that_has_the_controller(tmp_path: Path):
+    """A machine may have both versions mounted, and a controller in one of them: version 1 names it in the mount,
+    version 2 in a file. Where none has it the program ends, and limits nothing."""
+    (tmp_path / "cgroup.controllers").write_text("cpu io\n")
+    mounts = f"cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\ncgroup2 {tmp_path} cgroup2 rw 0 0\n"
+    assert Hierarchy.of(mounts, "memory", "memory") == (Path("/sys/fs/cgroup/memory"), 1)
+    assert Hierarchy.of(mounts, "blkio", "io") == (tmp_path, 2)
+    with pytest.raises(SystemExit, match="there is no control group with the controller pids"):
+        Hierarchy.of(mounts, "pids", "pids")
+
+
+def test_memory_and_seeks_share_the_one_group_of_version_2(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """A process is in one group of version 2, so both limits are in that; the disk's goes when the disk does, and the
+    group with the memory's. No swap takes the place of memory."""
+    (tmp_path / "cgroup.controllers").write_text("io memory\n")
+    mounts, own, number = f"cgroup2 {tmp_path} cgroup2 rw 0 0\n", str(os.getpid()), os.stat("/dev/null").st_rdev
+    name = f"{os.major(number)}:{os.minor(number)}"
+    monkeypatch.setattr(Path, "rmdir", shutil.rmtree)  # the kernel's files go with their directory
+    with less_memory("2G", mounts) as by:
+        group = tmp_path / f"holdfast-{own}"
+        assert (by, (group / "cgroup.procs").read_text()) == ("cgroup v2", own)
+        assert [(group / f"memory.{what}").read_text() for what in ("max", "swap.max")] == ["2G", "0"]
+        with seeking("/dev/null", 8, mounts) as slow:
+            assert slow == "cgroup v2: 125 reads and 125 writes a second"
+            assert (group / "io.max").read_text() == f"{name} riops=125 wiops=125"
+        assert (group / "io.max").read_text() == f"{name} riops=max wiops=max"
+    assert (tmp_path / "cgroup.procs").read_text() == own
+    assert not group.exists()
+
+
+def test_seeks_of_version_1_are_those_of_the_kernel_as_well(tmp_path: Path):
+    """Of version 1 the kernel writes back in the root group, so the limit is there, and goes with the disk."""
+    number = os.stat("/dev/null").st_rdev
+    name = f"{os.major(number)}:{os.minor(number)}"
+    files = [tmp_path / f"blkio.throttle.{way}_iops_device" for way in ("read", "write")]
+    with seeking("/dev/null", 4, f"cgroup {tmp_path} cgroup rw,blkio 0 0\n") as slow:
+        assert slow == "cgroup v1: 250 reads and 250 writes a second"
+        assert [file.read_text() for file in files] == [f"{name} 250"] * 2
+    assert [file.read_text() for file in files] == [f"{name} 0"] * 2
+    assert (tmp_path / "cgroup.procs").read_text() == str(os.getpid())

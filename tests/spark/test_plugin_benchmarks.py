@@ -25,9 +25,17 @@ def printed(module: str, *words: str) -> list[dict[str, Any]]:
 
 #: A service that is Spark's own shuffle.
 SERVICE = {
-    "spark.conf": "# settings\nspark.local.dir={directory}\n",
-    "start": "#!/bin/sh\necho ready\nexec sleep 900\n",
+    "spark.conf": "# settings\nspark.local.dir={data}\n",
+    "start": '#!/bin/sh\n[ -d "$1" ] && echo ready\nexec sleep 900\n',
 }
+
+
+def described(place: Path) -> str:
+    """Put the service there, and name it for a command line."""
+    for name, text in SERVICE.items():
+        (place / name).write_text(text)
+        (place / name).chmod(0o755)
+    return f"other={place}"
 
 
 @pytest.mark.parametrize(
@@ -40,12 +48,9 @@ SERVICE = {
 def test_sides_are_compared(workload: str, sides: tuple[str, ...], tmp_path: Path) -> None:
     """Every side runs the same workload in each round, Holdfast's through their workers, and has a line at the end, and
     a row in the table and a bar in the picture, which say how to measure it again."""
-    for name, text in SERVICE.items():
-        (tmp_path / name).write_text(text)
-        (tmp_path / name).chmod(0o755)
     files = ("--table", f"{tmp_path}/table.md", "--picture", f"{tmp_path}/picture.svg")
     words = (workload, "--sides", *sides, "--pairs", "1", "--warm", "0", "--scale", "0.004", *files)
-    first, *ends = printed("compare", *words, "--service", f"other={tmp_path}")
+    first, *ends = printed("compare", *words, "--service", described(tmp_path))
     assert (first["workload"], first["round"]) == (workload, 0)
     assert list(first["pushed_fetched_kib"]) == [side for side in sides if side in HOLDFASTS]
     assert [each["side"] for each in ends] == list(sides)
@@ -61,16 +66,18 @@ def test_sides_are_compared(workload: str, sides: tuple[str, ...], tmp_path: Pat
 
 @pytest.mark.long
 @pytest.mark.skipif(bool(refusal()), reason=refusal())
-def test_disk_operations_are_counted() -> None:
-    """Both sides shuffle the same rows on disks of their own; maps write there, and reducers read from the device what
+def test_disk_operations_are_counted(tmp_path: Path) -> None:
+    """All sides shuffle the same rows on disks of their own; maps write there, and reducers read from the device what
     the page cache had, and not from it."""
-    *stages, end = printed("disk_operations", "big", "--scale", "0.004")
+    *stages, end, other = printed("disk_operations", "big", "--scale", "0.004", "--service", described(tmp_path))
     assert [(each["side"], each["stage"]) for each in stages] == [
-        (side, stage) for side in ("spark", "holdfast") for stage in ("map", "reduce")
+        (side, stage) for side in ("spark", "holdfast", "other") for stage in ("map", "reduce")
     ]
-    assert end["rows"] == "32000"
-    for mapped, reduced in (stages[:2], stages[2:]):
+    assert [(each["side"], each["rows"]) for each in (end, other)] == [("holdfast", "32000"), ("other", "32000")]
+    for mapped, reduced in (stages[:2], stages[2:4], stages[4:]):
         assert mapped["written_bytes"] > mapped["shuffled_bytes"] * 0.9
         assert reduced["read_bytes"] > reduced["shuffled_bytes"] * 0.9
         assert reduced["sequential_reads"] is None or 0 <= reduced["sequential_reads"] <= 1
+        assert min(mapped["seconds"], reduced["seconds"]) > 0
     assert end["reads_ratio"] > 0
+    assert end["seconds_ratio"] > 0
