@@ -1,5 +1,6 @@
 """The judging parts of the benchmarks: what is counted and compared, from what was measured."""
 
+import asyncio
 import os
 import shutil
 from pathlib import Path
@@ -13,7 +14,9 @@ from benchmarks.disk_operations import Stage, ratios
 from benchmarks.disks import Requests, sequential
 from benchmarks.report import Origin, Spread, picture, table
 from benchmarks.sides import Run
+from holdfast.client.cluster.local import local_cluster
 from holdfast.common.limits import GIB
+from holdfast.tools.benches import scale
 from holdfast.tools.benches.small import register_and_commit
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -230,3 +233,13 @@ def test_seeks_of_version_1_are_those_of_the_kernel_as_well(tmp_path: Path):
         assert [file.read_text() for file in files] == [f"{name} 250"] * 2
     assert [file.read_text() for file in files] == [f"{name} 0"] * 2
     assert (tmp_path / "cgroup.procs").read_text() == str(os.getpid())
+
+
+def test_the_masters_part_of_a_large_shuffle_is_measured_small(tmp_path: Path):
+    """Masters place every partition twice, seal both epochs on workers that answer at once, and give the manifest to
+    executors; a figure is only told if every copy of every epoch was sealed."""
+    with local_cluster(masters=1, workers=0, dir=tmp_path, settings=scale.SETTINGS) as cluster:
+        figures = {each.name: each for each in asyncio.run(scale.measure(cluster, scale.Size(5, 30, 700)))}
+    assert figures["registered"].note == "30 maps × 700 partitions, 2 copies on 5 workers"
+    assert figures["committed"].note.startswith("1,400 epochs of 1,024 MiB")
+    assert all(each.value > 0 for each in figures.values())

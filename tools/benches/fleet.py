@@ -19,9 +19,13 @@ _TIERS = (("MEMORY", "/dev/shm/holdfast"), ("SSD", "/data/nvme0"), ("HDD", "/dat
 _COUNTERS = 29
 
 
-async def register(client: ControlClient, workers_per_host: int = 1) -> list[pb.HeartbeatRequest]:
-    """Register the workers of all hosts with the masters; return the heartbeat of each worker, host by host."""
-    made = [registration(host, number, workers_per_host) for host in range(HOSTS) for number in range(workers_per_host)]
+def registrations(hosts: int = HOSTS, workers_per_host: int = 1) -> list[pb.RegisterWorkerRequest]:
+    """The workers of all hosts, host by host."""
+    return [registration(host, number, workers_per_host) for host in range(hosts) for number in range(workers_per_host)]
+
+
+async def register(client: ControlClient, made: list[pb.RegisterWorkerRequest]) -> list[pb.HeartbeatRequest]:
+    """Register workers with the masters; return the heartbeat of each, in their order."""
     beats: list[pb.HeartbeatRequest] = []
     for first in range(0, len(made), AT_ONCE):
         some = made[first : first + AT_ONCE]

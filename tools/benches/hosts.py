@@ -20,7 +20,7 @@ from holdfast.common.system.tasks import awaited
 from holdfast.tools.bare import reduce_request, register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import HOSTS, moved_on, register, registration
+from holdfast.tools.benches.fleet import HOSTS, moved_on, register, registration, registrations
 from holdfast.tools.benches.page import load
 from holdfast.tools.benches.process_stats import cpu_seconds, pss_bytes
 from holdfast.tools.cli.output import percentile
@@ -47,7 +47,7 @@ def hosts(cluster: LocalCluster) -> list[Figure]:
 async def _measure(cluster: LocalCluster) -> tuple[list[Figure], Server]:
     async with ControlClient(cluster.endpoints) as client:
         began = time.perf_counter()
-        beats = await register(client, WORKERS_PER_HOST)
+        beats = await register(client, registrations(workers_per_host=WORKERS_PER_HOST))
         registering = time.perf_counter() - began
         leader = await asyncio.to_thread(cluster.leader)
         times: list[float] = []

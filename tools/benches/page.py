@@ -21,7 +21,7 @@ from holdfast.tools.bare import reduce_request, register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import AT_ONCE, HOSTS, RACKS, moved_on, register
+from holdfast.tools.benches.fleet import AT_ONCE, HOSTS, RACKS, moved_on, register, registrations
 from holdfast.tools.benches.process_stats import cpu_seconds
 from holdfast.tools.cli.output import percentile
 
@@ -84,7 +84,7 @@ async def load(pages: HttpClient, address: str, path: str, end: float) -> tuple[
 
 async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
     """Register everything; return a heartbeat of each worker."""
-    beats = await register(client)
+    beats = await register(client, registrations())
     for number in range(APPLICATIONS):
         instance = secrets.token_bytes(16)
         await register_application(client, instance, f"application-{number}")

@@ -19,7 +19,7 @@ from holdfast.tools.bare import reduce_request, register_application
 from holdfast.tools.benches.commands import longest_turn
 from holdfast.tools.benches.control import measure_control
 from holdfast.tools.benches.figures import Figure
-from holdfast.tools.benches.fleet import HOSTS, RACKS, register
+from holdfast.tools.benches.fleet import HOSTS, RACKS, register, registrations
 from holdfast.tools.benches.process_stats import pss_bytes
 
 PARTITIONS = 100_000
@@ -56,7 +56,7 @@ async def _place(endpoints: str) -> tuple[list[float], int, int]:
     """Return the seconds that each shuffle took, the bytes of an assignment, and how many pairs are on one rack."""
     instance = secrets.token_bytes(16)
     async with ControlClient(endpoints) as client:
-        await register(client)
+        await register(client, registrations())
         await register_application(client, instance, "bench")
         times, encoded, together = [], 0, 0
         for number in range(SHUFFLES):

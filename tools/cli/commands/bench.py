@@ -31,12 +31,13 @@ SECTIONS = {
     "failover": "commands",
     "page": "page",
     "hosts": "hosts",
+    "scale": "scale",
 }
 
 _COLUMNS_MAX = 120
 
 #: Workers of a section's cluster, where it is not one.
-WORKERS = {"small": 2, "workers": 4, "copies": 3, "placement": 0, "page": 0, "hosts": 0}
+WORKERS = {"small": 2, "workers": 4, "copies": 3, "placement": 0, "page": 0, "hosts": 0, "scale": 0}
 
 
 @click.command()
