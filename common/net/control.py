@@ -96,9 +96,11 @@ class ControlClient:
         *,
         cluster_id: str = "",
         transport: Literal["grpc", "http"] = "http",
+        log_missing: bool = True,
     ) -> None:
         """`endpoints` are "host:port" of the masters' HTTP ports, as a list or separated by commas; `credentials`:
-        of a secured cluster; `cluster_id` is the cluster that is meant, where it is known. Opens nothing."""
+        of a secured cluster; `cluster_id` is the cluster that is meant, where it is known; `log_missing`: a
+        search for the leader that lasts is logged. Opens nothing."""
         self.endpoints = parse_endpoints(endpoints)
         self._credentials = credentials
         #: the one that is meant, or that answered first; "" before
@@ -106,6 +108,7 @@ class ControlClient:
         #: highest Raft index seen in any answer
         self.raft_index = 0
         self._kind = transport
+        self._log_missing = log_missing
         self._pid = 0
         self._begin()
 
@@ -318,14 +321,15 @@ class ControlClient:
             if refused is not None:
                 raise refused
             if loop.time() + pause >= end or self._hopeless():
-                raise RetryError(self._no_leader())
-            if loop.time() >= max(begun + _SAY_S, self._say_at):
+                raise RetryError(self.no_leader())
+            if self._log_missing and loop.time() >= max(begun + _SAY_S, self._say_at):
                 self._say_at = loop.time() + _SAY_AGAIN_S
-                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), reason=self._no_leader())
+                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), reason=self.no_leader())
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
 
-    def _no_leader(self) -> str:
+    def no_leader(self) -> str:
+        """Why no leader is known: what each master answered last."""
         causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
         return f"there is no leader: {'; '.join(causes)}"
 

@@ -1,13 +1,22 @@
-"""How commands ask masters."""
+"""How commands ask masters.
+
+Rules: who waits is told after SAY_SECONDS what for, in a sentence on standard error, and what does not answer ends the
+command within ten seconds, of which the start of the process takes one.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable, Collection, Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.security.credentials import Credentials
+from holdfast.common.system.tasks import awaited
+from holdfast.common.visible import visible
 
 if TYPE_CHECKING:
     from google.protobuf.message import Message
@@ -17,9 +26,11 @@ if TYPE_CHECKING:
 Result = TypeVar("Result")
 
 #: A person waits; long enough for an election, short enough not to look hung.
-ANSWER_SECONDS_MAX = 10.0
+ANSWER_SECONDS_MAX = 8.0
 #: The same for one master of several, which may be away.
 MASTER_SECONDS_MAX = 2.0
+#: Healthy masters answer sooner; nobody looks at nothing for longer.
+SAY_SECONDS = 1.0
 
 
 def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[Result]]) -> Result:
@@ -27,7 +38,8 @@ def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[R
     from holdfast.common.net.control import ControlClient
 
     async def run() -> Result:
-        async with ControlClient(endpoints, Credentials.from_environment()) as client:
+        # What the client would log is told here, in a sentence.
+        async with ControlClient(endpoints, Credentials.from_environment(), log_missing=False) as client:
             return await question(client)
 
     return asyncio.run(run())
@@ -35,7 +47,8 @@ def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[R
 
 async def answer(client: ControlClient, method: str, request: Message) -> Any:
     """Return what the leader answers. Raises HoldfastError."""
-    return await client.call(method, request, deadline_s=ANSWER_SECONDS_MAX)
+    with told(lambda: f"no answer yet, asking for {ANSWER_SECONDS_MAX:g} s: {client.no_leader()}"):
+        return await client.call(method, request, deadline_s=ANSWER_SECONDS_MAX)
 
 
 def ask(endpoints: str, method: str, request: Message) -> Any:
@@ -58,4 +71,26 @@ async def each_master(
         except HoldfastError as error:
             return error
 
-    return dict(zip(addresses, await asyncio.gather(*map(one, addresses)), strict=True))
+    asked = {address: awaited(one(address)) for address in addresses}
+
+    def silent() -> str:
+        names = ", ".join(address for address, reply in asked.items() if not reply.done())
+        return f"no answer yet, asking for {seconds_max:g} s: {names}"
+
+    with told(silent):
+        await asyncio.gather(*asked.values())
+    return {address: reply.result() for address, reply in asked.items()}
+
+
+@contextmanager
+def told(text: Callable[[], str]) -> Iterator[None]:
+    """Tell on standard error why somebody waits, once, if it lasts."""
+
+    def tell() -> None:
+        click.echo(f"holdfast: {visible(text())}", err=True)
+
+    later = asyncio.get_running_loop().call_later(SAY_SECONDS, tell)
+    try:
+        yield
+    finally:
+        later.cancel()

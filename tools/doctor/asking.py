@@ -31,9 +31,11 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import TokenKind, bearer_of
 from holdfast.common.statuses import Status
 from holdfast.common.worker_states import AWAY
+from holdfast.tools.cli.asking import told
 from holdfast.tools.doctor.core.facts import Clock, Cluster, JobFact, MasterFact, SilentPort, WelcomeFact, WorkerFact
 
-_SECONDS = 3.0
+#: A server that is silent is asked three ways, one after the other, and a person waits for all of it.
+_SECONDS = 2.0
 #: Servers that are asked at once.
 _AT_ONCE = 64
 #: A pool holds one body at least; the answer to a HELLO has none.
@@ -91,6 +93,14 @@ async def _gather(
     endpoints: list[str], config: Config | None, expected: bool, credentials: CredentialsProvider | None
 ) -> Cluster:
     raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
+    silent = f"no answer yet, asking for {3 * _SECONDS:g} s at most: {', '.join(endpoints)}"
+    with told(lambda: silent):
+        return await _asked(endpoints, raft, expected, credentials)
+
+
+async def _asked(
+    endpoints: list[str], raft: dict[str, str], expected: bool, credentials: CredentialsProvider | None
+) -> Cluster:
     seen_as = _seen_as(credentials)
     async with ControlClient(endpoints, credentials) as client:
 

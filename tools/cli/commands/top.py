@@ -65,10 +65,8 @@ def top(names: tuple[str, ...], once: bool, interval: float, rows: int, masters:
 
 async def _look(client: ControlClient, names: Sequence[str], rows: int) -> dict[str, Any]:
     """Ask the leader once."""
-    workers, shuffles = await asyncio.gather(
-        answer(client, "Admin/ListWorkers", pb.ListWorkersRequest()),
-        answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000)),
-    )
+    workers = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
+    shuffles = await answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000))
     return document_of(chosen(workers.workers, names), list(shuffles.shuffles), shuffles.total, rows)
 
 
