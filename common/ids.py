@@ -66,8 +66,7 @@ def read_shuffle_name(text: str) -> tuple[str, int, int | None]:
     numbers = [int(each) for each in found.group("shuffle", "generation") if each] if found is not None else []
     if found is None or max(numbers) > _U32_MAX:
         raise ValueError(
-            f"{text!r} names no shuffle: write APPLICATION/SHUFFLE or APPLICATION/SHUFFLE/GENERATION; numbers are at "
-            f"most {_U32_MAX}"
+            f"{text!r} names no shuffle: write APP/SHUFFLE or APP/SHUFFLE/GENERATION; numbers are at most {_U32_MAX}"
         )
     return found["application"], numbers[0], numbers[1] if len(numbers) > 1 else None
 

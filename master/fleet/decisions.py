@@ -1,4 +1,4 @@
-"""What the leader chose lately and from whom, for `holdfast placement --explain`.
+"""What the leader chose lately and from whom, for `holdfast placement APP/SHUFFLE`.
 
 Rules: bounded, in memory, of this leadership only: places themselves are replicated, reasons are not. Called by
 fleet.py's callers with each choice, read by explaining.py.

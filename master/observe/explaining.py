@@ -1,4 +1,4 @@
-"""Where a shuffle's partitions are and why: what `holdfast placement --explain` asks.
+"""Where a shuffle's partitions are and why: what `holdfast placement APP/SHUFFLE` asks.
 
 Runs in the event loop, on the leader. Called by admin.py and adherence.py.
 """

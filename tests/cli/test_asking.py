@@ -12,8 +12,8 @@ from tests.support.logged import logged
 #: Nobody listens there.
 NOBODY = "127.0.0.1:1"
 ASKING = [
-    *(["workers"], ["shuffles"], ["applications"], ["top", "--once"], ["forget", "nightly"], ["handover"]),
-    *(["drain", "w1"], ["undrain", "w1"], ["placement", "--explain", "nightly/0"]),
+    *(["workers"], ["shuffles"], ["apps"], ["top", "--once"], ["forget", "nightly"], ["handover"]),
+    *(["drain", "w1"], ["undrain", "w1"], ["placement", "nightly/0"], ["export", "nightly/0", "--to", "nowhere"]),
 ]
 
 

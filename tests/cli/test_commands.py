@@ -97,16 +97,15 @@ def test_every_command_explains_itself(command: str):
         (["status", "--masters", "nonsense"], "host:port"),
         (["nothing"], "nothing"),
         (["workers", "--mastres", "x"], "--mastres"),
-        (["placement", "--masters", "127.0.0.1:1", "--explain", "xyz"], "APPLICATION/SHUFFLE"),
+        (["placement", "--masters", "127.0.0.1:1", "xyz"], "APP/SHUFFLE"),
         (["local", "--masters", "2"], "1, 3 or 5 masters"),
         (["local", "--workers", "many"], "many"),
         (["local", "--workers", "2", "--hosts", "2"], "not both"),
         (["local", "--dir", "/dev/null"], "/dev/null"),
-        (["forget", "--shuffle", "x/99999999999", "--masters", "127.0.0.1:1"], "99999999999"),
-        (["forget", "--shuffle", "x/7/1", "--masters", "127.0.0.1:1"], "write x/7"),
-        (["forget", "x", "--shuffle", "x/7", "--masters", "127.0.0.1:1"], "either APPLICATION or"),
-        (["forget", "--masters", "127.0.0.1:1"], "either APPLICATION or"),
-        (["export", "nightly", "--to", "nowhere", "--masters", "127.0.0.1:1"], "APPLICATION/SHUFFLE/GENERATION"),
+        (["placement", "x/9999999999", "--masters", "127.0.0.1:1"], "9999999999"),
+        (["forget", "x/7/1", "--masters", "127.0.0.1:1"], "write x/7"),
+        (["forget", "--masters", "127.0.0.1:1"], "APP[/SHUFFLE]"),
+        (["export", "nightly", "--to", "nowhere", "--masters", "127.0.0.1:1"], "APP/SHUFFLE/GENERATION"),
         (["master", "--config", "missing.toml"], "missing.toml"),
         (["worker"], "--config"),
         (["inspect", "missing"], "missing"),
@@ -148,7 +147,7 @@ def test_a_file_that_cannot_be_is_reported_in_a_sentence(tmp_path: Path):
 def test_a_terminal_that_does_not_know_a_letter_is_shown_its_number(cluster: LocalCluster):
     """Names of applications are any text; a terminal that is no UTF-8 ended the command with a traceback."""
     instance, _ = register(cluster, "漢字")
-    command = [*COMMAND, "applications", "--masters", cluster.endpoints]
+    command = [*COMMAND, "apps", "--masters", cluster.endpoints]
     environ = {**os.environ, "PYTHONIOENCODING": "latin-1"}
     done = subprocess.run(command, check=False, capture_output=True, env=environ, timeout=SECONDS_MAX)
     assert (done.returncode, done.stderr) == (0, b"")
@@ -216,10 +215,10 @@ def test_shuffles_and_forget(cluster: LocalCluster):
     (found,) = [one for one in said["shuffles"] if one["instance"] == instance.hex()]
     assert (found["application"], found["shuffle"], found["state"]) == ("to-be-forgotten", 7, "open")
     assert (found["partitions"], found["kind"]) == (5, "map")
-    only = document(run("shuffles", "--json", "--application", instance.hex(), masters=cluster.endpoints))
+    only = document(run("shuffles", "--json", "--app", instance.hex(), masters=cluster.endpoints))
     assert [one["shuffle"] for one in only["shuffles"]] == [7]
     assert "to-be-forgotten/7" in run("shuffles", masters=cluster.endpoints).stdout
-    dropped = document(run("forget", "--shuffle", f"{instance.hex()}/7", "--yes", "--json", masters=cluster.endpoints))
+    dropped = document(run("forget", f"{instance.hex()}/7", "--yes", "--json", masters=cluster.endpoints))
     assert (dropped["applications"], dropped["shuffles"]) == (0, 1)
     assert document(run("forget", "to-be-forgotten", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     again = run("forget", "to-be-forgotten", masters=cluster.endpoints)

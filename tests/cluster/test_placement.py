@@ -48,8 +48,8 @@ def racks(tmp_path: Path, table: Path) -> Iterator[LocalCluster]:
 
 
 def explained(cluster: LocalCluster, session: Session) -> dict[str, Any]:
-    """What `holdfast placement --explain` tells of the first shuffle."""
-    words = ["placement", "--explain", f"{session.instance.hex()}/0", "--masters", cluster.endpoints, "--json"]
+    """What `holdfast placement APP/SHUFFLE` tells of the first shuffle."""
+    words = ["placement", f"{session.instance.hex()}/0", "--masters", cluster.endpoints, "--json"]
     done = CliRunner().invoke(holdfast, words, standalone_mode=False)
     assert done.exception is None, done.output
     found: dict[str, Any] = json.loads(done.stdout)
@@ -117,7 +117,7 @@ def test_a_reload_moves_workers_to_other_racks_and_one_that_fails_changes_nothin
 
 
 def test_status_tells_how_open_partitions_stand(tmp_path: Path, table: Path) -> None:
-    """As `placement --explain` does of one shuffle, `status` and the metrics count over all that are open: strict where
+    """As `placement` does of one shuffle, `status` and the metrics count over all that are open: strict where
     all is as wished, soft where racks are not, failed where copies are missing. A reload counts anew, a commit ends
     it."""
     settings: Sections = {
@@ -358,10 +358,10 @@ def test_what_cannot_be_explained_or_simulated_is_said(racks: LocalCluster, tmp_
     """An unknown shuffle, a key that is none, and a file that describes nothing get a sentence each."""
     with Session(racks.endpoints, app="none") as session:
         for words, sentence in (
-            (["--explain", f"{session.instance.hex()}/7"], f"there is no shuffle {session.instance.hex()[:8]}/7"),
-            (["--explain", "seven"], "names no shuffle"),
+            ([f"{session.instance.hex()}/7"], f"there is no shuffle {session.instance.hex()[:8]}/7"),
+            (["seven"], "names no shuffle"),
             (["--simulate", str(tmp_path / "racks")], "not valid TOML"),
-            ([], "pass either"),
+            ([], "name either"),
         ):
             done = CliRunner().invoke(
                 holdfast, ["placement", *words, "--masters", racks.endpoints], standalone_mode=False

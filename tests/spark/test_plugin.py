@@ -222,13 +222,13 @@ def test_a10_a_driver_whose_application_was_dropped_begins_anew_at_once(tmp_path
         job("anew", conf(cluster.endpoints, fallback="never"), tmp_path) as running,
     ):
         assert running.step() == 100
-        (before,) = command("applications", cluster)["applications"]
+        (before,) = command("apps", cluster)["applications"]
         assert before["spark_id"].startswith("local-")
         assert command("forget", cluster, before["spark_id"], "--yes")["applications"] == 1
         taken = pushed(cluster)
         running.go()
         assert running.step() == 200
-        (after,) = command("applications", cluster)["applications"]
+        (after,) = command("apps", cluster)["applications"]
         assert (after["spark_id"], after["instance"] == before["instance"]) == (before["spark_id"], False)
         assert pushed(cluster) > taken
 

@@ -47,7 +47,7 @@ def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[R
 
 async def answer(client: ControlClient, method: str, request: Message) -> Any:
     """Return what the leader answers. Raises HoldfastError."""
-    with told(lambda: f"no answer yet, asking for {ANSWER_SECONDS_MAX:g} s: {client.no_leader()}"):
+    with waiting_shown(lambda: f"no answer yet, asking for {ANSWER_SECONDS_MAX:g} s: {client.no_leader()}"):
         return await client.call(method, request, deadline_s=ANSWER_SECONDS_MAX)
 
 
@@ -77,13 +77,13 @@ async def each_master(
         names = ", ".join(address for address, reply in asked.items() if not reply.done())
         return f"no answer yet, asking for {seconds_max:g} s: {names}"
 
-    with told(silent):
+    with waiting_shown(silent):
         await asyncio.gather(*asked.values())
     return {address: reply.result() for address, reply in asked.items()}
 
 
 @contextmanager
-def told(text: Callable[[], str]) -> Iterator[None]:
+def waiting_shown(text: Callable[[], str]) -> Iterator[None]:
     """Tell on standard error why somebody waits, once, if it lasts."""
 
     def tell() -> None:

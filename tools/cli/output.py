@@ -6,6 +6,7 @@ prints one of the two on standard output. Progress is drawn on standard error. S
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -46,7 +47,8 @@ class FiniteRange(click.FloatRange):
         return number
 
 
-def _endpoints(_: click.Context, __: click.Parameter, value: str | None) -> str:
+def masters_of(value: str | None) -> str:
+    """The masters that were named. Raises ConfigError if none were."""
     if not value:
         raise ConfigError(
             "pass the masters: --masters host:port,host:port,host:port, or the variable HOLDFAST_MASTERS "
@@ -55,13 +57,16 @@ def _endpoints(_: click.Context, __: click.Parameter, value: str | None) -> str:
     return value
 
 
-masters_option = click.option(
+_masters = functools.partial(
+    click.option,
     "--masters",
     envvar="HOLDFAST_MASTERS",
-    callback=_endpoints,
     metavar="HOST:PORT,…",
     help="HTTP addresses of the masters. Default: the variable HOLDFAST_MASTERS.",
 )
+masters_option = _masters(callback=lambda _, __, value: masters_of(value))
+#: Of commands that do something without masters, too.
+masters_if_any_option = _masters()
 
 
 def show(document: Document, as_json: bool, draw: Callable[[Console], None]) -> None:

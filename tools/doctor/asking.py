@@ -31,7 +31,7 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import TokenKind, bearer_of
 from holdfast.common.statuses import Status
 from holdfast.common.worker_states import AWAY
-from holdfast.tools.cli.asking import told
+from holdfast.tools.cli.asking import waiting_shown
 from holdfast.tools.doctor.core.facts import Clock, Cluster, JobFact, MasterFact, SilentPort, WelcomeFact, WorkerFact
 
 #: A server that is silent is asked three ways, one after the other, and a person waits for all of it.
@@ -94,7 +94,7 @@ async def _gather(
 ) -> Cluster:
     raft = {str(peer.http): str(peer.raft) for peer in config.master.peers} if config is not None else {}
     silent = f"no answer yet, asking for {3 * _SECONDS:g} s at most: {', '.join(endpoints)}"
-    with told(lambda: silent):
+    with waiting_shown(lambda: silent):
         return await _asked(endpoints, raft, expected, credentials)
 
 

@@ -37,7 +37,7 @@ def test_a_name_is_read_as_it_was_meant(application: str, shuffle: int, generati
 @pytest.mark.parametrize("wrong", ["", "nightly", "nightly/", "/7", "nightly/x", "nightly/7.1", "nightly/4294967296"])
 def test_what_names_no_shuffle_is_refused(wrong: str) -> None:
     """In a sentence that says how one is named."""
-    with pytest.raises(ValueError, match="APPLICATION/SHUFFLE/GENERATION"):
+    with pytest.raises(ValueError, match="APP/SHUFFLE/GENERATION"):
         read_shuffle_name(wrong)
 
 

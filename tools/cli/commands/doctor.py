@@ -20,7 +20,7 @@ from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
 from holdfast.common.sizes import counted
-from holdfast.tools.cli.output import PATH, escape, json_option, show
+from holdfast.tools.cli.output import PATH, escape, json_option, masters_if_any_option, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -40,9 +40,7 @@ _LOOPBACK = ("localhost", "127.", "[::1]")
     multiple=True,
     help="The TOML file of the master or worker on this host; again for each further one.",
 )
-@click.option(
-    "--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="Masters that run. Default: HOLDFAST_MASTERS."
-)
+@masters_if_any_option
 @click.option("--spark-conf", type=PATH, help="Settings of Spark, such as spark-defaults.conf.")
 @click.option("--user", help="The user that servers will run as; only root may name another.")
 @json_option

@@ -13,42 +13,52 @@ import click
 
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.sizes import counted, in_bytes
-from holdfast.tools.cli.commands.applications import INSTANCE, shuffle_of
+from holdfast.tools.cli.asking import with_masters
+from holdfast.tools.cli.naming import ShuffleName, find_application, newest_generation, shuffle_argument
 from holdfast.tools.cli.output import PATH, json_option, masters_option, progress, show
 
 if TYPE_CHECKING:
     from holdfast.client.arrow.tables import ArrowRows
+    from holdfast.common.net.control import ControlClient
 
 FORMATS = ("parquet", "arrow", "csv")
 _RANGE = re.compile(r"(\d{1,7})(?:-(\d{1,7}))?")
 
 
 @click.command()
-@click.argument("shuffle", metavar="APPLICATION/SHUFFLE[/GENERATION]")
+@shuffle_argument()
 @click.option("--to", "directory", required=True, type=PATH, help="Where the files go: a new or empty directory.")
 @click.option("--format", "form", type=click.Choice(FORMATS), default="parquet", show_default=True)
 @click.option("--partitions", default="", metavar="0-9,17", help="Only these. Default: all.")
 @masters_option
 @json_option
-def export(shuffle: str, directory: Path, form: str, partitions: str, masters: str, as_json: bool) -> int:
+def export(shuffle: ShuffleName, directory: Path, form: str, partitions: str, masters: str, as_json: bool) -> int:
     """Write the rows of a committed shuffle to DIR, a file for each partition, without Spark.
 
-    APPLICATION is its name, or its instance (32 hex digits) where several have that name, as `holdfast applications
-    --json` shows them. Without GENERATION it is the first one. Only shuffles that PySpark wrote without the plug-in, or
+    APP is a name, an instance (32 hex digits, or at least the first 4) or an id in Spark. Without GENERATION it is the
+    newest one. Only shuffles that PySpark wrote without the plug-in, or
     write_table, have rows. A file gets its name when it is complete, and DIR the file _SUCCESS when all are.
     """
-    app, number, generation = shuffle_of(shuffle)
+    instance, generation = with_masters(masters, lambda client: _find(client, shuffle))
     _prepare(directory)
     from holdfast.client.arrow.tables import open_rows
     from holdfast.client.session import Session
 
-    instance = app if INSTANCE.fullmatch(app) else None
-    with Session(masters, app="" if instance else app, attach=instance or True) as session:
-        rows = open_rows(session, number, generation=generation or 0)
+    with Session(masters, attach=instance) as session:
+        rows = open_rows(session, shuffle.shuffle, generation=generation)
         wanted = _wanted(partitions, rows.partitions)
         document = _export(rows, wanted, directory, form)
     show(document, as_json, lambda _: click.echo(_summary(document)))
     return 0
+
+
+async def _find(client: ControlClient, named: ShuffleName) -> tuple[bytes, int]:
+    """Return the instance and the generation that are meant. Raises HoldfastError."""
+    known = await find_application(client, named.application)
+    newest = await newest_generation(client, known, named.shuffle)
+    if newest is None:
+        raise HoldfastError(f"there is no shuffle {named}: `holdfast shuffles` lists them")
+    return known.instance, newest if named.generation is None else named.generation
 
 
 def _prepare(directory: Path) -> None:

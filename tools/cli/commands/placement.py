@@ -17,8 +17,17 @@ from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.statuses import Status
 from holdfast.common.tags import named
 from holdfast.tools.cli.asking import answer, each_master, with_masters
-from holdfast.tools.cli.commands.applications import find_application, shuffle_of
-from holdfast.tools.cli.output import PATH, escape, json_option, masters_option, show, table
+from holdfast.tools.cli.naming import SHUFFLE, ShuffleName, find_application, shuffle_argument
+from holdfast.tools.cli.output import (
+    PATH,
+    escape,
+    json_option,
+    masters_if_any_option,
+    masters_of,
+    masters_option,
+    show,
+    table,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -33,32 +42,28 @@ _DECISION_KEYS = ("time_ms", "what", "partitions", "policy", "order", "candidate
 
 
 @click.command()
-@click.option(
-    "--explain", "named", metavar="APPLICATION/SHUFFLE[/GENERATION]", help="Where its partitions are, and why."
-)
+@shuffle_argument(required=False)
 @click.option(
     "--simulate",
     "file",
     type=PATH,
     help="What a policy would do on the cluster that this TOML file describes; no server is needed.",
 )
-@click.option("--masters", envvar="HOLDFAST_MASTERS", metavar="HOST:PORT,…", help="For --explain.")
+@masters_if_any_option
 @json_option
-def placement(named: str | None, file: Path | None, masters: str | None, as_json: bool) -> int:
+def placement(shuffle: ShuffleName | None, file: Path | None, masters: str | None, as_json: bool) -> int:
     """Explain where the partitions of a shuffle were placed, or would be placed in a described cluster.
 
-    Exit 1 if partitions are not placed by the policy.
+    Without GENERATION it is the newest one. Exit 1 if partitions are not placed by the policy.
     """
-    if (named is None) == (file is None):
-        raise click.UsageError("pass either --explain APPLICATION/SHUFFLE or --simulate FILE")
-    if file is not None:
-        found = _simulated(file)
-        show(found, as_json, lambda screen: _draw_simulated(found, screen))
-        return 1 if found["not_adhering"] else 0
-    if not masters:
-        raise ConfigError("--explain asks the masters: pass their addresses with --masters or HOLDFAST_MASTERS")
-    document = _explained(named or "", masters)
-    show(document, as_json, lambda screen: _draw_explained(document, screen))
+    if shuffle is not None and file is None:
+        document = _explained(shuffle, masters_of(masters))
+        show(document, as_json, lambda screen: _draw_explained(document, screen))
+    elif file is not None and shuffle is None:
+        document = _simulated(file)
+        show(document, as_json, lambda screen: _draw_simulated(document, screen))
+    else:
+        raise click.UsageError(f"name either a shuffle, {SHUFFLE}, or --simulate FILE")
     return 1 if document["not_adhering"] else 0
 
 
@@ -89,8 +94,8 @@ def _draw_simulated(found: dict[str, Any], screen: Console) -> None:
         screen.print(f"and {counted(len(racks) - _ROWS_MAX, 'more rack')}; --json has all")
 
 
-def _explained(named: str, masters: str) -> dict[str, Any]:
-    application, shuffle, generation = shuffle_of(named)
+def _explained(named: ShuffleName, masters: str) -> dict[str, Any]:
+    application, shuffle, generation = named
     wanted = -1 if generation is None else generation  # -1: the newest
 
     async def question(client: ControlClient) -> pb.ExplainPlacementReply:

@@ -12,8 +12,8 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, open_short_of_copies, short_of_copies
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
-from holdfast.tools.cli.commands.applications import find_application
 from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, leaving_of, leaving_text, lost_hosts, several
+from holdfast.tools.cli.naming import find_application
 from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         if first.open_epochs_short:
             document["warnings"] += [open_short_of_copies(first.open_epochs_short)]
         if adhering["failed"]:
-            document["warnings"].append(f"{not_adhering(**adhering)}; see `holdfast placement --explain`")
+            document["warnings"].append(f"{not_adhering(**adhering)}; see `holdfast placement APP/SHUFFLE`")
         try:
             request = pb.ListWorkersRequest()
             reply: pb.ListWorkersReply = await client.call("Admin/ListWorkers", request, deadline_s=MASTER_SECONDS_MAX)
@@ -317,17 +317,17 @@ def _mean(micros: int) -> str:
 
 
 @click.command()
-@click.option("--application", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
+@click.option("--app", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
 @click.option(
     "--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many to list at most."
 )
 @masters_option
 @json_option
-def shuffles(application: str, limit: int, masters: str, as_json: bool) -> None:
+def shuffles(app: str, limit: int, masters: str, as_json: bool) -> None:
     """List the shuffles and what keeps them alive."""
 
     async def question(client: ControlClient) -> pb.ListShufflesReply:
-        instance = (await find_application(client, application)).instance if application else b""
+        instance = (await find_application(client, app)).instance if app else b""
         request = pb.ListShufflesRequest(instance=instance, limit=limit)
         reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
         return reply

@@ -1,10 +1,11 @@
-"""`holdfast applications` and `holdfast forget`: nobody's data goes by mistake."""
+"""`holdfast apps` and `holdfast forget`: nobody's data goes by mistake."""
 
 import asyncio
 import os
 import pty
 import subprocess
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
@@ -43,14 +44,14 @@ def register(cluster: LocalCluster, name: str, user: str, spark_id: str = "") ->
 
 
 def alive(cluster: LocalCluster) -> set[str]:
-    listed = document(run("applications", "--json", masters=cluster.endpoints))["applications"]
+    listed = document(run("apps", "--json", masters=cluster.endpoints))["applications"]
     return {each["instance"] for each in listed}
 
 
-def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster):
+def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster, tmp_path: Path):
     """Two shells of two users and one of another name: `forget pyspark-shell` is refused, with --yes too, with the list
     of both: instance, user, id in Spark, age and size. Each is dropped by its instance, how that begins, or its id
-    in Spark, and nothing else with it."""
+    in Spark, and nothing else with it. `export` and `placement` take and refuse the same names."""
     mine, theirs = register(cluster, SHELL, "ann", "app-1"), register(cluster, SHELL, "bob", "app-2")
     other = register(cluster, "nightly", "ann")
     refused = run("forget", SHELL, "--yes", masters=cluster.endpoints)
@@ -60,6 +61,11 @@ def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster):
         assert reported in refused.stderr
     assert other not in refused.stderr
     assert alive(cluster) == {mine, theirs, other}
+    refused = run("export", f"{SHELL}/1", "--to", tmp_path / "out", masters=cluster.endpoints)
+    assert (refused.returncode, "2 applications" in refused.stderr) == (2, True)
+    assert document(run("placement", "app-2/1", "--json", masters=cluster.endpoints))["instance"] == theirs
+    open_yet = run("export", "app-2/1", "--to", tmp_path / "out", masters=cluster.endpoints)
+    assert (open_yet.returncode, "committed" in open_yet.stderr) == (1, True), open_yet.stderr
     assert document(run("forget", "app-2", "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
     assert alive(cluster) == {mine, other}
     assert document(run("forget", other[:4], "--yes", "--json", masters=cluster.endpoints))["applications"] == 1
@@ -76,16 +82,12 @@ def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
     assert instance in refused.stderr
     would = document(run("forget", "nightly", "--dry-run", "--json", masters=cluster.endpoints))
     assert would["would_drop"]["instance"] == instance
-    assert (
-        "would drop" in run("forget", "--shuffle", f"{instance[:8]}/1", "--dry-run", masters=cluster.endpoints).stdout
-    )
-    for nothing in (("--shuffle", "nightly/7"), ("weekly",)):
+    assert "would drop" in run("forget", f"{instance[:8]}/1", "--dry-run", masters=cluster.endpoints).stdout
+    for nothing in ("nightly/7", "weekly"):
         for how in ("--dry-run", "--yes"):
-            said = run("forget", *nothing, how, masters=cluster.endpoints)
+            said = run("forget", nothing, how, masters=cluster.endpoints)
             assert (said.returncode, said.stdout) == (1, "")
-            assert (
-                "there is no shuffle nightly/7 of" if len(nothing) > 1 else "no application is called"
-            ) in said.stderr
+            assert ("there is no shuffle nightly/7 of" if "/" in nothing else "no application is called") in said.stderr
     assert alive(cluster) == {instance}
     for answer, left in (("n", {instance}), ("y", set())):
         main, terminal = pty.openpty()
