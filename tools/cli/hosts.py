@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import click
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import goes_away, in_bytes
 from holdfast.common.worker_states import ALIVE, AWAY, DRAINING, GONE, LOST
-from holdfast.tools.cli.output import in_seconds, table
-
-if TYPE_CHECKING:
-    from rich.table import Table
+from holdfast.tools.cli.output import Fitted, in_seconds
 
 _RATES = ("push_rate", "fetch_rate")
 _SIZES = ("used_bytes", "free_bytes")
@@ -27,9 +26,25 @@ def hosts_of(workers: Iterable[pb.WorkerInfo]) -> list[dict[str, Any]]:
     return [_host(name, each) for name, each in sorted(found.items())]
 
 
-def chosen(workers: Sequence[pb.WorkerInfo], texts: Sequence[str]) -> list[pb.WorkerInfo]:
+names_argument = click.argument("names", nargs=-1, metavar="[WORKER|HOST]…")
+hosts_option = click.option(
+    "--host", "hosts", multiple=True, metavar="HOST", help="Only workers on this host; may be repeated."
+)
+states_option = click.option(
+    "--state",
+    "states",
+    multiple=True,
+    type=click.Choice([ALIVE, DRAINING, LOST, GONE]),
+    help="Only workers in this state; may be repeated.",
+)
+
+
+def chosen(
+    workers: Sequence[pb.WorkerInfo], texts: Sequence[str], hosts: Sequence[str] = (), states: Sequence[str] = ()
+) -> list[pb.WorkerInfo]:
     """Return the workers of hosts, or where no host has that name those with a name or number, as `drain` takes them;
-    all of them if nobody is named. Raises HoldfastError."""
+    all of them if nobody is named. Of these those on `hosts` and in `states`, if any are given. Raises
+    HoldfastError."""
     found: set[int] = set()
     for text in texts:
         of_host = [each.worker for each in workers if each.host == text]
@@ -38,7 +53,13 @@ def chosen(workers: Sequence[pb.WorkerInfo], texts: Sequence[str]) -> list[pb.Wo
         if not meant:
             raise HoldfastError(f'there is no worker or host "{text}": `holdfast workers` lists all')
         found.update(meant)
-    return [each for each in workers if not texts or each.worker in found]
+    return [
+        each
+        for each in workers
+        if (not texts or each.worker in found)
+        and (not hosts or each.host in hosts)
+        and (not states or each.state in states)
+    ]
 
 
 def several(hosts: Sequence[dict[str, Any]]) -> bool:
@@ -79,14 +100,14 @@ def leaving_text(drain: dict[str, Any]) -> str:
     return f"; {goes_away(in_seconds(left / 1000) if left > 0 else '', drain['reach'])}"
 
 
-def hosts_table(hosts: Sequence[dict[str, Any]]) -> Table:
+def hosts_table(hosts: Sequence[dict[str, Any]]) -> Fitted:
     """A line for each."""
-    columns = ("host", "place", "workers", "#used", "#free", "#pushed/s", "#fetched/s")
+    columns = ("host", "?place", "workers", "#used", "#free", "?#pushed/s", "?#fetched/s")
     rows = [
         (each["host"], each["place"], _states(each), *(in_bytes(each[key]) for key in (*_SIZES, *_RATES)))
         for each in hosts
     ]
-    return table(columns, rows)
+    return Fitted(columns, rows)
 
 
 def _host(name: str, workers: Sequence[pb.WorkerInfo]) -> dict[str, Any]:

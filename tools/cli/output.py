@@ -9,18 +9,19 @@ from __future__ import annotations
 import functools
 import json
 import math
+import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.common.errors import ConfigError
+from holdfast.common.errors import ConfigError, RetryError
 from holdfast.common.visible import visible, visible_lines
 
 if TYPE_CHECKING:
-    from rich.console import Console
+    from rich.console import Console, ConsoleOptions, RenderableType
     from rich.table import Table
     from rich.text import Text
 
@@ -77,6 +78,9 @@ def show(document: Document, as_json: bool, draw: Callable[[Console], None]) -> 
     screen = console()
     with screen.capture() as captured:
         draw(screen)
+    context = click.get_current_context(silent=True)
+    if context is not None and _WATCHED in context.meta:
+        click.clear()
     # Columns are filled up to their width, which makes long lines of nothing.
     click.echo("\n".join(line.rstrip() for line in captured.get().splitlines()))
 
@@ -116,6 +120,67 @@ def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str |
     for row in rows:
         made.add_row(*(cell if isinstance(cell, Text) else escape(str(cell)) for cell in row))
     return made
+
+
+#: Text that is longer is broken into lines where a table would be too wide otherwise.
+_CELL_WIDTH = 24
+
+
+class Fitted:
+    """A table as `table` draws it, which leaves out columns where the terminal is too narrow: those whose name begins
+    with `?`, the last ones first, and says so. Whole where it goes into a file or a pipe."""
+
+    def __init__(self, columns: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
+        self._columns, self._rows = columns, rows
+
+    def _width(self, shown: Sequence[int]) -> int:
+        """Columns of the terminal that it takes; numbers are never broken, and other text where it may be."""
+        width = 3 * len(shown) - 1
+        for index in shown:
+            name = self._columns[index].lstrip("?")
+            longest = max((len(str(row[index])) for row in self._rows), default=0)
+            width += max(len(name.lstrip("#")), longest if name.startswith("#") else min(longest, _CELL_WIDTH))
+        return width
+
+    def __rich_console__(self, screen: Console, options: ConsoleOptions) -> Iterator[RenderableType]:
+        shown = list(range(len(self._columns)))
+        for index in reversed(range(len(self._columns))):
+            if not screen.is_terminal or self._width(shown) <= options.max_width:
+                break
+            if self._columns[index].startswith("?"):
+                shown.remove(index)
+        names = [self._columns[each].lstrip("?") for each in shown]
+        yield table(names, [[row[each] for each in shown] for row in self._rows])
+        if left := [name.lstrip("?#") for index, name in enumerate(self._columns) if index not in shown]:
+            yield f"[dim]too narrow for: {', '.join(left)}; --json has all[/]"
+
+
+#: Between two looks of --watch.
+_LOOK_SECONDS = 2.0
+_WATCHED = "holdfast.watched"
+
+
+def watched(command: Callable[..., int | None]) -> Callable[..., int | None]:
+    """Give a command that lists something the option --watch."""
+
+    @click.option("--watch", is_flag=True, help="Show it again every two seconds, until Ctrl-C.")
+    @functools.wraps(command)
+    def repeated(*, watch: bool, **options: Any) -> int | None:
+        if not watch:
+            return command(**options)
+        if options["as_json"]:
+            raise ConfigError("--watch never ends, and --json is one document: choose one of the two")
+        click.get_current_context().meta[_WATCHED] = True
+        with suppress(KeyboardInterrupt):
+            while True:
+                try:
+                    command(**options)
+                except RetryError as error:
+                    click.echo(f"holdfast: {visible_lines(str(error))}", err=True)
+                time.sleep(_LOOK_SECONDS)
+        return 0
+
+    return repeated
 
 
 @contextmanager

@@ -16,7 +16,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.tools.cli.asking import ask, with_masters
 from holdfast.tools.cli.naming import INSTANCE, age, called, described, newest_generation, not_called, the_one
-from holdfast.tools.cli.output import json_option, masters_option, show, table
+from holdfast.tools.cli.output import Fitted, json_option, masters_option, show, watched
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
@@ -35,22 +35,25 @@ def _document(each: pb.ApplicationInfo) -> dict[str, Any]:
 
 
 @click.command()
+@click.option("--user", default="", metavar="USER", help="Only of this user.")
+@watched
 @masters_option
 @json_option
-def apps(masters: str, as_json: bool) -> None:
+def apps(user: str, masters: str, as_json: bool) -> None:
     """List the live applications: their names, what they hold and what keeps them. With a user's token: that
     user's."""
     reply: pb.ListApplicationsReply = ask(masters, "Admin/ListApplications", pb.ListApplicationsRequest())
-    columns = ("instance", "application", "user", "in Spark", "#age", "#shuffles", "#bytes", "why")
+    listed = [each for each in reply.applications if user in ("", each.user)]
+    columns = ("instance", "application", "user", "?in Spark", "#age", "?#shuffles", "#bytes", "?why")
     rows = [
         (
             *(each.instance.hex()[:8], each.name, each.user, each.spark_id, age(each, reply.now_ms)),
             *(each.shuffles, in_bytes(each.bytes), each.why),
         )
-        for each in reply.applications
+        for each in listed
     ]
-    document = {"applications": [_document(each) for each in reply.applications]}
-    show(document, as_json, lambda screen: screen.print(table(columns, rows) if rows else "no applications"))
+    document = {"applications": [_document(each) for each in listed]}
+    show(document, as_json, lambda screen: screen.print(Fitted(columns, rows) if rows else "no applications"))
 
 
 def _read(named: str) -> tuple[str, int | None]:

@@ -19,7 +19,7 @@ from holdfast.common.worker_states import AWAY
 from holdfast.tools.cli.asking import answer, ask, with_masters
 from holdfast.tools.cli.commands.status import drain_of
 from holdfast.tools.cli.hosts import leaving_text
-from holdfast.tools.cli.output import Document, console, escape, json_option, masters_option, show, table
+from holdfast.tools.cli.output import Document, Fitted, console, escape, json_option, masters_option, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -157,7 +157,7 @@ def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
 
 
 def _draw(document: Document, screen: Console) -> None:
-    columns = ("#id", "worker", "state", "#open partitions", "#unsealed", "#shuffles kept", "may be", "waits for")
+    columns = ("?#id", "worker", "state", "?#open partitions", "?#unsealed", "?#shuffles kept", "may be", "waits for")
     rows = []
     for each in document["workers"]:
         progress = each["drain"] or {}
@@ -165,7 +165,7 @@ def _draw(document: Document, screen: Console) -> None:
         counts = [progress.get(key, "") for key in ("epochs", "writing", "shuffles")]
         shown = ["-" if count is None else count for count in counts]
         rows.append((each["worker"], each["name"], each["state"], *shown, may, progress.get("waits", "")))
-    screen.print(table(columns, rows))
+    screen.print(Fitted(columns, rows))
     for each in document["workers"]:
         if each["drain"] and each["drain"]["left_ms"] is not None:
             screen.print(f"{escape(each['name'])}{leaving_text(each['drain'])}", soft_wrap=True)

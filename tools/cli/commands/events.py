@@ -13,7 +13,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli.asking import each_master, with_masters
-from holdfast.tools.cli.output import console, escape, json_option, masters_option, show, table
+from holdfast.tools.cli.output import Fitted, console, escape, json_option, masters_option, show
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -124,6 +124,6 @@ def _draw(found: list[dict[str, Any]], silent: list[str], screen: Console) -> No
         (_moment(each), Text(each["level"], _STYLES.get(each["level"], "")), each["event"], _text(each))
         for each in found
     ]
-    screen.print(table(("time (UTC)", "level", "event", "what happened"), rows))
+    screen.print(Fitted(("time (UTC)", "level", "?event", "what happened"), rows))
     if silent:
         screen.print(f"not asked, since they do not answer: {escape(', '.join(silent))}")

@@ -12,9 +12,20 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, open_short_of_copies, short_of_copies
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
-from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, leaving_of, leaving_text, lost_hosts, several
+from holdfast.tools.cli.hosts import (
+    chosen,
+    hosts_of,
+    hosts_option,
+    hosts_table,
+    leaving_of,
+    leaving_text,
+    lost_hosts,
+    names_argument,
+    several,
+    states_option,
+)
 from holdfast.tools.cli.naming import find_application
-from holdfast.tools.cli.output import Document, escape, in_seconds, json_option, masters_option, show, table
+from holdfast.tools.cli.output import Document, Fitted, escape, in_seconds, json_option, masters_option, show, watched
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -23,9 +34,12 @@ if TYPE_CHECKING:
 
 #: Directories that `status` names.
 _PROBLEMS_MAX = 10
+#: Shuffles that masters send at once.
+_SHUFFLES_MAX = 10_000
 
 
 @click.command()
+@watched
 @masters_option
 @json_option
 def status(masters: str, as_json: bool) -> int:
@@ -195,9 +209,9 @@ def _draw_status(document: Document, screen: Console) -> None:
     for each in (each for each in document["leaving"] if each["reach"] != "late"):  # of the others there are warnings
         waits = escape(each["waits"] or "it may be removed")
         screen.print(f"{escape(each['host'])}: {waits}{leaving_text(each)}", soft_wrap=True)
-    keys = ("name", "address", "role", "#term", "#applied_index", "#log_entries", "state_hash")
-    rows = [[str(master.get(key.lstrip("#"), "-"))[:24] for key in keys] for master in document["masters"]]
-    screen.print(table(keys, rows))
+    keys = ("name", "address", "role", "#term", "?#applied_index", "?#log_entries", "?state_hash")
+    rows = [[str(master.get(key.lstrip("?#"), "-"))[:24] for key in keys] for master in document["masters"]]
+    screen.print(Fitted(keys, rows))
     for master in document["masters"]:
         for fault in master.get("faults", []):
             screen.print(f"fault on {master['name']}: {fault}")
@@ -210,16 +224,21 @@ def _draw_status(document: Document, screen: Console) -> None:
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[WORKER|HOST]…")
+@names_argument
+@hosts_option
+@states_option
+@watched
 @masters_option
 @json_option
-def workers(names: tuple[str, ...], masters: str, as_json: bool) -> int:
+def workers(
+    names: tuple[str, ...], hosts: tuple[str, ...], states: tuple[str, ...], masters: str, as_json: bool
+) -> int:
     """List the workers: all, those of hosts, or those named. Exit 1 if one of them is lost, or has a directory or a DFS
     that is not healthy."""
     reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
-    listed = chosen(reply.workers, names)
-    found, hosts = [_worker(worker) for worker in listed], hosts_of(listed)
-    show({"workers": found, "hosts": hosts}, as_json, lambda screen: _draw_workers(found, hosts, screen))
+    listed = chosen(reply.workers, names, hosts, states)
+    found, of_hosts = [_worker(worker) for worker in listed], hosts_of(listed)
+    show({"workers": found, "hosts": of_hosts}, as_json, lambda screen: _draw_workers(found, of_hosts, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
 
@@ -265,8 +284,8 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
         found = sorted(found, key=lambda one: (order.get(one["host"], len(order)), one["name"]))
     tags = ("tags",) if any(one["tags"] for one in found) else ()
     columns = (
-        *("#id", "name", "host", "place", *tags, "address", "state"),
-        *("#starts", "#seen", "#files", "#used", "#free"),
+        *("#id", "name", "host", "?place", *(f"?{key}" for key in tags), "?address", "state"),
+        *("?#starts", "?#seen", "?#files", "#used", "#free"),
     )
     rows = [
         (
@@ -279,9 +298,9 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
         )
         for one in found
     ]
-    screen.print(table(columns, rows))
-    disks = ("worker", "directory", "tier", "state", "#used", "#capacity", "#free", "#errors")
-    screen.print(table((*disks, "#mean write", "#mean read"), [row for one in found for row in _storage_rows(one)]))
+    screen.print(Fitted(columns, rows))
+    disks = ("worker", "directory", "?tier", "state", "#used", "?#capacity", "#free", "?#errors")
+    screen.print(Fitted((*disks, "?#mean write", "?#mean read"), [row for one in found for row in _storage_rows(one)]))
     screen.print("mean write, mean read: of the last seconds, - if there was none; of a DFS: of whole files, of parts")
     for one in found:
         if one["drain"]:
@@ -318,24 +337,31 @@ def _mean(micros: int) -> str:
 
 @click.command()
 @click.option("--app", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
+@click.option("--user", default="", metavar="USER", help="Only of this user.")
+@click.option("--state", type=click.Choice(["open", "committed"]), help="Only those in this state.")
 @click.option(
-    "--limit", default=1000, show_default=True, type=click.IntRange(1, 10_000), help="How many to list at most."
+    "--limit", default=1000, show_default=True, type=click.IntRange(1, _SHUFFLES_MAX), help="How many to list at most."
 )
+@watched
 @masters_option
 @json_option
-def shuffles(app: str, limit: int, masters: str, as_json: bool) -> None:
+def shuffles(app: str, user: str, state: str | None, limit: int, masters: str, as_json: bool) -> None:
     """List the shuffles and what keeps them alive."""
+    looked_at = _SHUFFLES_MAX if user or state else limit
 
     async def question(client: ControlClient) -> pb.ListShufflesReply:
         instance = (await find_application(client, app)).instance if app else b""
-        request = pb.ListShufflesRequest(instance=instance, limit=limit)
+        request = pb.ListShufflesRequest(instance=instance, limit=looked_at)
         reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
         return reply
 
     reply = with_masters(masters, question)
-    found = [_shuffle(shuffle) for shuffle in reply.shuffles]
-    document = {"shuffles": found, "total": reply.total}
-    show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
+    listed = [each for each in reply.shuffles if user in ("", each.user) and state in (None, each.state)]
+    # Of those that the masters did not send nobody knows whose they are.
+    total = len(listed) + reply.total - len(reply.shuffles)
+    found = [_shuffle(each) for each in listed[:limit]]
+    document = {"shuffles": found, "total": total}
+    show(document, as_json, lambda screen: _draw_shuffles(found, total, screen))
 
 
 #: What quotas count.
@@ -384,7 +410,7 @@ def _state_text(shuffle: dict[str, Any]) -> str:
 
 
 def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
-    keys = ("shuffle", "user", "instance", "state", "#maps", "#partitions", "#bytes")
+    keys = ("shuffle", "?user", "?instance", "state", "?#maps", "?#partitions", "#bytes")
     users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
     of_whom = ("application", "user") if users else ("application",)
     rows = []
@@ -393,8 +419,8 @@ def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> 
         shown = one | {"shuffle": name, "instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
         shown["state"] = _state_text(one)
         held = [_held(one, of) for of in of_whom]
-        rows.append([*(shown[key.lstrip("#")] for key in keys), *held, one["why"]])
-    screen.print(table((*keys, *(f"#{of} holds" for of in of_whom), "why"), rows))
+        rows.append([*(shown[key.lstrip("?#")] for key in keys), *held, one["why"]])
+    screen.print(Fitted((*keys, *(f"?#{of} holds" for of in of_whom), "why"), rows))
     if found:
         allows = escape("on all workers, second copies counted, of what [quota] allows")
         screen.print(f"{' and '.join(of_whom)} holds: {allows}")

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -16,16 +17,26 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import answer, with_masters
-from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_table, several
-from holdfast.tools.cli.output import FiniteRange, console, escape, in_seconds, json_option, masters_option, show, table
+from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_option, hosts_table, names_argument, several, states_option
+from holdfast.tools.cli.output import (
+    FiniteRange,
+    Fitted,
+    console,
+    escape,
+    in_seconds,
+    json_option,
+    masters_option,
+    show,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
-    from rich.table import Table
     from rich.text import Text
 
     from holdfast.common.net.control import ControlClient
 
+#: The workers that were asked for, of all.
+Choose = Callable[[Sequence[pb.WorkerInfo]], list[pb.WorkerInfo]]
 _BAR = 12
 _STYLES = {
     "alive": "green",
@@ -38,7 +49,9 @@ _STYLES = {
 
 
 @click.command()
-@click.argument("names", nargs=-1, metavar="[WORKER|HOST]…")
+@names_argument
+@hosts_option
+@states_option
 @click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
 @click.option("--interval", default=2.0, show_default=True, type=FiniteRange(0.2), help="Seconds between updates.")
 @click.option(
@@ -46,7 +59,16 @@ _STYLES = {
 )
 @masters_option
 @json_option
-def top(names: tuple[str, ...], once: bool, interval: float, rows: int, masters: str, as_json: bool) -> int:
+def top(
+    names: tuple[str, ...],
+    hosts: tuple[str, ...],
+    states: tuple[str, ...],
+    once: bool,
+    interval: float,
+    rows: int,
+    masters: str,
+    as_json: bool,
+) -> int:
     """Show workers and shuffles with what is pushed and fetched a second, the busiest first, until Ctrl-C. Workers are
     all, those of hosts, or those named; where hosts have several they stand by host.
 
@@ -54,23 +76,24 @@ def top(names: tuple[str, ...], once: bool, interval: float, rows: int, masters:
     has a directory or a DFS that it cannot use.
     """
     screen = console()
+    choose = partial(chosen, texts=names, hosts=hosts, states=states)
     if once or as_json or not screen.is_terminal:
-        document = with_masters(masters, lambda client: _look(client, names, rows))
+        document = with_masters(masters, lambda client: _look(client, choose, rows))
         show(document, as_json, lambda target: target.print(*drawn(document), sep="\n"))
         return 0 if document["healthy"] else 1
     with suppress(KeyboardInterrupt):
-        with_masters(masters, lambda client: _watch(client, screen, interval, names, rows))
+        with_masters(masters, lambda client: _watch(client, screen, interval, choose, rows))
     return 0
 
 
-async def _look(client: ControlClient, names: Sequence[str], rows: int) -> dict[str, Any]:
+async def _look(client: ControlClient, choose: Choose, rows: int) -> dict[str, Any]:
     """Ask the leader once."""
     workers = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
     shuffles = await answer(client, "Admin/ListShuffles", pb.ListShufflesRequest(limit=10_000))
-    return document_of(chosen(workers.workers, names), list(shuffles.shuffles), shuffles.total, rows)
+    return document_of(choose(workers.workers), list(shuffles.shuffles), shuffles.total, rows)
 
 
-async def _watch(client: ControlClient, screen: Console, interval: float, names: Sequence[str], rows: int) -> None:
+async def _watch(client: ControlClient, screen: Console, interval: float, choose: Choose, rows: int) -> None:
     """Redraw repeatedly; masters that do not answer are shown, and asked again."""
     from rich.console import Group
     from rich.live import Live
@@ -79,7 +102,7 @@ async def _watch(client: ControlClient, screen: Console, interval: float, names:
         while True:
             shown: list[RenderableType]
             try:
-                shown = drawn(await _look(client, names, rows))
+                shown = drawn(await _look(client, choose, rows))
             except HoldfastError as error:
                 shown = [escape(f"no answer: {error}")]
             live.update(Group(*shown), refresh=True)
@@ -160,11 +183,11 @@ def drawn(document: dict[str, Any]) -> list[RenderableType]:
     return [head, *hosts, _workers_table(document["workers"], by_host), _shuffles_table(document["shuffles"])]
 
 
-def _workers_table(found: list[dict[str, Any]], by_host: bool) -> Table:
+def _workers_table(found: list[dict[str, Any]], by_host: bool) -> Fitted:
     columns = (
         *(("host",) if by_host else ()),
-        *("worker", "place", "state", "#pushed/s", "#fetched/s"),
-        *("used", "#stored", "#free", "#files", "#memory", "#seen"),
+        *("worker", "?place", "state", "#pushed/s", "#fetched/s"),
+        *("?used", "#stored", "#free", "?#files", "?#memory", "?#seen"),
     )
     rows = [
         (
@@ -179,11 +202,11 @@ def _workers_table(found: list[dict[str, Any]], by_host: bool) -> Table:
         )
         for one in found
     ]
-    return table(columns, rows)
+    return Fitted(columns, rows)
 
 
-def _shuffles_table(found: list[dict[str, Any]]) -> Table:
-    columns = ("shuffle", "kind", "state", "#maps", "#partitions", "#epochs", "#bytes", "#age", "why")
+def _shuffles_table(found: list[dict[str, Any]]) -> Fitted:
+    columns = ("shuffle", "?kind", "state", "?#maps", "?#partitions", "?#epochs", "#bytes", "#age", "?why")
     now = time.time()
     rows = []
     for one in found:
@@ -196,8 +219,8 @@ def _shuffles_table(found: list[dict[str, Any]]) -> Table:
             "bytes": in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-",
             "age": in_seconds(max(now - one["created_ms"] / 1000, 0)),
         }
-        rows.append([shown[key.lstrip("#")] for key in columns])
-    return table(columns, rows)
+        rows.append([shown[key.lstrip("?#")] for key in columns])
+    return Fitted(columns, rows)
 
 
 def _styled(state: str) -> Text:
