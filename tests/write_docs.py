@@ -1,9 +1,9 @@
-"""Writes the pages of docs/ that are made from code: `python -m tests.write_docs`.
+"""Writes the pages of docs/ that are made from code, in whole or in part: `python -m tests.write_docs`.
 
 Tests compare each page with what would be written, so a page that was forgotten is found.
 """
 
-from tests.docs import api, configuration, log_events, metrics
+from tests.docs import api, configuration, log_events, metrics, records
 from tests.support.tree import ROOT
 
 PAGES = {
@@ -11,6 +11,7 @@ PAGES = {
     ROOT / "docs" / "api.md": api.documentation,
     ROOT / "docs" / "metrics.md": metrics.documentation,
     ROOT / "docs" / "log_events.md": log_events.documentation,
+    ROOT / "docs" / "cli.md": records.documentation,
 }
 
 

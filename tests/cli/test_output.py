@@ -13,6 +13,7 @@ from holdfast.tools.cli import output
 from holdfast.tools.cli.commands import status, top
 from holdfast.tools.cli.hosts import chosen
 from holdfast.tools.cli.output import Fitted, json_option, show, watched
+from holdfast.tools.cli.records import shuffle_record, worker_record
 
 COLUMNS = ("name", "?place", "state", "?#files", "#used")
 ROWS = [("worker-a", "/region-1/rack-1", "draining", 123_456, "1.5 GiB")]
@@ -62,8 +63,8 @@ def test_lists_fit_the_terminal(width: int):
         why="its application has a lease that ends in 55 s, and one more",
     )
     screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
-    status._draw_workers([status._worker(worker)], [], screen)
-    status._draw_shuffles([status._shuffle(shuffle)], 1, screen)
+    status._draw_workers([worker_record(worker)], [], screen)
+    status._draw_shuffles([shuffle_record(shuffle)], 1, screen)
     drawn = [
         *screen.file.getvalue().splitlines(),
         *lines(*top.drawn(top.document_of([worker], [shuffle], 1, 20)), width=width),

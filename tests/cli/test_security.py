@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import resource
 import stat
@@ -235,3 +236,18 @@ def test_digits_of_other_scripts_are_no_numbers(words: list[str], capsys: pytest
     """A superscript two names neither a shuffle nor a port."""
     assert run([*words, "--masters", "127.0.0.1:²" if words == ["status"] else "127.0.0.1:7070"]) == 2
     assert "²" in capsys.readouterr().err
+
+
+def test_what_is_made_is_told_as_json(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """`ca` names its files and `token` what it made, as one document; a token in a file is not printed as well."""
+    assert run(["ca", "init", str(tmp_path / "ca"), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"files": [str(tmp_path / "ca" / "ca.pem")]}
+    assert run(["ca", "issue", str(tmp_path / "ca"), "w1", "--json"]) == 0
+    assert [Path(each).name for each in json.loads(capsys.readouterr().out)["files"]] == ["w1.pem", "w1.key"]
+    words = ["token", "--kind", "user", "--name", "ann", "--cluster", "c", "--secret-file", str(secret(tmp_path))]
+    assert run([*words, "--json"]) == 0
+    made = json.loads(capsys.readouterr().out)
+    assert (made["kind"], made["name"], made["ends_s"]) == ("user", "ann", times_of(made["token"])[1])
+    assert run([*words, "--json", "--out", str(tmp_path / "token")]) == 0
+    kept = json.loads(capsys.readouterr().out)
+    assert (kept["file"], "token" in kept) == (str(tmp_path / "token"), False)

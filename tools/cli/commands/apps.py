@@ -6,7 +6,7 @@ Rules: what is dropped was shown before.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,6 +17,7 @@ from holdfast.common.sizes import counted, in_bytes
 from holdfast.tools.cli.asking import ask, with_masters
 from holdfast.tools.cli.naming import INSTANCE, age, called, described, newest_generation, not_called, the_one
 from holdfast.tools.cli.output import Fitted, json_option, masters_option, show, watched
+from holdfast.tools.cli.records import application_record
 
 if TYPE_CHECKING:
     from holdfast.common.net.control import ControlClient
@@ -25,13 +26,6 @@ if TYPE_CHECKING:
 def _nothing(reason: str) -> int:
     click.echo(f"holdfast: {reason}", err=True)
     return 1
-
-
-def _document(each: pb.ApplicationInfo) -> dict[str, Any]:
-    return {
-        "instance": each.instance.hex(),
-        **{key: getattr(each, key) for key in ("name", "user", "spark_id", "created_ms", "shuffles", "bytes", "why")},
-    }
 
 
 @click.command()
@@ -52,7 +46,7 @@ def apps(user: str, masters: str, as_json: bool) -> None:
         )
         for each in listed
     ]
-    document = {"applications": [_document(each) for each in listed]}
+    document = {"applications": [application_record(each) for each in listed]}
     show(document, as_json, lambda screen: screen.print(Fitted(columns, rows) if rows else "no applications"))
 
 
@@ -104,7 +98,10 @@ def forget(what: str, yes: bool, dry_run: bool, masters: str, as_json: bool) -> 
         return _nothing(f"there is no shuffle {what} of {whose}")
     goes = f"shuffle {what} of {whose}" if shuffle is not None else whose
     if dry_run:
-        shown = {"would_drop": _document(known) if known is not None else {"instance": application}, "shuffle": shuffle}
+        shown = {
+            "would_drop": application_record(known) if known is not None else {"instance": application},
+            "shuffle": shuffle,
+        }
         show(shown, as_json, lambda screen: screen.print(f"would drop {goes}", markup=False))
         return 0
     if not yes:

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from datetime import datetime, time, timedelta
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -17,9 +17,9 @@ from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.worker_states import AWAY
 from holdfast.tools.cli.asking import answer, ask, with_masters
-from holdfast.tools.cli.commands.status import drain_of
 from holdfast.tools.cli.hosts import leaving_text
 from holdfast.tools.cli.output import Document, Fitted, console, escape, json_option, masters_option, show
+from holdfast.tools.cli.records import worker_record
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -77,7 +77,7 @@ def drain(
     with _screen() as step:
         found = with_masters(masters, lambda client: _drain(client, request, no_wait, wanted, step))
     document = {
-        "workers": [_worker(each) for each in found],
+        "workers": [worker_record(each) for each in found],
         "for": wanted.value,
         "safe": all(_is_safe(each, wanted) for each in found),
     }
@@ -93,7 +93,7 @@ def undrain(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
     """Have draining workers (names or numbers), or all workers of hosts, take new data again."""
     request = pb.DrainWorkersRequest(workers=workers, cancel=True)
     reply: pb.DrainWorkersReply = ask(masters, "Admin/DrainWorkers", request)
-    document = {"workers": [_worker(each) for each in reply.workers], "safe": False}
+    document = {"workers": [worker_record(each) for each in reply.workers], "safe": False}
     show(document, as_json, lambda screen: _draw(document, screen))
 
 
@@ -149,11 +149,6 @@ def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.Worker
 
 def _is_safe(worker: pb.WorkerInfo, purpose: Purpose) -> bool:
     return worker.drain.removal if purpose is Purpose.REMOVAL else worker.drain.restart
-
-
-def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
-    keys = ("worker", "name", "incarnation", "state")
-    return {**{key: getattr(worker, key) for key in keys}, "drain": drain_of(worker)}
 
 
 def _draw(document: Document, screen: Console) -> None:

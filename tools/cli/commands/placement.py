@@ -28,6 +28,7 @@ from holdfast.tools.cli.output import (
     show,
     table,
 )
+from holdfast.tools.cli.records import kind_name
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -135,7 +136,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
         "instance": reply.key.instance.hex(),
         "shuffle": reply.key.shuffle,
         "generation": reply.key.generation,
-        "kind": pb.PartitionKind.Name(reply.kind).removeprefix("PARTITION_KIND_"),
+        "kind": kind_name(reply.kind),
         **{key: getattr(reply, key) for key in ("copies_wanted", "copies", "policy", "order", "not_adhering", "soft")},
         "tags": list(reply.tags),
         "partitions": [
@@ -161,7 +162,7 @@ def _document(reply: pb.ExplainPlacementReply) -> dict[str, Any]:
 
 def _draw_explained(document: dict[str, Any], screen: Console) -> None:
     rows = document["partitions"]
-    what = "partitions" if document["kind"] == "REDUCE" else "places of the ring, each copied to the next one"
+    what = "partitions" if document["kind"] == "reduce" else "places of the ring, each copied to the next one"
     pool = f", on workers with {named(document['tags'])}" if document["tags"] else ""
     screen.print(
         f"{len(rows)} {what}, {document['copies']} of {_copies(document['copies_wanted'])}{pool}; policy"

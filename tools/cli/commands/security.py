@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.security.tokens import Keeper, TokenKind
-from holdfast.tools.cli.output import PATH, FiniteRange
+from holdfast.tools.cli.output import PATH, FiniteRange, json_option, show
 
 _DAY_S = 86_400
 _DAYS_MAX = 36_500
@@ -24,11 +25,13 @@ def ca() -> None:
 @ca.command("init")
 @click.argument("directory", type=PATH)
 @click.option("--days", type=click.IntRange(1, 36_500), default=3_650, show_default=True, help="How long it is good.")
-def init(directory: Path, days: int) -> None:
+@json_option
+def init(directory: Path, days: int, as_json: bool) -> None:
     """Make DIRECTORY/ca.pem and ca.key. Clients and servers get ca.pem; keep ca.key in a safe place."""
     from holdfast.common.security.authority import make_ca
 
-    click.echo(make_ca(directory, days))
+    made = str(make_ca(directory, days))
+    show({"files": [made]}, as_json, lambda screen: screen.print(made, markup=False, soft_wrap=True))
 
 
 @ca.command("issue")
@@ -36,12 +39,13 @@ def init(directory: Path, days: int) -> None:
 @click.argument("name")
 @click.option("--host", "hosts", multiple=True, help="By which others reach it; may be repeated. Default: NAME.")
 @click.option("--days", type=click.IntRange(1, 36_500), default=365, show_default=True, help="How long it is good.")
-def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> None:
+@json_option
+def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int, as_json: bool) -> None:
     """Make NAME.pem and NAME.key in DIRECTORY, for the server NAME."""
     from holdfast.common.security.authority import issue
 
-    for path in issue(directory, name, hosts or (name,), days):
-        click.echo(path)
+    made = [str(path) for path in issue(directory, name, hosts or (name,), days)]
+    show({"files": made}, as_json, lambda screen: screen.print("\n".join(made), markup=False, soft_wrap=True))
 
 
 @click.command()
@@ -62,7 +66,8 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int) -> Non
 @click.option("--secret-file", required=True, type=PATH, help="The cluster's secret, as masters have it.")
 @click.option("--cluster", required=True, help="The cluster's id, as in [cluster] of the masters.")
 @click.option("--out", type=PATH, help="Write it there, mode 0600. Default: standard output.")
-def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None) -> None:
+@json_option
+def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None, as_json: bool) -> None:
     """Make a token. Its bearer has its identity until it expires: it cannot be revoked before.
 
     Put it into a file, and set HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
@@ -74,9 +79,11 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
     subject = _text("--name", name or kind)
     _text("--cluster", cluster)
     keeper = Keeper(read_secret(str(secret_file), private=True), cluster)
-    made = keeper.mint(TokenKind[kind.upper()], subject, int(time.time()), max(int(days * _DAY_S), 1))
+    now, life = int(time.time()), max(int(days * _DAY_S), 1)
+    made = keeper.mint(TokenKind[kind.upper()], subject, now, life)
+    document = {"kind": kind, "name": name or kind, "cluster": cluster, "ends_s": now + life}
     if out is None:
-        click.echo(made)
+        show(document | {"token": made}, as_json, lambda screen: screen.print(made, markup=False, soft_wrap=True))
         return
     from holdfast.common.system.files import write_whole
 
@@ -86,6 +93,8 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
         raise ConfigError(f"--out {out} exists, and is not a regular file: name another, or leave --out out") from None
     except OSError as error:
         raise HoldfastError(f"cannot write {out}: {error.strerror or error}") from error
+    if as_json:
+        click.echo(json.dumps(document | {"file": str(out)}, indent=2))
 
 
 def _text(option: str, given: str) -> bytes:

@@ -26,6 +26,7 @@ from holdfast.tools.cli.hosts import (
 )
 from holdfast.tools.cli.naming import find_application
 from holdfast.tools.cli.output import Document, Fitted, escape, in_seconds, json_option, masters_option, show, watched
+from holdfast.tools.cli.records import shuffle_record, worker_record
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -237,7 +238,7 @@ def workers(
     that is not healthy."""
     reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
     listed = chosen(reply.workers, names, hosts, states)
-    found, of_hosts = [_worker(worker) for worker in listed], hosts_of(listed)
+    found, of_hosts = [worker_record(worker) for worker in listed], hosts_of(listed)
     show({"workers": found, "hosts": of_hosts}, as_json, lambda screen: _draw_workers(found, of_hosts, screen))
     return 0 if all(map(_is_whole, found)) else 1
 
@@ -245,36 +246,6 @@ def workers(
 def _is_whole(worker: dict[str, Any]) -> bool:
     disks = all(disk["healthy"] for disk in worker["directories"])
     return worker["state"] != LOST and disks and not (worker["dfs"] and worker["dfs"]["problem"])
-
-
-_DISK_KEYS = (
-    *("path", "tier", "capacity_bytes", "used_bytes", "free_bytes", "healthy", "problem", "full"),
-    *("device", "state", "errors", "flush_us", "fetch_us"),
-)
-_DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
-_DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles", "left_ms")
-_DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
-
-
-def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
-    texts = ("name", "host", "rack", "place", "data_address", "http_address", "state", "version", "machine_id")
-    numbers = ("worker", "incarnation", "last_seen_ms", "memory_bytes", "files")
-    return {
-        **{key: getattr(worker, key) for key in (*numbers, *texts)},
-        "tags": list(worker.tags),
-        "directories": [{key: getattr(disk, key) for key in _DISK_KEYS} for disk in worker.directories],
-        "drain": drain_of(worker),
-        "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
-        "counters": dict(worker.counters),
-    }
-
-
-def drain_of(worker: pb.WorkerInfo) -> dict[str, Any] | None:
-    """How far the drain of a worker is; None if it does not drain, or for a number that is not known yet."""
-    if not worker.HasField("drain"):
-        return None
-    found = {key: getattr(worker.drain, key) for key in (*_DRAIN_KEYS, "left_ms", "reach")}
-    return found | {key: None for key in _DRAIN_NUMBERS if not worker.drain.HasField(key)}
 
 
 def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], screen: Console) -> None:
@@ -294,7 +265,7 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
             *(one[key] for key in ("data_address", "state", "incarnation")),
             f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
             one["files"],
-            *(in_bytes(sum(disk[key] for disk in one["directories"])) for key in ("used_bytes", "free_bytes")),
+            *(in_bytes(one[key]) for key in ("used_bytes", "free_bytes")),
         )
         for one in found
     ]
@@ -359,37 +330,13 @@ def shuffles(app: str, user: str, state: str | None, limit: int, masters: str, a
     listed = [each for each in reply.shuffles if user in ("", each.user) and state in (None, each.state)]
     # Of those that the masters did not send nobody knows whose they are.
     total = len(listed) + reply.total - len(reply.shuffles)
-    found = [_shuffle(each) for each in listed[:limit]]
+    found = [shuffle_record(each) for each in listed[:limit]]
     document = {"shuffles": found, "total": total}
     show(document, as_json, lambda screen: _draw_shuffles(found, total, screen))
 
 
 #: What quotas count.
 _HELD = ("bytes", "files")
-
-
-def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
-    numbers = (
-        "partitions",
-        "maps",
-        "copies",
-        "copies_wanted",
-        "ack_copies",
-        "incomplete",
-        "lost",
-        "under_replicated",
-        "awaited",
-        "bytes",
-    )
-    keys = ("application", "user", *numbers, "created_ms", "state", "why")
-    held = [f"{of}_{what}{end}" for of in ("application", "user") for what in _HELD for end in ("", "_limit")]
-    return {
-        "instance": shuffle.key.instance.hex(),
-        "shuffle": shuffle.key.shuffle,
-        "generation": shuffle.key.generation,
-        "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
-        **{key: getattr(shuffle, key) for key in (*keys, *held)},
-    }
 
 
 def _held(shuffle: dict[str, Any], of: str) -> str:

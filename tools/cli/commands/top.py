@@ -15,7 +15,7 @@ from holdfast.common.errors import HoldfastError
 from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
-from holdfast.common.worker_states import AWAY, LOST
+from holdfast.common.worker_states import LOST
 from holdfast.tools.cli.asking import answer, with_masters
 from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_option, hosts_table, names_argument, several, states_option
 from holdfast.tools.cli.output import (
@@ -28,6 +28,7 @@ from holdfast.tools.cli.output import (
     masters_option,
     show,
 )
+from holdfast.tools.cli.records import shuffle_record, worker_record
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -114,7 +115,7 @@ def document_of(
 ) -> dict[str, Any]:
     """Put together what is shown; `rows` at most of each, the busiest hosts and workers and the newest shuffles. Where
     hosts have several workers these stand together, the busiest first."""
-    found = [_worker(each) for each in workers]
+    found = [worker_record(each) for each in workers]
     found.sort(key=lambda each: (-each["push_rate"] - each["fetch_rate"], each["state"] != LOST, each["name"]))
     newest = sorted(shuffles, key=lambda each: (each.state != "open", -each.created_ms))
     states = [each["state"] for each in found]
@@ -132,37 +133,7 @@ def document_of(
         "healthy": not any(each["state"] == LOST or each["problems"] for each in found),
         "hosts": hosts[:rows],
         "workers": found[:rows],
-        "shuffles": [_shuffle(each) for each in newest[:rows]],
-    }
-
-
-def _worker(worker: pb.WorkerInfo) -> dict[str, Any]:
-    living = worker.state not in AWAY
-    disks = worker.directories if living else []
-    problems = [f"{disk.path}: {disk.problem}" for disk in disks if disk.problem]
-    if living and worker.HasField("dfs") and worker.dfs.problem:
-        problems.append(f"{worker.dfs.url}: {worker.dfs.problem}")
-    return {
-        **{key: getattr(worker, key) for key in ("name", "host", "place", "state")},
-        **{key: getattr(worker, key) for key in ("files", "memory_bytes", "last_seen_ms")},
-        **{key: getattr(worker, key) if living else 0 for key in ("push_rate", "fetch_rate")},
-        **{key: sum(getattr(disk, key) for disk in disks) for key in ("used_bytes", "free_bytes")},
-        "problems": problems,
-    }
-
-
-def _shuffle(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
-    keys = ("application", "user", "partitions", "maps", "epochs", "moves", "lost", "bytes", "created_ms", "why")
-    state = "data lost" if shuffle.lost else "sealing" if shuffle.sealing else shuffle.state
-    return {
-        "instance": shuffle.key.instance.hex(),
-        "shuffle": shuffle.key.shuffle,
-        "generation": shuffle.key.generation,
-        "kind": pb.PartitionKind.Name(shuffle.kind).removeprefix("PARTITION_KIND_").lower(),
-        "state": state,
-        "sealing": shuffle.sealing,
-        "sealed": shuffle.sealed,
-        **{key: getattr(shuffle, key) for key in keys},
+        "shuffles": [shuffle_record(each) for each in newest[:rows]],
     }
 
 
@@ -212,11 +183,12 @@ def _shuffles_table(found: list[dict[str, Any]]) -> Fitted:
     for one in found:
         far = f" {one['sealed']} of {one['sealing']}" if one["sealing"] else ""
         moved = f" ({one['moves']} moved)" if one["moves"] else ""
+        state = "data lost" if one["lost"] else "sealing" if one["sealing"] else one["state"]
         shown = one | {
             "shuffle": shuffle_name(one["application"], one["shuffle"], one["generation"]),
-            "state": _styled(one["state"]).append(far),
+            "state": _styled(state).append(far),
             "epochs": f"{one['epochs']}{moved}" if one["epochs"] else "-",
-            "bytes": in_bytes(one["bytes"]) if one["state"] in ("committed", "data lost") else "-",
+            "bytes": in_bytes(one["bytes"]) if one["state"] == "committed" else "-",
             "age": in_seconds(max(now - one["created_ms"] / 1000, 0)),
         }
         rows.append([shown[key.lstrip("?#")] for key in columns])
