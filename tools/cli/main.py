@@ -17,6 +17,7 @@ from collections.abc import Sequence
 from importlib.metadata import PackageNotFoundError, version
 
 import click
+from click.shell_completion import CompletionItem
 
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.version import EXTRAS, missing
@@ -55,6 +56,7 @@ COMMANDS = {
     "spark-conf": ("plugin", "Print the Spark settings that send shuffles through Holdfast."),
     "ca": ("security", "Make certificates for trials of a secured cluster."),
     "token": ("security", "Make a token for a user, a viewer or an admin."),
+    "completion": ("completion", "Print what completes `holdfast` in a shell."),
     "drill": ("drill", "Kill servers on purpose and check that nothing is forgotten."),
     "bench": ("bench", "Measure this machine and Holdfast on it."),
 }
@@ -74,6 +76,11 @@ class LazyGroup(click.Group):
         module = importlib.import_module(f"holdfast.tools.cli.commands.{COMMANDS[cmd_name][0]}")
         command: click.Command = getattr(module, cmd_name.replace("-", "_"))
         return command
+
+    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
+        """The names of commands, from the table alone."""
+        named = [CompletionItem(name, help=line) for name, (_, line) in COMMANDS.items() if name.startswith(incomplete)]
+        return named or super().shell_complete(ctx, incomplete)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """The list in --help, from the table alone."""
