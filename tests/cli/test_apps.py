@@ -95,7 +95,8 @@ def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
         with subprocess.Popen(command, stdin=terminal, stdout=subprocess.PIPE, stderr=subprocess.PIPE) as asked:
             os.write(main, f"{answer}\n".encode())
             _, reported = asked.communicate(timeout=SECONDS_MAX)
-            assert b"Drop " in reported
+            assert b"this drops " in reported
+            assert (b"nothing was done" in reported) == bool(left)
         os.close(main)
         os.close(terminal)
         assert alive(cluster) == left

@@ -105,13 +105,17 @@ def test_tokens_that_nobody_could_use_are_refused(
 def test_a_token_is_written_where_a_file_was_and_nowhere_else(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """--out replaces a file, whose mode becomes 0600; links, devices and directories stay as they are."""
+    """--out replaces a file after a yes, and its mode becomes 0600; where nobody can be asked it stays. Links, devices
+    and directories stay as they are."""
     common = ["token", "--kind", "admin", "--cluster", "c", "--secret-file", str(secret(tmp_path)), "--out"]
     out, other, link, pipe = (tmp_path / name for name in ("token", "other", "link", "pipe"))
     for path in (out, other):
         path.write_text("before")
         path.chmod(0o644)
-    assert run([*common, str(out)]) == 0
+    assert run([*common, str(out)]) == 2
+    assert f"this replaces {out}\n" in capsys.readouterr().err
+    assert out.read_text() == "before"
+    assert run([*common, str(out), "--yes"]) == 0
     assert times_of(out.read_text().strip())[1] > time.time()
     assert stat.S_IMODE(out.stat().st_mode) == 0o600
     link.symlink_to(other)

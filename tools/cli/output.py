@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -68,6 +69,21 @@ _masters = functools.partial(
 masters_option = _masters(callback=lambda _, __, value: masters_of(value))
 #: Of commands that do something without masters, too.
 masters_if_any_option = _masters()
+
+
+yes_option = click.option("--yes", is_flag=True, help="Do not ask.")
+dry_run_option = click.option("--dry-run", is_flag=True, help="Show what would be done, and do nothing.")
+
+
+def ask_first(what: str, yes: bool, as_json: bool = False) -> None:
+    """Have a person agree to `what`, such as "this drops nightly", unless `yes`. Raises ConfigError where the answer is
+    no, or nobody can be asked."""
+    if yes:
+        return
+    if as_json or not sys.stdin.isatty():
+        raise ConfigError(f"{what}\nNo terminal to ask for confirmation: pass --yes")
+    if not click.confirm(f"{visible_lines(what)}. Go on?", err=True):
+        raise ConfigError("nothing was done")
 
 
 def show(document: Document, as_json: bool, draw: Callable[[Console], None]) -> None:

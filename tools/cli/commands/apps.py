@@ -5,7 +5,6 @@ Rules: what is dropped was shown before.
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -16,7 +15,16 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.tools.cli.asking import ask, with_masters
 from holdfast.tools.cli.naming import INSTANCE, age, called, described, newest_generation, not_called, the_one
-from holdfast.tools.cli.output import Fitted, json_option, masters_option, show, watched
+from holdfast.tools.cli.output import (
+    Fitted,
+    ask_first,
+    dry_run_option,
+    json_option,
+    masters_option,
+    show,
+    watched,
+    yes_option,
+)
 from holdfast.tools.cli.records import application_record
 
 if TYPE_CHECKING:
@@ -65,8 +73,8 @@ def _read(named: str) -> tuple[str, int | None]:
 
 @click.command()
 @click.argument("what", metavar="APP[/SHUFFLE]")
-@click.option("--yes", is_flag=True, help="Do not ask.")
-@click.option("--dry-run", is_flag=True, help="Show what would be dropped, and drop nothing.")
+@yes_option
+@dry_run_option
 @masters_option
 @json_option
 def forget(what: str, yes: bool, dry_run: bool, masters: str, as_json: bool) -> int:
@@ -104,10 +112,7 @@ def forget(what: str, yes: bool, dry_run: bool, masters: str, as_json: bool) -> 
         }
         show(shown, as_json, lambda screen: screen.print(f"would drop {goes}", markup=False))
         return 0
-    if not yes:
-        if as_json or not sys.stdin.isatty():
-            raise ConfigError(f"this drops {goes}\nNo terminal to ask for confirmation: pass --yes or --dry-run")
-        click.confirm(f"Drop {goes}?", abort=True, err=True)
+    ask_first(f"this drops {goes}", yes, as_json)
     instance = known.instance if known is not None else bytes.fromhex(application)
     request = pb.ForgetRequest(instance=instance, one_shuffle=shuffle is not None, shuffle=shuffle or 0)
     reply: pb.ForgetReply = ask(masters, "Admin/Forget", request)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import os
 import random
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, fields
 from functools import partial
@@ -18,7 +17,7 @@ from holdfast.common.config.config import PEERS_MAX
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import COPIES_MAX, MIB
-from holdfast.tools.cli.output import PATH, FiniteRange, json_option, show, state_option
+from holdfast.tools.cli.output import PATH, FiniteRange, ask_first, json_option, show, state_option
 
 if TYPE_CHECKING:
     from holdfast.tools.drills.failure_domain import FailureDomain
@@ -53,7 +52,11 @@ _OPTIONS = (
         type=PATH,
         help="Run against the staging cluster of this file (docs/drills.md): only drills that kill, stop and start.",
     ),
-    click.option("--yes", is_flag=True, help="With --inventory: do not ask before servers are killed."),
+    click.option(
+        "--yes",
+        is_flag=True,
+        help="Do not ask before servers are killed (--inventory) or a file is replaced.",
+    ),
     json_option,
 )
 
@@ -66,7 +69,7 @@ def _options(count: int, rounds: str = "Rounds to run.") -> Callable[[Callable[.
         def run(**given: Any) -> int:
             asked = Asked(**{each.name: given.pop(each.name) for each in fields(Asked)})
             if asked.html is not None:
-                _check_page(asked.html)
+                _check_page(asked.html, asked.yes)
             return command(asked, **given)
 
         for option in reversed(_OPTIONS):
@@ -365,18 +368,11 @@ def _run_staging(asked: Asked, file: Path, name: str, drill: Drill, staging: boo
         raise ConfigError("--dir is for the embedded cluster: leave it out, or --inventory")
     cluster = staging_cluster(file)
     check_reachable(cluster)
-    if not asked.yes:
-        _ask(f"drill {short} kills servers of {cluster.endpoints} (masters) and its {len(cluster.workers)} workers")
+    kills = f"drill {short} kills servers of {cluster.endpoints} (masters) and its {len(cluster.workers)} workers"
+    ask_first(kills, asked.yes)
     report = run_on(cluster, name, drill, asked.count, asked.seed)
     report.against = f"the cluster of {file}"
     return report
-
-
-def _ask(what: str) -> None:
-    if not sys.stdin.isatty():
-        raise ConfigError(f"{what}, and no terminal to ask for confirmation: pass --yes")
-    if not click.confirm(f"{what}. Go on?", err=True):
-        raise ConfigError("nothing was done")
 
 
 def _tell(asked: Asked, reports: list[Report]) -> int:
@@ -408,9 +404,11 @@ def _write(asked: Asked, reports: list[Report]) -> None:
             click.echo(f"holdfast: {error}", err=True)
 
 
-def _check_page(file: Path) -> None:
-    """Raise ConfigError now for what could not be written after hours."""
+def _check_page(file: Path, yes: bool) -> None:
+    """Raise ConfigError now for what could not be written after hours, and ask whether a report is to be replaced."""
     if not file.parent.is_dir():
         raise ConfigError(f"there is no directory {file.parent} for --html {file}: make it, or name another file")
     if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
         raise ConfigError(f"--html {file} cannot be written: name a file in a directory where you may write")
+    if file.is_file():
+        ask_first(f"this replaces {file}", yes)

@@ -11,7 +11,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError
 from holdfast.common.limits import NAME_BYTES_MAX
 from holdfast.common.security.tokens import Keeper, TokenKind
-from holdfast.tools.cli.output import PATH, FiniteRange, json_option, show
+from holdfast.tools.cli.output import PATH, FiniteRange, ask_first, json_option, show, yes_option
 
 _DAY_S = 86_400
 _DAYS_MAX = 36_500
@@ -65,9 +65,12 @@ def issue_(directory: Path, name: str, hosts: tuple[str, ...], days: int, as_jso
 )
 @click.option("--secret-file", required=True, type=PATH, help="The cluster's secret, as masters have it.")
 @click.option("--cluster", required=True, help="The cluster's id, as in [cluster] of the masters.")
-@click.option("--out", type=PATH, help="Write it there, mode 0600. Default: standard output.")
+@click.option("--out", type=PATH, help="Write it there, mode 0600; asks if a file is there. Default: standard output.")
+@yes_option
 @json_option
-def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None, as_json: bool) -> None:
+def token(
+    kind: str, name: str, days: float, secret_file: Path, cluster: str, out: Path | None, yes: bool, as_json: bool
+) -> None:
     """Make a token. Its bearer has its identity until it expires: it cannot be revoked before.
 
     Put it into a file, and set HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
@@ -87,6 +90,8 @@ def token(kind: str, name: str, days: float, secret_file: Path, cluster: str, ou
         return
     from holdfast.common.system.files import write_whole
 
+    if out.is_file() and not out.is_symlink():  # of what is no file it is said below that it stays
+        ask_first(f"this replaces {out}", yes, as_json)
     try:
         write_whole(out, f"{made}\n".encode(), 0o600)
     except FileExistsError:
