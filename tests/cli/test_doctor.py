@@ -444,11 +444,21 @@ SPARK: dict[str, tuple[dict[str, str | None], str, str]] = {
     "six copies": ({"spark.holdfast.replication": "6"}, "spark-key", "docs/spark.md"),
     "a jar that is not there": ({"spark.jars": "/nowhere/holdfast.jar"}, "spark-jar", "holdfast spark-jar"),
     "no jar at all": ({"spark.jars": None}, "spark-jar", "name it there"),
-    "Spark's shuffle service": ({"spark.shuffle.service.enabled": "true"}, "spark-conflict", "=false"),
+    "Spark's shuffle service with nothing to serve": (
+        {"spark.shuffle.service.enabled": "true", "spark.holdfast.fallback": "never"},
+        "spark-conflict",
+        "spark.shuffle.service.enabled=false",
+    ),
+    "a fallback onto executors that leave": (
+        {"spark.dynamicAllocation.enabled": "true"},
+        "spark-conflict",
+        "set spark.holdfast.fallback=never; or to let shuffles fall back",
+    ),
     "adaptive local reads": ({"spark.sql.adaptive.localShuffleReader.enabled": None}, "spark-conflict", "=false"),
     "Java's serializer": ({"spark.serializer": None}, "spark-conflict", "KryoSerializer"),
     "executors that come and go": (
-        {"spark.dynamicAllocation.enabled": "true", "spark.shuffle.sort.io.plugin.class": None},
+        {"spark.shuffle.sort.io.plugin.class": None, "spark.dynamicAllocation.enabled": "true"}
+        | {"spark.holdfast.fallback": "never"},
         "spark-conflict",
         DATA_IO,
     ),
@@ -498,6 +508,8 @@ def test_wrong_settings_of_spark_are_named(name: str, tmp_path: Path, java: dict
 def test_right_settings_of_spark_have_no_problem(tmp_path: Path, java: dict[str, str]):
     """Settings as `holdfast spark-conf` prints them give nothing to say."""
     assert judged(spark_file(tmp_path, {}), java) == []
+    served = dict.fromkeys(("spark.dynamicAllocation.enabled", "spark.shuffle.service.enabled"), "true")
+    assert judged(spark_file(tmp_path, {**served}), java) == [], "what falls back is in Spark's shuffle service"
 
 
 def test_java_and_pythons_are_tried(tmp_path: Path, java: dict[str, str]):

@@ -44,8 +44,8 @@ def await_file(path: Path) -> None:
         pause.wait(0.05)
 
 
-def pairs(spark: SparkSession, during: Callable[[int, int, Path], None]) -> "RDD[Any]":
-    """Pairs of key and a number, from four maps; `during` is called in each half-way, with map, attempt, directory."""
+def pairs(spark: SparkSession, during: Callable[[int, int, Path], None], maps: int = MAPS) -> "RDD[Any]":
+    """Pairs of key and a number; `during` is called in each half-way, with map, attempt, directory."""
     place = directory()
 
     def map_task(numbers: Iterable[int]) -> Iterator[tuple[int, tuple[int, str]]]:
@@ -54,12 +54,12 @@ def pairs(spark: SparkSession, during: Callable[[int, int, Path], None]) -> "RDD
         map_index, attempt = task.partitionId(), task.attemptNumber()
         Path(place, f"{map_index}-{attempt}").touch()
         for count, number in enumerate(numbers):
-            if count == ROWS // MAPS // 2:
+            if count == ROWS // maps // 2:
                 during(map_index, attempt, Path(place))
             yield number % KEYS, (number, TEXT)
 
     # Not batched: what was given so far is written so far.
-    return spark.sparkContext.parallelize(range(ROWS), MAPS).mapPartitions(map_task)
+    return spark.sparkContext.parallelize(range(ROWS), maps).mapPartitions(map_task)
 
 
 def totals(numbers: "RDD[Any]") -> list[Any]:
@@ -117,9 +117,10 @@ def indeterminate(spark: SparkSession) -> Steps:
     yield totals(dealt)
 
 
-def twice(spark: SparkSession) -> Steps:
+def twice(spark: SparkSession, maps: int = MAPS) -> Steps:
     """One shuffle that is read twice; nobody holds the maps up."""
-    grouped = pairs(spark, lambda *_: None).groupByKey(3).mapValues(lambda values: sum(value[0] for value in values))
+    written = pairs(spark, lambda *_: None, maps)
+    grouped = written.groupByKey(3).mapValues(lambda values: sum(value[0] for value in values))
     yield sorted(grouped.collect())
     yield sorted(grouped.collect())
 
@@ -140,6 +141,22 @@ def idle(spark: SparkSession) -> Steps:
     steps = twice(spark)
     yield next(steps)
     await_executors(spark, lambda now: not now)
+    yield next(steps)
+
+
+def tracked(spark: SparkSession) -> Steps:
+    """The same with one map; in between two executors are busy at once, and the one that holds no output leaves."""
+    place = directory()
+
+    def meet(numbers: Iterable[int]) -> None:
+        (mine,) = numbers
+        Path(place, f"here-{mine}").touch()
+        await_file(Path(place, f"here-{1 - mine}"))
+
+    steps = twice(spark, maps=1)
+    yield next(steps)
+    spark.sparkContext.parallelize(range(2), 2).foreachPartition(meet)
+    await_executors(spark, lambda now: len(now) == 1)
     yield next(steps)
 
 
@@ -280,6 +297,7 @@ JOBS: dict[str, Callable[[SparkSession], Steps]] = {
         indeterminate,
         twice,
         idle,
+        tracked,
         decommissioned,
         killed,
         fell_back,

@@ -18,9 +18,10 @@ import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.log_events import LogEvent
-from tests.spark.test_plugin import Job, generations, job, pushed
+from tests.spark.test_plugin import NOWHERE, Job, generations, job, pushed
 from tests.support.logged import lines_of
 from tests.support.spark_conf import conf
+from tests.support.standalone import shuffle_service
 from tests.support.waiting import wait_until
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
@@ -28,6 +29,12 @@ ROWS, KEYS = 2_000, 10
 COUNTED = [[key, ROWS // KEYS, sum(range(key, ROWS, KEYS))] for key in range(KEYS)]
 SUMS = [[key, sum(range(key, ROWS, KEYS))] for key in range(KEYS)]
 SEPARATE = "local-cluster[2,1,1024]"
+COME_AND_GO = {
+    "dynamicAllocation__enabled": "true",
+    "dynamicAllocation__minExecutors": "0",
+    "dynamicAllocation__maxExecutors": "2",
+    "dynamicAllocation__executorIdleTimeout": "1s",
+}
 START_SECONDS = 240.0
 
 
@@ -38,11 +45,17 @@ def life(
 ) -> Iterator[Job]:  # fmt: skip
     """Run a job of plugin_life_job.py; the workers must have taken bytes of it when the block ends."""
     monkeypatch.setenv("HOLDFAST_JOB_DIR", str(directory))
-    more = {f"spark.{key.replace('__', '.')}": value for key, value in settings.items()}
     before = pushed(cluster)
-    with job(name, conf(cluster.endpoints, fallback="never") | more, directory, master, "plugin_life_job") as running:
+    with job(
+        name, conf(cluster.endpoints, fallback="never") | dotted(settings), directory, master, "plugin_life_job"
+    ) as running:
         yield running
     assert pushed(cluster) != before
+
+
+def dotted(settings: dict[str, str]) -> dict[str, str]:
+    """Settings of Spark, as Spark writes their names."""
+    return {f"spark.{key.replace('__', '.')}": value for key, value in settings.items()}
 
 
 def attempts(directory: Path) -> set[str]:
@@ -95,15 +108,7 @@ def test_rows_dealt_out_in_turn_are_exact_after_a_loss(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        (
-            "idle",
-            {
-                "dynamicAllocation__enabled": "true",
-                "dynamicAllocation__minExecutors": "0",
-                "dynamicAllocation__maxExecutors": "2",
-                "dynamicAllocation__executorIdleTimeout": "1s",
-            },
-        ),
+        ("idle", COME_AND_GO),
         ("decommissioned", {"decommission__enabled": "true", "storage__decommission__enabled": "true"}),
     ],
 )
@@ -118,6 +123,52 @@ def test_executors_go_between_two_reads(
         assert running.step() == SUMS
         assert began == {path: path.stat().st_mtime_ns for path in tmp_path.glob("[0-9]-[0-9]")}
         assert "FetchFailed" not in running.log()
+
+
+def what_fell_back_stays(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch, **settings: str) -> None:
+    """Run a job whose shuffle falls back under dynamic allocation: executors leave, and no map runs again."""
+    monkeypatch.setenv("HOLDFAST_JOB_DIR", str(directory))
+    with job(name, conf(NOWHERE) | dotted(COME_AND_GO | settings), directory, SEPARATE, "plugin_life_job") as running:
+        assert running.step() == SUMS
+        began = {path: path.stat().st_mtime_ns for path in directory.glob("[0-9]-[0-9]")}
+        assert lines_of(running.log(), LogEvent.SHUFFLE_FALLBACK)
+        running.go()
+        assert running.step() == SUMS
+        assert began == {path: path.stat().st_mtime_ns for path in directory.glob("[0-9]-[0-9]")}
+
+
+def test_what_fell_back_outlives_executors_with_sparks_shuffle_service(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dynamic allocation a shuffle falls back where Spark's external shuffle service is there, which gives what
+    executors wrote after all of them have left."""
+    with shuffle_service(tmp_path) as port:
+        service = {"shuffle__service__enabled": "true", "shuffle__service__port": str(port)}
+        what_fell_back_stays("idle", tmp_path, monkeypatch, **service)
+
+
+def test_what_fell_back_keeps_its_executor_with_shuffle_tracking(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With dynamic allocation a shuffle falls back where Spark tracks shuffles: an executor that holds nothing leaves,
+    the one that holds the output stays."""
+    tracking = {"dynamicAllocation__shuffleTracking__enabled": "true"}
+    what_fell_back_stays("tracked", tmp_path, monkeypatch, **tracking)
+
+
+def test_nothing_falls_back_onto_executors_that_leave(tmp_path: Path) -> None:
+    """With dynamic allocation and neither of these a shuffle that cannot be registered is an error, whatever `fallback`
+    is; the driver says so as it starts, and the error says what would allow it."""
+    reason = (
+        "spark.holdfast.fallback is never with dynamic allocation, which would remove executors with what fell back,"
+        " unless spark.shuffle.service.enabled or spark.dynamicAllocation.shuffleTracking.enabled is true"
+    )
+    with job("twice", conf(NOWHERE) | dotted(COME_AND_GO), tmp_path) as running:
+        with pytest.raises(AssertionError):
+            running.step()
+        log = running.log()
+    assert any(reason in line for line in lines_of(log, LogEvent.SETTING_UNSUITABLE))
+    assert f"; and {reason}" in log.split("could not be registered with Holdfast: ")[1].splitlines()[0]
 
 
 def test_executor_killed_while_maps_write(

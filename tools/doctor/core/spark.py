@@ -63,6 +63,8 @@ KEYS: dict[str, re.Pattern[str]] = {
     "security.ca": _TEXT,
     "security.tokenFile": _TEXT,
 }
+_DYNAMIC, _SERVICE = "spark.dynamicAllocation.enabled", "spark.shuffle.service.enabled"
+_TRACKING = "spark.dynamicAllocation.shuffleTracking.enabled"
 #: Both or neither.
 _SECURITY = ("security.ca", "security.tokenFile")
 
@@ -75,17 +77,9 @@ class _Beside:
     wanted: str
     usual: str
     reason: str
-    bad: bool = False
 
 
 _BESIDE = (
-    _Beside(
-        "spark.shuffle.service.enabled",
-        "false",
-        "false",
-        "executors register with Spark's own shuffle service, which has nothing to serve here, and end where none is",
-        bad=True,
-    ),
     _Beside("spark.shuffle.push.enabled", "false", "false", "Spark's own pushing has nothing to push here"),
     _Beside(
         "spark.sql.adaptive.localShuffleReader.enabled",
@@ -100,7 +94,7 @@ _BESIDE = (
         "the driver computes places for reduce tasks that have none",
     ),
     _Beside(
-        "spark.dynamicAllocation.shuffleTracking.enabled",
+        _TRACKING,
         "false",
         "true",
         "executors are kept for shuffle data that they do not hold",
@@ -201,15 +195,31 @@ def _conflicts(spark: SparkFact) -> Iterator[Symptom]:
         what = (
             "spark.shuffle.sort.io.plugin.class is not Holdfast's: maps that lost nothing run again when executors go"
         )
-        dynamic = spark.settings.get("spark.dynamicAllocation.enabled", "").lower() == "true"
-        level = problem if dynamic else advice
+        level = problem if _is_true(spark, _DYNAMIC) else advice
         yield level("spark-conflict", spark.source, what, f"set spark.shuffle.sort.io.plugin.class={DATA_IO}")
+    yield from _fallback(spark)
     for each in _BESIDE:
         value = spark.settings.get(each.key, each.usual)
         if value.lower() != each.wanted.lower():
-            level = problem if each.bad else advice
             where, remedy = f"{spark.source} {each.key}", f"set {each.key}={each.wanted}"
-            yield level("spark-conflict", where, f"is {value}: {each.reason}", remedy)
+            yield advice("spark-conflict", where, f"is {value}: {each.reason}", remedy)
+
+
+def _fallback(spark: SparkFact) -> Iterator[Symptom]:
+    """What falls back is Spark's, and lies where Spark wants it: in its shuffle service, or on executors that stay."""
+    key, service = f"{PREFIX}fallback", _is_true(spark, _SERVICE)
+    if spark.settings.get(key, "auto").lower() == "never":
+        if service:
+            what = "is true: executors end where Spark's shuffle service does not run, and no shuffle falls back to it"
+            yield problem("spark-conflict", f"{spark.source} {_SERVICE}", what, f"set {_SERVICE}=false")
+    elif _is_true(spark, _DYNAMIC) and not service and not _is_true(spark, _TRACKING, "true"):
+        what = "is never with dynamic allocation, which would remove executors with what fell back"
+        remedy = f"set {key}=never; or to let shuffles fall back {_SERVICE}=true, where it runs, or {_TRACKING}=true"
+        yield advice("spark-conflict", f"{spark.source} {key}", what, remedy)
+
+
+def _is_true(spark: SparkFact, key: str, usual: str = "false") -> bool:
+    return spark.settings.get(key, usual).lower() == "true"
 
 
 def _replication(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:

@@ -33,7 +33,7 @@ import scala.Tuple2;
  * @param strictCopies whether a shuffle that cannot have all its copies is refused
  * @param ack acknowledgement level, see {@link Ack}
  * @param ackCopies how many copies hold a batch before it is acknowledged
- * @param mayFallBack whether Spark's own shuffle is used where Holdfast cannot be reached at registration
+ * @param noFallback why Spark's own shuffle does not serve where Holdfast cannot be reached at registration; empty: it does
  * @param pushBuffer how much a writer gathers for a partition before it is pushed as a batch
  * @param compression how batches are compressed
  * @param rowPlanes whether rows of SQL are turned into planes before
@@ -54,7 +54,7 @@ public record HoldfastConf(
         boolean strictCopies,
         int ack,
         int ackCopies,
-        boolean mayFallBack,
+        String noFallback,
         int pushBuffer,
         Compression compression,
         boolean rowPlanes,
@@ -82,9 +82,6 @@ public record HoldfastConf(
     public static HoldfastConf of(SparkConf conf) {
         Reader read = new Reader(conf, new TreeSet<>());
         TaskShare share = TaskShare.of(conf, read.part("memory.overheadShare", 0.4));
-        boolean mayFallBack = read.word("fallback", "auto", "auto", "never").equals("auto");
-        // Executors that come and go could lose what fell back, which Spark would not expect of reliable storage.
-        boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false);
         int copies = (int) read.number("replication", 1, 1, Limits.COPIES_MAX);
         HoldfastConf found = new HoldfastConf(
                 read.endpoints(),
@@ -94,7 +91,7 @@ public record HoldfastConf(
                 read.truth("replication.strict", false),
                 Ack.of(read.word("ack", "written", "memory", "written", "synced")),
                 (int) read.number("ack.copies", copies, 1, copies),
-                mayFallBack && !dynamic,
+                read.noFallback(),
                 (int) read.bytes("push.buffer", 64 * KIB, 4 * KIB, 4 * MIB),
                 read.compression(),
                 read.truth("codec.rowPlanes", true),
@@ -117,6 +114,11 @@ public record HoldfastConf(
                 share.idle());
         read.refuseOthers();
         return found;
+    }
+
+    /** Whether Spark's own shuffle is used where Holdfast cannot be reached at registration. */
+    public boolean mayFallBack() {
+        return noFallback.isEmpty();
     }
 
     /** @param known the keys that were asked for, without the prefix */
@@ -153,6 +155,23 @@ public record HoldfastConf(
         String text(String key) {
             known.add(key);
             return conf.get(PREFIX + key, "").trim();
+        }
+
+        /**
+         * Spark's allocation asks once, as it starts, whether storage is reliable, and is told so; what falls back later is safe from it
+         * where Spark's service has it, or where executors are kept for what they hold.
+         */
+        String noFallback() {
+            if (word("fallback", "auto", "auto", "never").equals("never")) {
+                return PREFIX + "fallback is never";
+            }
+            boolean kept = conf.getBoolean("spark.shuffle.service.enabled", false)
+                    || conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", true); // as Spark's default is
+            if (kept || !conf.getBoolean("spark.dynamicAllocation.enabled", false)) {
+                return "";
+            }
+            return PREFIX + "fallback is never with dynamic allocation, which would remove executors with what fell back, unless"
+                    + " spark.shuffle.service.enabled or spark.dynamicAllocation.shuffleTracking.enabled is true";
         }
 
         /** Spark's own choice, unless {@code codec} says otherwise. */

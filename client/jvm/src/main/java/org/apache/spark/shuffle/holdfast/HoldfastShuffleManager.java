@@ -58,7 +58,7 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
         if (isDriver) {
             Warnings.switchOff(sparkConf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
-            Warnings.about(sparkConf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
+            Warnings.about(sparkConf, conf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
         }
     }
 
@@ -86,8 +86,8 @@ public final class HoldfastShuffleManager extends SortShuffleManager {
         if (!conf.mayFallBack()) {
             String patience = error.status() != Status.UNAVAILABLE ? "" : " (how long masters are waited for: " + HoldfastConf.PREFIX
                     + "register.timeout for the first shuffle, and " + HoldfastConf.PREFIX + "no_room.grace for those after it)";
-            throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast, and "
-                    + HoldfastConf.PREFIX + "fallback is never: " + error.getMessage() + patience, error);
+            throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast: " + error.getMessage()
+                    + patience + "; and " + conf.noFallback(), error);
         }
         int count = fallbacks.incrementAndGet();
         fellBack.add(shuffle);

@@ -26,9 +26,17 @@ final class Warnings {
         return List.of(PUSH + " is switched off: Spark would push map files that do not exist, and wait for that in every stage");
     }
 
-    /** What there is to say about these settings, on the driver as it starts. */
-    static List<String> about(SparkConf conf) {
+    /** What there is to say about these settings, on the driver as it starts; {@code ours} is what was made of them. */
+    static List<String> about(SparkConf conf, HoldfastConf ours) {
         List<String> found = new ArrayList<>();
+        boolean service = conf.getBoolean("spark.shuffle.service.enabled", false);
+        if (!ours.mayFallBack() && !conf.get(HoldfastConf.PREFIX + "fallback", "auto").trim().equalsIgnoreCase("never")) {
+            found.add(ours.noFallback());
+        }
+        if (service && !ours.mayFallBack()) {
+            found.add("spark.shuffle.service.enabled is true: executors end where Spark's shuffle service does not run, and it has nothing"
+                    + " to serve where no shuffle falls back; set it to false");
+        }
         boolean zstd = conf.get("spark.io.compression.codec", "").toLowerCase(Locale.ROOT).contains("zstd");
         for (String key : List.of("spark.io.compression.zstd.strategy", "spark.io.compression.zstd.workers")) {
             if (zstd && !conf.get(key, "0").equals("0")) {
@@ -39,10 +47,10 @@ final class Warnings {
             found.add("spark.sql.adaptive.localShuffleReader.enabled is true: local readers save nothing here and read every partition"
                     + " in many small pieces; set it to false");
         }
-        boolean dynamic = conf.getBoolean("spark.dynamicAllocation.enabled", false) && !conf.getBoolean("spark.shuffle.service.enabled", false);
-        if (dynamic && conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", true)) { // as Spark's default is
+        if (conf.getBoolean("spark.dynamicAllocation.enabled", false) && !service
+                && conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", true)) { // as Spark's default is
             found.add("spark.dynamicAllocation.shuffleTracking.enabled is true: executors would be kept for shuffle data that they do"
-                    + " not hold; set it to false");
+                    + " not hold; set it to false, unless shuffles shall be able to fall back");
         }
         if (!conf.get("spark.serializer", "").contains("KryoSerializer")) {
             found.add("spark.serializer is not org.apache.spark.serializer.KryoSerializer: RDD shuffles are serialised record by record"

@@ -59,6 +59,7 @@ public final class EdgesMain {
         reads(good);
         security(good);
         compression(good.clone().remove("spark.holdfast.codec"));
+        fallback(good);
     }
 
     /** Two files or none; what is in them is no part of any sentence. Executors, which do not have them, only need the settings. */
@@ -109,7 +110,32 @@ public final class EdgesMain {
         SparkConf push = plain.clone().set("spark.shuffle.push.enabled", "true");
         check(Warnings.switchOff(push).size() == 1 && Warnings.switchOff(push).isEmpty(), "one sentence, once");
         check(push.get("spark.shuffle.push.enabled").equals("false"), "Spark's own pushing is on");
-        check(Warnings.about(zstd).size() + 1 == Warnings.about(zstd.set("spark.io.compression.zstd.workers", "2")).size(), "workers of zstd");
+        int before = warnings(zstd).size();
+        check(warnings(zstd.set("spark.io.compression.zstd.workers", "2")).size() == before + 1, "workers of zstd");
+    }
+
+    /** What may fall back under dynamic allocation, and what is said of Spark's shuffle service: only what it means here. */
+    private static void fallback(SparkConf good) {
+        SparkConf dynamic = good.clone().set("spark.dynamicAllocation.enabled", "true");
+        check(HoldfastConf.of(good).mayFallBack() && HoldfastConf.of(dynamic).mayFallBack(), "Spark tracks shuffles by default");
+        SparkConf leave = dynamic.clone().set("spark.dynamicAllocation.shuffleTracking.enabled", "false");
+        String reason = HoldfastConf.of(leave).noFallback();
+        check(reason.contains("spark.shuffle.service.enabled") && warnings(leave).contains(reason), reason);
+        SparkConf served = leave.clone().set("spark.shuffle.service.enabled", "true");
+        check(HoldfastConf.of(served).mayFallBack(), "Spark's service has what fell back");
+        check(!aboutService(served), "a service with something to serve");
+        served.set("spark.holdfast.fallback", "never");
+        check(HoldfastConf.of(served).noFallback().equals("spark.holdfast.fallback is never"), "never is never");
+        check(aboutService(served), "a service with nothing to serve");
+        check(!warnings(leave.set("spark.holdfast.fallback", "Never")).toString().contains("fallback"), "it was asked for");
+    }
+
+    private static boolean aboutService(SparkConf conf) {
+        return warnings(conf).stream().anyMatch(each -> each.startsWith("spark.shuffle.service.enabled is true"));
+    }
+
+    private static List<String> warnings(SparkConf conf) {
+        return Warnings.about(conf, HoldfastConf.of(conf));
     }
 
     private static void refusal(SparkConf conf, String begins, String contains) {
