@@ -72,6 +72,13 @@ def test_a10_a_name_that_several_have_drops_nobody(cluster: LocalCluster, tmp_pa
     assert alive(cluster) == {mine}
 
 
+def test_shuffles_of_one_application_are_listed_by_its_id_in_spark(cluster: LocalCluster):
+    """`shuffles --app-id` takes the id by which Spark's UI and YARN know an application, and lists no other's."""
+    mine, _ = register(cluster, SHELL, "ann", "application_1_1"), register(cluster, SHELL, "bob", "application_1_2")
+    listed = document(run("shuffles", "--app-id", "application_1_1", "--json", masters=cluster.endpoints))["shuffles"]
+    assert [each["instance"] for each in listed] == [mine]
+
+
 def test_a10_nothing_is_dropped_without_a_yes(cluster: LocalCluster):
     """Where nobody can be asked the command ends with a sentence, and with --dry-run with what it would do. A terminal
     is asked: no keeps the application, yes drops it."""

@@ -307,7 +307,9 @@ def _mean(micros: int) -> str:
 
 
 @click.command()
-@click.option("--app", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark.")
+@click.option(
+    "--app", "--app-id", "app", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark."
+)
 @click.option("--user", default="", metavar="USER", help="Only of this user.")
 @click.option("--state", type=click.Choice(["open", "committed"]), help="Only those in this state.")
 @click.option(
