@@ -1,4 +1,4 @@
-"""A PySpark job whose every shuffle goes through Holdfast: nothing but the settings says so.
+"""A PySpark job whose every shuffle goes through Holdfast: enable() is all that says so.
 
 With `holdfast local` running and HOLDFAST_MASTERS exported as it prints it:
 
@@ -10,15 +10,11 @@ import sys
 
 from pyspark.sql import SparkSession, functions
 
-from holdfast.client.spark import conf
+from holdfast.client.spark import enable
 
-if "HOLDFAST_MASTERS" not in os.environ:
-    sys.exit("HOLDFAST_MASTERS is not set: start `holdfast local` in another shell and export here what it prints")
 os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
 builder = SparkSession.builder.master("local[2]").appName("example")
-for key, value in conf(os.environ["HOLDFAST_MASTERS"], fallback="never").items():
-    builder = builder.config(key, value)
-spark = builder.getOrCreate()
+spark = enable(builder, fallback="never").getOrCreate()
 
 customers = spark.range(1_000).selectExpr("id AS customer", "id % 7 AS country")
 orders = spark.range(1_000_000).selectExpr("id AS number", "id % 1000 AS customer", "id % 97 AS price")

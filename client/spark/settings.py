@@ -2,7 +2,7 @@
 
 Rules: what is returned is complete and plain, text to text, for `SparkSession.builder.config(map=…)`, SparkConf or
 spark-submit. Settings that are the plug-in's own have their defaults in Java and are named only where they are asked
-for. Exported as `holdfast.client.spark.conf` (a module of that name would hide the function); called by
+for. Exported as `holdfast.client.spark.conf` (a module of that name would hide the function) and `enable`; called by
 `holdfast spark-conf`.
 """
 
@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from holdfast.client.checks import checked_tags
 from holdfast.client.spark.jar import check_jar, installed_spark
@@ -22,6 +22,10 @@ from holdfast.common.limits import COPIES_MAX
 from holdfast.common.net.control import parse_endpoints
 from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, check_path
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+MASTERS_VARIABLE = "HOLDFAST_MASTERS"
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 MANAGER = f"{PACKAGE}.HoldfastShuffleManager"
 
@@ -32,6 +36,24 @@ _BESIDE = {
     "spark.sql.adaptive.localShuffleReader.enabled": "false",
     "spark.dynamicAllocation.shuffleTracking.enabled": "false",
 }
+
+
+def enable(builder: SparkSession.Builder, endpoints: str | None = None, **options: Any) -> SparkSession.Builder:
+    """Have the session that this builder makes send every shuffle through Holdfast, and return the builder.
+
+    `endpoints` are the masters ("host:port,host:port"), by default what HOLDFAST_MASTERS names; `options` are those of
+    conf(). Raises ConfigError as conf() does, without masters, and for a builder of a client of Spark Connect, whose
+    server has its shuffle manager already.
+    """
+    asked: dict[str, Any] = getattr(builder, "_options", {})
+    _check_remote(str(asked.get("spark.remote", "")))
+    masters = endpoints if endpoints is not None else os.environ.get(MASTERS_VARIABLE, "")
+    if not masters:
+        raise ConfigError(
+            f'no masters are named: pass endpoints="host:port,host:port,host:port" or set {MASTERS_VARIABLE}; '
+            "`holdfast local` starts some to try, and prints them"
+        )
+    return builder.config(map={**conf(masters, **options)})
 
 
 def conf(
@@ -45,6 +67,7 @@ def conf(
     jar: str | Path | None = None,
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
+    deploy_mode: Literal["client", "cluster"] = "client",
     here: bool = True,
 ) -> dict[str, str]:
     """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
@@ -54,12 +77,15 @@ def conf(
     cannot be reached at registration. `tags`: shuffles go to workers that have all of these. `jar` defaults to the one
     for the installed Spark, which is compiled when it is first asked for. For a secured cluster `ca` and `token_file`
     are the paths, on the driver's host, of the CA's certificate in PEM and of a user's token, by default what
-    HOLDFAST_CA and HOLDFAST_TOKEN_FILE name. `here`: a session of this process will use them; False if they are for
-    another one. Raises ConfigError for wrong values, if no jar can be made or `jar` is not Holdfast's for this Spark,
-    and if a Spark runs in this process that cannot take them any more.
+    HOLDFAST_CA and HOLDFAST_TOKEN_FILE name. `deploy_mode`: of spark-submit; with "cluster" the driver runs elsewhere,
+    and relative paths of these two are below its working directory, into which `--files` puts files. `here`: a session
+    of this process will use them; False if they are for another one. Raises ConfigError for wrong values, if no jar can
+    be made or `jar` is not Holdfast's for this Spark, and if a Spark runs in this process that cannot take them any
+    more.
     """
     masters = parse_endpoints(endpoints)
     if here:
+        _check_remote()
         _check_running()
     if replication not in range(1, COPIES_MAX + 1):
         raise ConfigError(f"replication is 1 to {COPIES_MAX}, not {replication!r}")
@@ -68,6 +94,7 @@ def conf(
     for name, value, known in (
         ("ack", ack, ("memory", "written", "synced")),
         ("fallback", fallback, ("auto", "never")),
+        ("deploy_mode", deploy_mode, ("client", "cluster")),
     ):
         if value not in known:
             raise ConfigError(f"{name} is {' or '.join(map(str, known))}, not {value!r}")
@@ -80,13 +107,13 @@ def conf(
         **({"spark.holdfast.ack.copies": str(ack_copies)} if ack_copies is not None else {}),
         "spark.holdfast.fallback": fallback,
         **({"spark.holdfast.tags": ",".join(checked_tags(tags))} if tags else {}),
-        **_security(ca, token_file),
+        **_security(ca, token_file, elsewhere=deploy_mode == "cluster"),
         **_where(jar),
         **_BESIDE,
     }
 
 
-def _security(ca: str | Path | None, token_file: str | Path | None) -> dict[str, str]:
+def _security(ca: str | Path | None, token_file: str | Path | None, elsewhere: bool) -> dict[str, str]:
     """Where the driver finds what it shows; the files are read by it, and never travel in settings."""
     if ca is None and token_file is None:
         ca, token_file = os.environ.get(CA_VARIABLE) or None, os.environ.get(TOKEN_VARIABLE) or None
@@ -96,12 +123,25 @@ def _security(ca: str | Path | None, token_file: str | Path | None) -> dict[str,
     if ca is None or token_file is None:
         return {}
     check_path(token_file)
-    return {"spark.holdfast.security.ca": _absolute(ca), "spark.holdfast.security.tokenFile": _absolute(token_file)}
+    # A driver that spark-submit starts here may have another working directory; one elsewhere has other files.
+    paths = (Path(each) if elsewhere else Path(each).absolute() for each in (ca, token_file))
+    return dict(zip(("spark.holdfast.security.ca", "spark.holdfast.security.tokenFile"), map(str, paths), strict=True))
 
 
-def _absolute(path: str | Path) -> str:
-    """A driver that spark-submit starts may have another working directory."""
-    return str(Path(path).absolute())
+def _check_remote(asked: str = "") -> None:
+    """Raise ConfigError if sessions here are clients of a server of Spark Connect that runs elsewhere, which ignores
+    such settings without a word: `asked` or SPARK_REMOTE says so, or one is active."""
+    if "SPARK_LOCAL_REMOTE" in os.environ:
+        return  # PySpark has started the server for this process
+    connect: Any = sys.modules.get("pyspark.sql.connect.session")
+    active = connect is not None and connect.SparkSession.getActiveSession() is not None
+    if not active and not (asked or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
+        return
+    raise ConfigError(
+        "a client of Spark Connect cannot choose how its server shuffles: start the server with these settings"
+        " (`holdfast spark-conf > holdfast.conf`, then --properties-file holdfast.conf) and leave them out here; or"
+        " pass here=False if they are for another process"
+    )
 
 
 def _check_running() -> None:
@@ -110,7 +150,7 @@ def _check_running() -> None:
     context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     jvm = getattr(context, "_jvm", None)
     if jvm is None:
-        return  # none, or a session of Spark Connect
+        return
     try:
         jvm.java.lang.Thread.currentThread().getContextClassLoader().loadClass(MANAGER)
     except Exception as error:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from holdfast.client.spark import enable
 from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar
 from holdfast.common.errors import ConfigError
 from tests.support.spark_conf import conf
@@ -154,6 +155,26 @@ def test_wrong_settings_are_refused() -> None:
         conf("one:1", tags=["a b"], jar="local:/x.jar")
 
 
+def test_enable_sets_the_builder_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """enable() gives the builder back with the settings of conf(), of the masters it is told or HOLDFAST_MASTERS names;
+    without masters, or for a client of Spark Connect, it is a sentence before anything starts."""
+    sql = pytest.importorskip("pyspark.sql")
+    monkeypatch.delenv("HOLDFAST_MASTERS", raising=False)
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    wanted = {"here": False, "replication": 2, "jar": "local:/x.jar"}
+    builder = sql.SparkSession.builder.config("spark.app.name", "mine")
+    assert enable(builder, "one:1", **wanted) is builder
+    assert builder._options == conf("one:1", replication=2, jar="local:/x.jar") | {"spark.app.name": "mine"}
+    with pytest.raises(ConfigError, match=r"no masters are named.*HOLDFAST_MASTERS"):
+        enable(sql.SparkSession.builder, **wanted)
+    monkeypatch.setenv("HOLDFAST_MASTERS", "two:2")
+    named = enable(sql.SparkSession.builder, **wanted)._options["spark.holdfast.master.endpoints"]
+    assert named == "two:2"
+    monkeypatch.setenv("SPARK_REMOTE", "sc://spark:15002")
+    with pytest.raises(ConfigError, match="start the server with these settings"):
+        enable(sql.SparkSession.builder)
+
+
 def test_spark_conf_prints_what_spark_submit_reads(cache: Path) -> None:
     """One setting a line, as in spark-defaults.conf; with --json the same as a document."""
     pytest.importorskip("pyspark")
@@ -188,7 +209,8 @@ def test_prebuilt_jar_serves_its_line_where_there_is_no_compiler(
 
 
 def test_a_secured_cluster_takes_both_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """CA and token come as paths, by argument or environment, absolute and unread; one alone is refused."""
+    """CA and token come as paths, by argument or environment, absolute and unread; one alone is refused. For a driver
+    on another host, which may have them where `--files` puts them, they stay as they are given."""
     pytest.importorskip("pyspark")
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("HOLDFAST_CA", raising=False)
@@ -197,6 +219,10 @@ def test_a_secured_cluster_takes_both_files(monkeypatch: pytest.MonkeyPatch, tmp
     assert not any(key in conf("one:1", jar="local:/x.jar") for key in keys)
     given = conf("one:1", jar="local:/x.jar", ca="ca.pem", token_file="etl.token")
     assert [given[key] for key in keys] == [str(tmp_path / "ca.pem"), str(tmp_path / "etl.token")]
+    away = conf("one:1", jar="local:/x.jar", ca="ca.pem", token_file="etl.token", deploy_mode="cluster")
+    assert [away[key] for key in keys] == ["ca.pem", "etl.token"]
+    with pytest.raises(ConfigError, match="deploy_mode is client or cluster, not 'yarn'"):
+        conf("one:1", jar="local:/x.jar", deploy_mode="yarn")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match=r"token_file .* is missing"):
         conf("one:1", jar="local:/x.jar", ca="ca.pem")
     monkeypatch.setenv("HOLDFAST_CA", "/etc/ca.pem")

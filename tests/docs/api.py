@@ -13,7 +13,7 @@ from typing import Any, TypeVar, get_args, get_origin
 MODULES = {
     "holdfast.client": "Sessions, shuffles, clusters on this machine, errors.",
     "holdfast.client.arrow.tables": "Rows of committed shuffles as Arrow, without Spark. Needs the extra `arrow`.",
-    "holdfast.client.spark": "PySpark. `conf` is for the plug-in, the others need no jar. Needs the extra `spark`.",
+    "holdfast.client.spark": "PySpark. `conf`, `enable`: the plug-in; the others need no jar. Needs the extra `spark`.",
 }
 #: Classes without a docstring of their constructor that people make all the same; others are made for them.
 _MADE_BY_USERS = ("FetchOptions",)

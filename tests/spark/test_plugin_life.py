@@ -1,19 +1,14 @@
-"""What Spark does in its life changes no answer: retries, speculation, executors that go, streams, pandas, Connect.
+"""What Spark does in its life changes no answer: retries, speculation, executors that go, streams, pandas.
 
 Every job runs in a Spark of its own with the plug-in and without fallback, and the workers must have taken bytes. What
 is asserted beside the answers is which attempts of which maps ran: those that finished never run again.
 """
 
-import os
-import subprocess
-import sys
-import textwrap
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
 import psutil
-import pyspark
 import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
@@ -254,46 +249,3 @@ def test_functions_over_pandas(cluster: LocalCluster, tmp_path: Path, monkeypatc
     assert all(expected.values())
     with life("over_pandas", cluster, tmp_path, monkeypatch) as running:
         assert running.step() == expected
-
-
-CONNECT = textwrap.dedent(
-    """
-    import json, sys
-    from pyspark.sql import SparkSession, functions as F
-    from holdfast.client.spark import conf
-
-    settings = {**conf(sys.argv[1], fallback="never"), "spark.ui.enabled": "false", "spark.driver.host": "127.0.0.1",
-                "spark.driver.bindAddress": "127.0.0.1", "spark.sql.shuffle.partitions": "4"}
-    builder = SparkSession.builder.remote("local[2]")
-    for key, value in settings.items():
-        builder = builder.config(key, value)
-    spark = builder.getOrCreate()
-    assert "connect" in type(spark).__module__, type(spark)
-    spark.conf.set("spark.sql.autoBroadcastJoinThreshold", "-1")
-    numbers = spark.range(0, 100_000, 1, 4).select("id", (F.col("id") % 100).alias("key"))
-    grouped = numbers.groupBy("key").agg(F.sum("id").alias("sum"))
-    joined = numbers.join(grouped, "key").where("id < 3").orderBy("id").select("id", "sum")
-    print(json.dumps([list(row) for row in joined.collect()]))
-    spark.stop()
-    """
-)
-
-
-@pytest.mark.skipif(pyspark.__version__.startswith("3."), reason="pip's PySpark 3.5 has no server for Connect")
-def test_connect_sessions(cluster: LocalCluster) -> None:
-    """A Connect session with conf() shuffles through the workers."""
-    clean = {key: value for key, value in os.environ.items() if not key.startswith("SPARK_")}
-    clean.pop("PYSPARK_PIN_THREAD", None)
-    before = pushed(cluster)
-    done = subprocess.run(
-        [sys.executable, "-c", CONNECT, cluster.endpoints],
-        env={**clean, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.stdout.strip() == str([[each, sum(range(each, 100_000, 100))] for each in range(3)]), done.stderr[
-        -4000:
-    ]
-    assert pushed(cluster) > before

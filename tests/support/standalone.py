@@ -13,7 +13,8 @@ from holdfast.common.system import process
 from holdfast.common.system.ports import free_ports
 from tests.support.waiting import wait_until
 
-_LAUNCHER = Path(pyspark.__file__).parent / "bin" / "spark-class"
+#: Starts a class of Spark's.
+LAUNCHER = Path(pyspark.__file__).parent / "bin" / "spark-class"
 _START_SECONDS = 120.0
 
 
@@ -33,7 +34,7 @@ def standalone_spark(directory: Path, cores: int) -> Iterator[str]:
     try:
         for name, (kind, *arguments) in roles.items():
             environ = {"SPARK_LOCAL_IP": arguments[1], "PYSPARK_PYTHON": sys.executable}
-            command = [str(_LAUNCHER), f"org.apache.spark.deploy.{kind}", *arguments]
+            command = [str(LAUNCHER), f"org.apache.spark.deploy.{kind}", *arguments]
             started.append(process.spawn(command, log=directory / f"{name}.log", environ=environ))
         yield f"spark://127.0.0.1:{port}"
     finally:
@@ -46,7 +47,7 @@ def shuffle_service(directory: Path) -> Iterator[int]:
     """Run Spark's external shuffle service for this host, and give its port; its log goes to `directory`."""
     (port,) = free_ports(1)
     log = directory / "shuffle-service.log"
-    command = [str(_LAUNCHER), "org.apache.spark.deploy.ExternalShuffleService"]
+    command = [str(LAUNCHER), "org.apache.spark.deploy.ExternalShuffleService"]
     settings = f"-Dspark.shuffle.service.enabled=true -Dspark.shuffle.service.port={port}"
     started = process.spawn(command, log=log, environ={"SPARK_SHUFFLE_OPTS": settings})
     try:

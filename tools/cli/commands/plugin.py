@@ -38,6 +38,12 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
 @click.option("--ack-copies", type=click.IntRange(1, COPIES_MAX), help="Of the copies. Default: all.")
 @click.option("--fallback", type=click.Choice(["auto", "never"]), default="auto", help="Default: auto.")
 @click.option("--tags", default="", metavar="TAG,…", help="Only workers that have all of these. Default: any.")
+@click.option(
+    "--deploy-mode",
+    type=click.Choice(["client", "cluster"]),
+    default="client",
+    help="Of spark-submit. With cluster relative HOLDFAST_CA and HOLDFAST_TOKEN_FILE stay relative. Default: client.",
+)
 @click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
 @json_option
 def spark_conf(
@@ -47,6 +53,7 @@ def spark_conf(
     ack_copies: int | None,
     fallback: str,
     tags: str,
+    deploy_mode: str,
     jar: Path | None,
     as_json: bool,
 ) -> int:
@@ -64,6 +71,7 @@ def spark_conf(
         ack_copies=ack_copies,
         fallback=cast(Any, fallback),
         tags=wanted,
+        deploy_mode=cast(Any, deploy_mode),
         jar=jar,
     )
     show(settings, as_json, lambda _: click.echo("\n".join(f"{key} {value}" for key, value in settings.items())))
