@@ -398,21 +398,23 @@ def test_copies_that_were_made_again_after_the_manifest_was_read(tmp_path: Path,
 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_a_flipped_byte_is_never_a_record(tmp_path: Path, reader: Reader, copies: int) -> None:
-    """A byte flipped in the sealed files of a worker: with another copy nothing is noticed, without one it is CORRUPT,
-    by name."""
+    """A byte flipped in the sealed files of a worker: with another copy only the number of damaged chunks tells of it,
+    without one it is CORRUPT, by name."""
     with (
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="flip") as session,
     ):
         shuffle, expected = large(session, copies)
         reader.ask(shuffle)
-        assert reader.answer()["sum"] == sum_of(expected)
+        answer = reader.answer()
+        assert (answer["sum"], answer["damaged"]) == (sum_of(expected), "0")
         assert flip(cluster.directory / "w1")
         reader.ask(shuffle)
         if copies == 2:
             answer = reader.answer()
             assert answer["sum"] == sum_of(expected)
             assert int(answer["duplicates"]) > 0, "the damaged copy was not begun with"
+            assert int(answer["damaged"]) > 0
         else:
             counts = reader.error()
             assert counts.startswith(f"CORRUPT shuffle {shuffle.key}: partition ")

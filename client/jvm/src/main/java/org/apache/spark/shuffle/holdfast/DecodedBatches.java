@@ -68,14 +68,12 @@ final class DecodedBatches implements AutoCloseable {
     }
 
     private boolean advance() throws IOException {
-        long from = System.nanoTime();
         FetchedBatch batch = source.next();
         if (batch == null) {
-            metrics.waited(System.nanoTime() - from);
             return false;
         }
         ByteBuffer payload = batch.payload();
-        metrics.batch(payload.remaining(), System.nanoTime() - from);
+        metrics.batch(payload.remaining());
         decode(batch, payload);
         return true;
     }

@@ -12,6 +12,7 @@ import org.apache.spark.shuffle.holdfast.fetch.FetchReader;
 import org.apache.spark.shuffle.holdfast.fetch.Manifests;
 import org.apache.spark.shuffle.holdfast.fetch.ReadBook;
 import org.apache.spark.shuffle.holdfast.fetch.ReadContext;
+import org.apache.spark.shuffle.holdfast.fetch.ReadCosts;
 import org.apache.spark.shuffle.holdfast.push.Compression;
 import org.apache.spark.shuffle.holdfast.push.Encryption;
 import org.apache.spark.shuffle.holdfast.push.PartitionLocations;
@@ -126,9 +127,9 @@ public final class HoldfastRuntime implements AutoCloseable {
 
     /** A reader of a range of partitions of a range of maps. */
     FetchReader fetchReader(
-            Manifest manifest, int startPartition, int endPartition, int startMap, int endMap, ExpectedMaps expected)
+            Manifest manifest, int startPartition, int endPartition, int startMap, int endMap, ExpectedMaps expected, ReadCosts costs)
             throws HoldfastException {
-        return new FetchReader(readContext, manifest, startPartition, endPartition, startMap, endMap, expected);
+        return new FetchReader(readContext, manifest, startPartition, endPartition, startMap, endMap, expected, costs);
     }
 
     /** Where the partitions of a generation take batches now: one object for all tasks of the JVM. */

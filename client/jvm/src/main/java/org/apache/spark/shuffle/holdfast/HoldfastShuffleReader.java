@@ -117,7 +117,7 @@ final class HoldfastShuffleReader<K, C> implements ShuffleReader<K, C> {
         ShuffleKey key = handle.key(blocks.named());
         Manifest manifest = runtime.manifest(handle, key);
         FetchReader fetch = runtime.fetchReader(
-                manifest, startPartition, endPartition, startMap, endMap, blocks.expected(manifest.winners()));
+                manifest, startPartition, endPartition, startMap, endMap, blocks.expected(manifest.winners()), metrics);
         metrics.waited(System.nanoTime() - from);
         metrics.blocks(blocks.count());
         IoEncryption encryption = IoEncryption.of(SparkEnv.get(), handle.encrypted());

@@ -2,19 +2,21 @@ package org.apache.spark.shuffle.holdfast;
 
 import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
+import org.apache.spark.shuffle.holdfast.fetch.ReadCosts;
 
 /**
  * Tells Spark what a task read, once for each batch and not for each row.
  *
- * <p>Rules: one thread; {@link #finish} may be called more than once, and is called when the task ends, so that a reader that is not read to its end
+ * <p>Rules: all of it is remote, on whatever host the worker is: executors hold nothing. One thread; {@link #finish} may be called more than once, and is called when the task ends, so that a reader that is not read to its end
  * (a LIMIT) is counted too.
  */
-final class ReadMetrics {
+final class ReadMetrics implements ReadCosts {
     private static final long NANOS_PER_MS = 1_000_000;
 
     private final ShuffleReadMetricsReporter reporter;
     private final TaskContext context;
     private long nanosWaited;
+    private long nanosStreamed;
 
     ReadMetrics(ShuffleReadMetricsReporter reporter, TaskContext context) {
         this.reporter = reporter;
@@ -26,17 +28,32 @@ final class ReadMetrics {
         reporter.incRemoteBlocksFetched(count);
     }
 
-    void batch(int bytes, long nanos) {
+    void batch(int bytes) {
         reporter.incRemoteBytesRead(bytes);
-        waited(nanos);
     }
 
-    void waited(long nanos) {
+    @Override
+    public void waited(long nanos) {
         nanosWaited += nanos;
         if (nanosWaited >= NANOS_PER_MS) {
             reporter.incFetchWaitTime(nanosWaited / NANOS_PER_MS);
             nanosWaited %= NANOS_PER_MS;
         }
+    }
+
+    @Override
+    public void streamed(long nanos) {
+        nanosStreamed += nanos;
+        if (nanosStreamed >= NANOS_PER_MS) {
+            reporter.incRemoteReqsDuration(nanosStreamed / NANOS_PER_MS);
+            nanosStreamed %= NANOS_PER_MS;
+        }
+    }
+
+    /** Spark counts such chunks of its own merged files; nothing else of its metrics is meant for it. */
+    @Override
+    public void damaged() {
+        reporter.incCorruptMergedBlockChunks(1);
     }
 
     void records(long count) {

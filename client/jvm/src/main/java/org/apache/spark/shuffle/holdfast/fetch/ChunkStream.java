@@ -34,7 +34,7 @@ final class ChunkStream {
     int file;
     /** When something came last, or the reader last had no time to look. */
     long seenNs;
-    /** Until its first data comes: when it was asked for, or the reader last had no time to look. */
+    /** When it was asked for, and later by the times in which the reader did not look. */
     long askedNs;
     /** So long after that it is late; 0: something came, or reads are not speculative. */
     long lateNs;

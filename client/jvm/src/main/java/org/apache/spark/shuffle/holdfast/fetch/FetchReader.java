@@ -34,6 +34,7 @@ public final class FetchReader implements BatchSource {
 
     private final Masters masters;
     private final ReadBook book;
+    private final ReadCosts costs;
     private final ShuffleKey key;
     private final ChunkFetch chunks;
     private final LongRecords records;
@@ -63,6 +64,7 @@ public final class FetchReader implements BatchSource {
      * @param manifest what was committed
      * @param startPartition the first partition of {@code [startPartition, endPartition)}
      * @param startMap the first map of {@code [startMap, endMap)}; 0 and the number of maps or more for all
+     * @param costs is told what the read costs
      */
     public FetchReader(
             ReadContext context,
@@ -71,7 +73,9 @@ public final class FetchReader implements BatchSource {
             int endPartition,
             int startMap,
             int endMap,
-            ExpectedMaps expected) {
+            ExpectedMaps expected,
+            ReadCosts costs) {
+        this.costs = costs;
         masters = context.masters();
         book = context.book();
         key = manifest.key();
@@ -84,7 +88,7 @@ public final class FetchReader implements BatchSource {
         int creditBytes = context.limits()
                 .creditBytes(chunks.fetch.workersWanted(), context.limits().rivals(book.speculative()));
         Streams.Range maps = partly ? new Streams.Range(startMap, endMap) : Streams.Range.ALL;
-        streams = new Streams(context, chunks, key, maps, creditBytes, manifest.workers());
+        streams = new Streams(context, chunks, key, maps, creditBytes, manifest.workers(), costs);
     }
 
     @Override
@@ -349,6 +353,7 @@ public final class FetchReader implements BatchSource {
 
     /** What came is wrong; the stream is of no use any more. */
     private void damaged(ChunkStream stream, int file, String what) {
+        costs.damaged();
         current = null;
         EpochFile blamed = stream.files.get(Math.max(0, Math.min(file, stream.files.size() - 1)));
         streams.discard(stream);
@@ -380,6 +385,7 @@ public final class FetchReader implements BatchSource {
 
     private void askMasters() throws HoldfastException {
         askAtNs = 0;
+        long from = System.nanoTime();
         try {
             List<WorkerAddress> workers = masters.workers(ASK_MS);
             book.learn(workers);
@@ -391,6 +397,8 @@ public final class FetchReader implements BatchSource {
                 throw new ReadInterruptedException("shuffle " + key);
             }
             effects.addAll(chunks.fetch.mastersSilent(error, System.nanoTime()));
+        } finally {
+            costs.waited(System.nanoTime() - from);
         }
     }
 

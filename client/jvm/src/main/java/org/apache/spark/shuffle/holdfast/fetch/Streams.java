@@ -42,6 +42,7 @@ final class Streams {
 
     private final ConnectionPool connections;
     private final ReadBook book;
+    private final ReadCosts costs;
     private final ChunkFetch chunks;
     private final ShuffleKey key;
     private final Range maps;
@@ -56,7 +57,8 @@ final class Streams {
 
     Streams(
             ReadContext context, ChunkFetch chunks, ShuffleKey key, Range maps, int creditBytes,
-            List<WorkerAddress> workers) {
+            List<WorkerAddress> workers, ReadCosts costs) {
+        this.costs = costs;
         connections = context.connections();
         book = context.book();
         this.chunks = chunks;
@@ -93,6 +95,7 @@ final class Streams {
         }
         WorkerConnection connection = null;
         boolean asked = false;
+        long from = System.nanoTime();
         try {
             long lateNs = book.speculative() ? book.delayNs() : 0;
             long patienceNs = Math.min(CONNECT_NS, patienceNs(effect.stream()));
@@ -113,6 +116,7 @@ final class Streams {
         } catch (HoldfastException error) {
             return error;
         } finally {
+            costs.waited(System.nanoTime() - from);
             if (!asked && connection != null) {
                 if (open.removeIf(each -> each.number == effect.stream())) {
                     book.closed(worker);
@@ -136,6 +140,7 @@ final class Streams {
             long waitNs = wakeAtNs == 0 ? LOOK_NS : Math.max(0, Math.min(LOOK_NS, wakeAtNs - now));
             waitNs = book.speculative() ? Math.min(waitNs, untilLateNs(now)) : waitNs;
             await(waitNs / 1_000_000 + 1);
+            costs.waited(System.nanoTime() - now);
             found = anyReady();
             if (found == null) {
                 now = System.nanoTime();
@@ -193,6 +198,7 @@ final class Streams {
             return false;
         }
         stream.release();
+        costs.streamed(stream.seenNs - stream.askedNs);
         book.closed(stream.worker());
         if (waiter != null) {
             waiter.remove(stream.connection);

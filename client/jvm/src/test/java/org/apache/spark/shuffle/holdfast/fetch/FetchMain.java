@@ -36,6 +36,9 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * many threads read everything each. ORDER: see settings. The line "interrupt" interrupts the read that is under way.
  */
 public final class FetchMain {
+    /** Shorter pauses of a reader are not told from its work. */
+    private static final long NOT_NOTED_NS = 10_000_000;
+
     private final LinkedBlockingQueue<String> lines = new LinkedBlockingQueue<>();
     /** What this JVM knows of workers when a read has ended. */
     private volatile String known = "";
@@ -49,6 +52,8 @@ public final class FetchMain {
         long sum;
         long squares;
         long duplicates;
+        /** Chunks that were not what was written. */
+        int damaged;
 
         void add(int partition, int map, byte[] payload, int length) {
             CRC32 crc = new CRC32();
@@ -151,7 +156,8 @@ public final class FetchMain {
         for (Sum each : sums) {
             Check.equal(each.count + "/" + each.sum, sums.get(0).count + "/" + sums.get(0).sum);
         }
-        return "ok " + sums.get(0).text() + " taken=" + buffers.taken() + " threads=" + threadsLeft() + " " + left;
+        return "ok " + sums.get(0).text() + " taken=" + buffers.taken() + " threads=" + threadsLeft() + " damaged="
+                + sums.get(0).damaged + " " + left;
     }
 
     /** Threads of ours that did not end within a second. */
@@ -210,19 +216,29 @@ public final class FetchMain {
         List<Long> pauses = pauses(words[10]);
         Sum sum = new Sum();
         byte[] reuse = new byte[0];
-        try (FetchReader reader = new FetchReader(context, manifest, from, to, mapFrom, mapTo, expected)) {
+        CountedCosts costs = new CountedCosts();
+        long begun = System.nanoTime();
+        long pausedNs = 0;
+        try (FetchReader reader = new FetchReader(context, manifest, from, to, mapFrom, mapTo, expected, costs)) {
             for (FetchedBatch batch = reader.next(); batch != null; batch = reader.next()) {
                 Codec codec = Codec.of(batch.codec());
                 int length = codec.originalBytes(batch.payload());
                 reuse = codec.decompress(batch.payload(), reuse);
                 sum.add(batch.partition(), batch.map(), reuse, length);
                 if (pauses.contains(sum.count)) {
+                    long since = System.nanoTime();
                     pause();
+                    pausedNs += Math.max(0, System.nanoTime() - since - NOT_NOTED_NS);
                 }
             }
             sum.duplicates = reader.duplicates();
             Check.equal(reader.next(), null);
         }
+        long busyNs = System.nanoTime() - begun - pausedNs;
+        Check.that(costs.waitedNs <= busyNs, "of " + busyNs + " ns it waited " + costs.waitedNs);
+        Check.that(costs.streamedNs <= costs.streams * busyNs, costs.streams + " streams took " + costs.streamedNs + " ns of " + busyNs);
+        Check.that(sum.count == 0 || costs.streamedNs > 0, "what was streamed took no time");
+        sum.damaged = costs.damaged;
         return sum;
     }
 

@@ -54,7 +54,7 @@ public final class NoMemoryReadMain {
             List<ByteBuffer> taken = fill();
             Manifest manifest = manifest(worker.address());
             try (FetchReader reader = new FetchReader(
-                    context, manifest, 0, PARTITIONS, 0, 1, ExpectedMaps.of(manifest.winners()))) {
+                    context, manifest, 0, PARTITIONS, 0, 1, ExpectedMaps.of(manifest.winners()), new CountedCosts())) {
                 reader.next();
                 throw new AssertionError("there is memory");
             } catch (NoDirectMemoryException full) {

@@ -1,0 +1,25 @@
+package org.apache.spark.shuffle.holdfast.fetch;
+
+/** Adds up what a read costs. */
+final class CountedCosts implements ReadCosts {
+    long waitedNs;
+    long streamedNs;
+    int streams;
+    int damaged;
+
+    @Override
+    public void waited(long nanos) {
+        waitedNs += nanos;
+    }
+
+    @Override
+    public void streamed(long nanos) {
+        streamedNs += nanos;
+        streams++;
+    }
+
+    @Override
+    public void damaged() {
+        damaged++;
+    }
+}
