@@ -179,13 +179,23 @@ def python_rdds(spark: SparkSession) -> Any:
     ]
 
 
-def reported(directory: Path) -> dict[str, Counter[str]]:
+def events(directory: Path) -> list[dict[str, Any]]:
+    """What Spark's event log has."""
+    (log,) = directory.iterdir()
+    return [json.loads(line) for line in log.read_text().splitlines()]
+
+
+def named(logged: list[dict[str, Any]]) -> list[str]:
+    """Names of RDDs, as Spark's UI shows them in stages."""
+    stages = [event["Stage Info"] for event in logged if event["Event"] == "SparkListenerStageSubmitted"]
+    return sorted({rdd["Name"] for stage in stages for rdd in stage["RDD Info"]})
+
+
+def reported(logged: list[dict[str, Any]]) -> dict[str, Counter[str]]:
     """Sums of the shuffle metrics of all tasks, by job."""
     jobs: dict[int, str] = {}
     sums: dict[str, Counter[str]] = {}
-    (log,) = directory.iterdir()
-    for line in log.read_text().splitlines():
-        event = json.loads(line)
+    for event in logged:
         if event["Event"] == "SparkListenerJobStart":
             name = event.get("Properties", {}).get("spark.jobGroup.id", "")
             jobs |= dict.fromkeys(event["Stage IDs"], name)
@@ -198,6 +208,7 @@ def reported(directory: Path) -> dict[str, Counter[str]]:
                     "records_read": read["Total Records Read"],
                     "bytes_read": read["Remote Bytes Read"] + read["Local Bytes Read"],
                     "blocks_read": read["Remote Blocks Fetched"] + read["Local Blocks Fetched"],
+                    "requests_ms": read["Remote Requests Duration"],
                 }
             )
     return sums
@@ -237,7 +248,8 @@ def main() -> None:
         else:
             answers[name] = JOBS[name](spark)
     spark.stop()
-    print(json.dumps({"answers": answers, "metrics": reported(Path(asked["events"]))}))
+    logged = events(Path(asked["events"]))
+    print(json.dumps({"answers": answers, "metrics": reported(logged), "named": named(logged)}))
 
 
 if __name__ == "__main__":

@@ -6,6 +6,7 @@ compared.
 
 import json
 import os
+import re
 import subprocess
 import sys
 from dataclasses import dataclass
@@ -52,6 +53,7 @@ class Outcome:
 
     answers: dict[str, Any]
     metrics: dict[str, dict[str, int]]
+    named: list[str]
 
 
 def run(master: str, jobs: list[str], directory: Path, conf: dict[str, str]) -> Outcome:
@@ -101,6 +103,9 @@ class Compared:
         assert pushed >= written > 0
         # A reader that is left before its end was sent more than it read.
         assert streamed >= read > 0
+        assert sum(each["requests_ms"] for each in outcome.metrics.values()) > 0
+        ours = [name for name in outcome.named if re.fullmatch(r"Holdfast shuffle [0-9a-f]{8}/\d+", name)]
+        assert len(ours) >= len(jobs), f"stages in Spark's UI name their shuffles: {outcome.named}"
         return outcome
 
     def _ask_spark(self, jobs: list[str]) -> None:
@@ -126,13 +131,13 @@ def on_class_path(classes: Path) -> dict[str, str]:
 def compared(cluster: LocalCluster, jvm: Jvm, tmp_path_factory: pytest.TempPathFactory) -> Compared:
     """Runs jobs both ways."""
     assert not jvm.complaints
-    return Compared(cluster, jvm.classes, tmp_path_factory.mktemp("plugin-io-events"), Outcome({}, {}))
+    return Compared(cluster, jvm.classes, tmp_path_factory.mktemp("plugin-io-events"), Outcome({}, {}, []))
 
 
 @pytest.mark.parametrize("jobs", [FEW, pytest.param(SQL, marks=pytest.mark.long)], ids=["few", "sql"])
 def test_jobs_shuffle_as_before(compared: Compared, jobs: list[str]) -> None:
     """Exchanges of every kind, AQE's coalesced, split and local reads too, and RDDs that are combined, ordered or
-    pickled; Spark's UI counts the same records."""
+    pickled; Spark's UI counts the same records, and names the shuffles as the masters do."""
     outcome = compared.holds(jobs, f"jobs-{len(jobs)}")
     assert compared.own.answers["skewed"][-2:] == [True, True], "the plans do not have what this is about"
     for job in filter(SQL.__contains__, jobs):
