@@ -171,6 +171,7 @@ def test_long_rows_and_very_many_partitions(compared: Compared) -> None:
     [
         ("zstd", {"spark__io__compression__codec": "zstd"}),
         ("encrypted", {"spark__io__encryption__enabled": "true"}),
+        ("off-heap", {"spark__memory__offHeap__enabled": "true", "spark__memory__offHeap__size": "512m"}),
         (
             "small-plain",
             {
@@ -183,7 +184,7 @@ def test_long_rows_and_very_many_partitions(compared: Compared) -> None:
     ],
 )
 def test_other_settings_change_no_answer(compared: Compared, name: str, conf: dict[str, str]) -> None:
-    """Codecs, encryption, small buffers."""
+    """Codecs, encryption, rows outside the heap, small buffers."""
     compared.holds(SOME, name, **conf)
 
 
