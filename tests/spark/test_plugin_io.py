@@ -197,3 +197,11 @@ def test_separate_executors(compared: Compared) -> None:
         "local-cluster[2,1,1024]",
         spark__io__encryption__enabled="true",
     )
+
+
+@pytest.mark.long
+def test_a_manager_that_extends_ours_shuffles_as_ours(compared: Compared) -> None:
+    """An engine's own class of manager and of handles serves on separate executors: tasks get its handles, and every
+    byte goes through the workers."""
+    manager = "org.apache.spark.shuffle.holdfast.jobs.ExtendedShuffleManager"
+    compared.holds(["window", "joins"], "extended", "local-cluster[2,1,1024]", spark__shuffle__manager=manager)

@@ -22,7 +22,17 @@ public final class HoldfastShuffleDataIO implements ShuffleDataIO {
     /** Called by Spark. */
     public HoldfastShuffleDataIO(SparkConf conf) {
         local = new LocalDiskShuffleDataIO(conf);
-        ours = conf.get("spark.shuffle.manager", "sort").equals(HoldfastShuffleManager.class.getName());
+        ours = isOurs(conf.get("spark.shuffle.manager", "sort"));
+    }
+
+    /** Whether it is the class of Holdfast's manager, or of one that extends it; Spark's own have short names as well. */
+    private static boolean isOurs(String manager) {
+        try {
+            ClassLoader loader = Thread.currentThread().getContextClassLoader();
+            return HoldfastShuffleManager.class.isAssignableFrom(Class.forName(manager, false, loader));
+        } catch (ClassNotFoundException shortName) {
+            return false;
+        }
     }
 
     @Override

@@ -8,9 +8,10 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 /**
  * What tasks need of a shuffle of Holdfast; the driver makes it and Spark sends it to them. Nothing in it is secret.
  *
- * <p>That a shuffle has a handle of this class is the decision that it did not fall back; it is never taken back.
+ * <p>That a shuffle has a handle of this class is the decision that it did not fall back; it is never taken back. A manager that
+ * extends ours may hand out one of a class of its own, made of ours.
  */
-public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
+public class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
     private static final long serialVersionUID = 1L;
 
     private final Instance instance;
@@ -35,6 +36,12 @@ public final class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V
         this.ack = ack;
         this.ackCopies = ackCopies;
         this.encrypted = encrypted;
+    }
+
+    /** The same shuffle as {@code other}, for a class that adds something. */
+    protected HoldfastShuffleHandle(HoldfastShuffleHandle<K, V, C> other) {
+        this(other.shuffleId(), other.dependency(), other.instance, other.secure, other.maps, other.copies, other.ack, other.ackCopies,
+                other.encrypted);
     }
 
     /** The key of one generation of this shuffle, for the masters: of whatever state of theirs. */

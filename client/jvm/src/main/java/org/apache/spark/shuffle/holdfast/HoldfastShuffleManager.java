@@ -26,9 +26,10 @@ import org.apache.spark.shuffle.sort.SortShuffleManager;
  *
  * <p>Rules: it extends Spark's own manager, which serves whatever fell back; so a shuffle is Holdfast's or Spark's from its registration on,
  * distinguished by its handle. On executors {@link #unregisterShuffle} only clears local state, the driver calls the masters. Spark
- * makes one per JVM; in local mode that one is driver and executor.
+ * makes one per JVM; in local mode that one is driver and executor. An engine may extend it, to take
+ * part in {@link #registerShuffle}, {@link #getWriter} and {@link #getReader}.
  */
-public final class HoldfastShuffleManager extends SortShuffleManager {
+public class HoldfastShuffleManager extends SortShuffleManager {
     /** Where the masters did not answer, the next shuffles do not wait for them again for so long. */
     private static final long FALLBACK_PAUSE_NS = TimeUnit.SECONDS.toNanos(30);
 
