@@ -27,6 +27,8 @@ from holdfast.common.system.log import log_event
 #: Where the sources are in the installed package, and jars that were built before it was packed.
 _JVM = Path(__file__).resolve().parent.parent / "jvm"
 _PREBUILT = _JVM / "prebuilt"
+#: Beside the jars: the SHA-256 of each, as `sha256sum --check` reads them.
+_SUMS = "SHA256SUMS"
 _JDK_MIN = 17
 _FLAGS = ("--release", "17", "-proc:none", "-nowarn", "-Xlint:none", "-encoding", "UTF-8")
 _CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-((\d+)\.(\d+)\.[\w.-]+)\.jar")
@@ -82,12 +84,12 @@ def jar(spark: Spark | None = None) -> Path:
 
     A jar that came with the package serves if it was built for this very Spark; where there is no compiler, also if it
     was for another patch release of the same line. Raises ConfigError if there is no Spark or none of these can be had,
-    or if the sources do not compile against it.
+    if the one that came with the package is not as it was built, or if the sources do not compile against this Spark.
     """
     spark = spark or installed_spark()
     name, files, digest = _plan(spark)
     if (_PREBUILT / name).is_file():
-        return _PREBUILT / name
+        return _checked(_PREBUILT / name)
     place = _cache() / name
     if not place.is_file():
         try:
@@ -95,7 +97,7 @@ def jar(spark: Spark | None = None) -> Path:
         except NoCompilerError:
             line = ".".join(map(str, spark.line))
             if near := sorted(_PREBUILT.glob(f"holdfast-spark-{line}.*_{spark.scala}-{digest}.jar")):
-                return near[-1]
+                return _checked(near[-1])
             raise
     return place
 
@@ -129,15 +131,36 @@ def jar_name(spark: Spark) -> str:
 
 
 def prebuild(spark: Spark, directory: Path) -> Path:
-    """Compile the plug-in for this Spark into `directory`, under the name by which `jar` finds it in a package."""
+    """Compile the plug-in for this Spark into `directory`, under the name by which `jar` finds it in a package, and
+    record its SHA-256 there. Equal sources, Sparks and compilers give equal bytes, wherever and whenever."""
     name, files, _ = _plan(spark)
     build(spark, files, directory / name)
+    write_sums(directory)
     return directory / name
+
+
+def write_sums(directory: Path) -> None:
+    """Record the SHA-256 of each jar in `directory`, for `jar` to compare."""
+    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(directory.glob("*.jar"))]
+    (directory / _SUMS).write_text("".join(lines), "utf-8")
+
+
+def _sha256(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+def _checked(path: Path) -> Path:
+    """The jar, if it is what was recorded as it was built: the JVMs of all executors run it."""
+    sums = path.with_name(_SUMS)
+    recorded = sums.read_text("utf-8").splitlines() if sums.is_file() else []
+    if f"{_sha256(path)}  {path.name}" not in recorded:
+        raise ConfigError(f"{path} is not as it was built: its SHA-256 is not in {sums}; install holdfast again")
+    return path
 
 
 def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str = "") -> None:
     """Compile `files` against a Spark and leave the classes as the jar `place`, whole or not at all."""
-    javac = _javac()
+    javac, version = _javac()
     log_event(LogEvent.PLUGIN_COMPILING, spark=spark.version, jar=place)
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
@@ -146,7 +169,7 @@ def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str 
             classes.mkdir()
             _compile(javac, spark, files, classes, more_classpath)
             packed = Path(directory) / place.name
-            _pack(classes, packed, spark)
+            _pack(classes, packed, f"Spark-Version: {spark.version}\r\nBuild-Jdk: {version}\r\n")
             packed.chmod(0o644)
             os.replace(packed, place)
     except OSError as error:
@@ -187,8 +210,8 @@ def _cache() -> Path:
     return (Path(base) if base else Path.home() / ".cache") / "holdfast"
 
 
-def _javac() -> str:
-    """The compiler of JAVA_HOME, else of PATH. Raises ConfigError if it is missing or older than 17."""
+def _javac() -> tuple[str, str]:
+    """The compiler of JAVA_HOME, else of PATH, and its version. Raises ConfigError where none is new enough."""
     home = os.environ.get("JAVA_HOME")
     wanted = str(Path(home) / "bin" / "javac") if home else "javac"
     found = shutil.which(wanted) or (shutil.which("javac") if home else None)
@@ -198,12 +221,12 @@ def _javac() -> str:
             "and set JAVA_HOME, or have javac on PATH"
         )
     done = subprocess.run([found, "-version"], check=False, capture_output=True, text=True, timeout=60)
-    version = re.search(r"javac (?:1\.)?(\d+)", done.stdout + done.stderr)
-    if done.returncode or version is None or int(version[1]) < _JDK_MIN:
+    version = re.search(r"javac ((?:1\.)?(\d+)\S*)", done.stdout + done.stderr)
+    if done.returncode or version is None or int(version[2]) < _JDK_MIN:
         raise NoCompilerError(
             f"{found} is {version[0] if version else 'no Java compiler'}: the plug-in needs a JDK 17 or later"
         )
-    return found
+    return found, version[1]
 
 
 def _compile(javac: str, spark: Spark, files: Iterable[Path], classes: Path, more_classpath: str) -> None:
@@ -220,11 +243,11 @@ def _compile(javac: str, spark: Spark, files: Iterable[Path], classes: Path, mor
         raise ConfigError(f"the plug-in does not compile against Spark {spark.version} in {spark.jars}:\n{first}")
 
 
-def _pack(classes: Path, packed: Path, spark: Spark) -> None:
+def _pack(classes: Path, packed: Path, manifest: str) -> None:
     with zipfile.ZipFile(packed, "w", zipfile.ZIP_DEFLATED) as archive:
         archive.writestr(
             zipfile.ZipInfo("META-INF/MANIFEST.MF", _EPOCH),
-            f"Manifest-Version: 1.0\r\nSpark-Version: {spark.version}\r\n\r\n",
+            f"Manifest-Version: 1.0\r\n{manifest}\r\n",
         )
         for path in sorted(classes.rglob("*.class")):
             entry = zipfile.ZipInfo(path.relative_to(classes).as_posix(), _EPOCH)

@@ -2,15 +2,17 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from holdfast.client.spark import enable
-from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar
+from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar, prebuild, write_sums
 from holdfast.common.errors import ConfigError
 from tests.support.spark_conf import conf
 from tests.support.tree import ROOT
@@ -161,7 +163,7 @@ def test_enable_sets_the_builder_up(monkeypatch: pytest.MonkeyPatch) -> None:
     sql = pytest.importorskip("pyspark.sql")
     monkeypatch.delenv("HOLDFAST_MASTERS", raising=False)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    wanted = {"here": False, "replication": 2, "jar": "local:/x.jar"}
+    wanted: dict[str, Any] = {"here": False, "replication": 2, "jar": "local:/x.jar"}
     builder = sql.SparkSession.builder.config("spark.app.name", "mine")
     assert enable(builder, "one:1", **wanted) is builder
     assert builder._options == conf("one:1", replication=2, jar="local:/x.jar") | {"spark.app.name": "mine"}
@@ -203,9 +205,44 @@ def test_prebuilt_jar_serves_its_line_where_there_is_no_compiler(
     name = _plan(built)[0]
     (prebuilt / name).touch()
     (prebuilt / name.replace(_plan(built)[2], "0" * 16).replace("4.1.2", "4.2.1")).touch()
+    write_sums(prebuilt)
     assert jar(built) == jar(sibling) == prebuilt / name
     with pytest.raises(ConfigError, match="no Java compiler"):
         jar(other)
+
+
+def test_a_prebuilt_jar_is_used_as_it_was_built_or_not_at_all(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A jar in the package that is not the one whose SHA-256 was recorded, or that has none, is an error that names it:
+    nothing that was changed reaches an executor."""
+    monkeypatch.setattr("holdfast.client.spark.jar._PREBUILT", tmp_path)
+    spark = Spark(tmp_path, "4.1.2", "2.13", (4, 1))
+    found = tmp_path / _plan(spark)[0]
+    found.write_bytes(b"as it was built")
+    with pytest.raises(ConfigError, match="is not as it was built"):
+        jar(spark)
+    write_sums(tmp_path)
+    assert jar(spark) == found
+    found.write_bytes(b"as it was Built")
+    with pytest.raises(ConfigError, match=f"{found.name} is not as it was built.*SHA256SUMS; install holdfast again"):
+        jar(spark)
+
+
+@pytest.mark.long
+def test_equal_sources_make_equal_jars(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two builds for one Spark, in other directories and with other file times of the sources, are equal byte by byte;
+    the manifest names Spark and the compiler, and `sha256sum --check` agrees with what was recorded."""
+    pytest.importorskip("pyspark")
+    first = prebuild(installed_spark(), tmp_path / "first")
+    sources = tmp_path / "jvm"
+    shutil.copytree(ROOT / "client" / "jvm" / "src", sources / "src", copy_function=shutil.copyfile)
+    monkeypatch.setattr("holdfast.client.spark.jar._JVM", sources)
+    second = prebuild(installed_spark(), tmp_path / "elsewhere" / "second")
+    assert first.name == second.name
+    assert first.read_bytes() == second.read_bytes()
+    with zipfile.ZipFile(first) as archive:
+        manifest = archive.read("META-INF/MANIFEST.MF").decode()
+    assert f"Spark-Version: {installed_spark().version}\r\nBuild-Jdk: " in manifest
+    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], check=True, cwd=second.parent, timeout=60)
 
 
 def test_a_secured_cluster_takes_both_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
