@@ -4,7 +4,14 @@ import json
 
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli.commands.top import document_of
-from holdfast.tools.cli.records import Application, Shuffle, Worker, application_record, shuffle_record, worker_record
+from holdfast.tools.cli.records import (
+    ApplicationRecord,
+    ShuffleRecord,
+    WorkerRecord,
+    application_record,
+    shuffle_record,
+    worker_record,
+)
 
 DISKS = [pb.Directory(path="/d1", used_bytes=3, free_bytes=5), pb.Directory(path="/d2", problem="gone", used_bytes=4)]
 
@@ -12,9 +19,9 @@ DISKS = [pb.Directory(path="/d1", used_bytes=3, free_bytes=5), pb.Directory(path
 def test_records_have_the_documented_keys():
     """All of them, also of a message that says nothing, and they are JSON."""
     for record, of in (
-        (worker_record(pb.WorkerInfo()), Worker),
-        (shuffle_record(pb.ShuffleInfo(key=pb.ShuffleKey(instance=b"i" * 16))), Shuffle),
-        (application_record(pb.ApplicationInfo()), Application),
+        (worker_record(pb.WorkerInfo()), WorkerRecord),
+        (shuffle_record(pb.ShuffleInfo(key=pb.ShuffleKey(instance=b"i" * 16))), ShuffleRecord),
+        (application_record(pb.ApplicationInfo()), ApplicationRecord),
     ):
         assert list(json.loads(json.dumps(record))) == list(of.__dataclass_fields__)
 

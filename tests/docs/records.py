@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_type_hints
 
-from holdfast.tools.cli.records import Application, Shuffle, Worker
+from holdfast.tools.cli.records import ApplicationRecord, ShuffleRecord, WorkerRecord
 from tests.support.tree import ROOT
 
 _BEGIN, _END = "<!-- records -->\n", "<!-- end of records -->\n"
@@ -18,13 +18,13 @@ def documentation() -> str:
     text = (ROOT / "docs" / "cli.md").read_text("utf-8")
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return "".join((before, _BEGIN, *map(_table, (Worker, Shuffle, Application)), "\n", _END, after))
+    return "".join((before, _BEGIN, *map(_table, (WorkerRecord, ShuffleRecord, ApplicationRecord)), "\n", _END, after))
 
 
 def _table(record: type[Any]) -> str:
-    return "\n".join(
-        (f"\n**{record.__name__}**: {record.__doc__}\n", "| Key | Type | |", "|---|---|---|", *_rows(record), "")
-    )
+    name = record.__name__.removesuffix("Record")
+    head = f"\n**{name}**: {record.__doc__}\n"
+    return "\n".join((head, "| Key | Type | |", "|---|---|---|", *_rows(record), ""))
 
 
 def _rows(record: type[Any]) -> Iterator[str]:

@@ -22,7 +22,7 @@ _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us"
 
 
 @dataclass(frozen=True, slots=True)
-class Worker:
+class WorkerRecord:
     """A worker, in `workers`, `top`, `drain` and `undrain`."""
 
     worker: Annotated[int, "its number"]
@@ -56,7 +56,7 @@ class Worker:
 
 
 @dataclass(frozen=True, slots=True)
-class Shuffle:
+class ShuffleRecord:
     """One generation of a shuffle, in `shuffles` and `top`."""
 
     instance: Annotated[str, "of its application, 32 hex digits"]
@@ -93,7 +93,7 @@ class Shuffle:
 
 
 @dataclass(frozen=True, slots=True)
-class Application:
+class ApplicationRecord:
     """An application, in `apps` and `forget --dry-run`."""
 
     instance: Annotated[str, "32 hex digits"]
@@ -112,7 +112,7 @@ def _same(record: type[Any], message: Any, *others: str) -> dict[str, Any]:
 
 
 def worker_record(worker: pb.WorkerInfo) -> dict[str, Any]:
-    """The keys of Worker."""
+    """The keys of WorkerRecord."""
     living = worker.state not in AWAY
     disks = worker.directories if living else []
     problems = [f"{disk.path}: {disk.problem}" for disk in disks if disk.problem]
@@ -128,7 +128,7 @@ def worker_record(worker: pb.WorkerInfo) -> dict[str, Any]:
         "dfs": {key: getattr(worker.dfs, key) for key in _DFS_KEYS} if worker.HasField("dfs") else None,
         "counters": dict(worker.counters),
     }
-    return asdict(Worker(**_same(Worker, worker, *own), **own))
+    return asdict(WorkerRecord(**_same(WorkerRecord, worker, *own), **own))
 
 
 def _drain(worker: pb.WorkerInfo) -> dict[str, Any] | None:
@@ -140,14 +140,14 @@ def _drain(worker: pb.WorkerInfo) -> dict[str, Any] | None:
 
 
 def shuffle_record(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
-    """The keys of Shuffle."""
+    """The keys of ShuffleRecord."""
     own: dict[str, Any] = {
         "instance": shuffle.key.instance.hex(),
         "shuffle": shuffle.key.shuffle,
         "generation": shuffle.key.generation,
         "kind": kind_name(shuffle.kind),
     }
-    return asdict(Shuffle(**_same(Shuffle, shuffle, *own), **own))
+    return asdict(ShuffleRecord(**_same(ShuffleRecord, shuffle, *own), **own))
 
 
 def kind_name(kind: pb.PartitionKind) -> str:
@@ -156,6 +156,6 @@ def kind_name(kind: pb.PartitionKind) -> str:
 
 
 def application_record(application: pb.ApplicationInfo) -> dict[str, Any]:
-    """The keys of Application."""
+    """The keys of ApplicationRecord."""
     own: dict[str, Any] = {"instance": application.instance.hex()}
-    return asdict(Application(**_same(Application, application, *own), **own))
+    return asdict(ApplicationRecord(**_same(ApplicationRecord, application, *own), **own))
