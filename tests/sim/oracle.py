@@ -52,6 +52,8 @@ class Oracle:
         self.kept: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
         #: by worker, on the disks that it has now, and epoch
         self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
+        #: what workers were told to make a copy of
+        self._to_make: set[tuple[str, EpochKey]] = set()
         #: answered FAILED_COPY with a mark of that on the platter
         self._marked: set[tuple[str, EpochKey]] = set()
         #: by the same, the batches in it
@@ -185,6 +187,9 @@ class Oracle:
             excused = excuses & worker.sins.keys()
             if each.status == Status.FAILED_COPY and self._is_marked(worker, key):
                 self._marked.add(place)
+            if self._was_made(place, before, each):
+                before = self._seals[place] = each
+                self._levels[place] = Ack.SYNCED
             # What was never here nobody records: behind a crash that hurt the log it may be called lost, or given up.
             doubted = before.status is Status.UNKNOWN_FILE and each.status in (Status.DATA_LOST, Status.FAILED_COPY)
             changed = before != each and not excused and not doubted
@@ -193,6 +198,21 @@ class Oracle:
             if each.status != Status.OK:
                 continue
             self._whole(worker, key, each)
+
+    def restoring(self, worker: SimWorker, restore: Restore) -> None:
+        """A worker is told to make copies. It may be killed when they are there, and its answer is not."""
+        self._to_make |= {
+            (worker.name, EpochKey(restore.shuffle, PartitionId(partition), Epoch(epoch)))
+            for partition, epoch, _ in restore.epochs
+        }
+
+    def _was_made(self, place: tuple[str, EpochKey], before: SealedEpoch, now: SealedEpoch) -> bool:
+        """Whether a worker that had no copy when somebody asked has made it since, and like one of the others."""
+        if before.status is not Status.UNKNOWN_FILE or now.status is not Status.OK or place not in self._to_make:
+            return False
+        others = [seal for (name, key), seal in self._seals.items() if key == place[1] and name != place[0]]
+        right = {seal.crc_sum for seal in others if seal.status is Status.OK}
+        return not right or now.crc_sum in right
 
     @staticmethod
     def _is_marked(worker: SimWorker, key: EpochKey) -> bool:

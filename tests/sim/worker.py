@@ -404,6 +404,8 @@ class SimWorker:
     def handle(self, end: ServerEnd, header: FrameHeader, meta: bytes, body: bytes) -> None:
         if header.type in _WATCHED:
             end.asked[header] = meta, body
+        if header.type is FrameType.RESTORE and self.life.alive:
+            self._oracle.restoring(self, Restore.decode(meta))
         self._do(lambda: self._handle(end, header, meta, body))
 
     def _handle(self, end: Any, header: FrameHeader, meta: bytes, body: bytes) -> None:
