@@ -28,6 +28,7 @@ class Hierarchy(NamedTuple):
 
     root: Path
     version: int
+    controller: str
 
     @classmethod
     def of(cls, mounts: str, first: str, second: str) -> Hierarchy:
@@ -35,10 +36,10 @@ class Hierarchy(NamedTuple):
         found = [line.split()[1:4] for line in mounts.splitlines()]
         for place, kind, options in found:
             if kind == "cgroup" and first in options.split(","):
-                return cls(Path(place), 1)
+                return cls(Path(place), 1, first)
         for place, kind, _ in found:
             if kind == "cgroup2" and second in (Path(place) / "cgroup.controllers").read_text().split():
-                return cls(Path(place), 2)
+                return cls(Path(place), 2, second)
         sys.exit(f"there is no control group with the controller {first}")
 
     def __str__(self) -> str:
@@ -55,16 +56,28 @@ class Hierarchy(NamedTuple):
         if group.exists():
             yield group
             return
-        if self.version == 2:
-            _write(self.root / "cgroup.subtree_control", "+memory +io")
+        before, switch = self._group(), self.root / "cgroup.subtree_control"
+        added = {"memory", "io"}.difference(switch.read_text().split()) if self.version == 2 else set()
+        if added:
+            _write(switch, " ".join(f"+{each}" for each in sorted(added)))
         group.mkdir()
         try:
             self.enter(group)
             yield group
         finally:
-            self.enter(self.root)
+            self.enter(before)
             if not wait_until(partial(_removed, group), _GONE_SECONDS):
-                sys.exit(f"{group} cannot be removed: processes are left in it")
+                print(f"{group} cannot be removed: processes are left in it", file=sys.stderr)
+            elif added:
+                _write(switch, " ".join(f"-{each}" for each in sorted(added)))
+
+    def _group(self) -> Path:
+        """Where this process is."""
+        for line in Path("/proc/self/cgroup").read_text().splitlines():
+            _, controllers, place = line.split(":", 2)
+            if self.controller in controllers.split(",") or (self.version == 2 and not controllers):
+                return self.root / place.lstrip("/")
+        return self.root
 
     @contextmanager
     def group_of_writes(self) -> Iterator[Path]:
@@ -74,8 +87,12 @@ class Hierarchy(NamedTuple):
             with self.own_group() as group:
                 yield group
         else:
+            before = self._group()
             self.enter(self.root)
-            yield self.root
+            try:
+                yield self.root
+            finally:
+                self.enter(before)
 
 
 @contextmanager

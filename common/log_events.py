@@ -115,8 +115,8 @@ class LogEvent(Enum):
         "Start workers on more hosts, for later shuffles.",
     )
     SHUFFLE_FALLBACK = _warning(
-        "A shuffle uses Spark's own shuffle service instead of Holdfast; executors keep its data.",
-        "`reason` says what is missing; the executors of this job must not be removed.",
+        "A shuffle uses Spark's own shuffle instead of Holdfast: executors, or Spark's shuffle service, keep its data.",
+        "`reason` says what is missing; without that service the executors of this job must not be removed.",
     )
     SHUFFLE_WRITTEN = _debug("A shuffle is written.")
     SHUFFLE_COMMITTED = _info("A shuffle was committed.")
@@ -131,7 +131,7 @@ class LogEvent(Enum):
     SHUFFLE_OPEN_SHORT = _warning(
         "Open shuffles have fewer copies than asked for: they were placed so, or a worker is lost, or copies lack"
         " something.",
-        "Bring lost workers back. What is missing is made again after the commit.",
+        "Bring lost workers back; new data goes elsewhere already. What is missing is made again after the commit.",
     )
     SHUFFLE_COPIES_INCOMPLETE = _warning(
         "Copies of an open shuffle lack something that was acknowledged since others have it (`ack_copies`).",

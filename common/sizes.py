@@ -51,11 +51,12 @@ def short_of_copies(epochs: int, coming: int, restore_in_s: int) -> str:
 
 
 def open_short_of_copies(epochs: int) -> str:
-    """Epochs of open shuffles with fewer copies than asked for that are whole, on workers which are there."""
+    """Epochs of open shuffles with fewer copies than asked for that are whole, on workers which are there. The masters
+    do not know whether there is anything in them."""
     having = (
         f"{counted(epochs, 'epoch')} of open shuffles {'has' if epochs == 1 else 'have'} fewer copies than asked for"
     )
-    return f"{having}; what is missing is made again after the commit"
+    return f"{having}; of those with data the missing ones are made again after the commit"
 
 
 #: What `reach` of a drain says in a word.

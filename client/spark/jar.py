@@ -27,8 +27,8 @@ from holdfast.common.system.log import log_event
 #: Where the sources are in the installed package, and jars that were built before it was packed.
 _JVM = Path(__file__).resolve().parent.parent / "jvm"
 _PREBUILT = _JVM / "prebuilt"
-#: Beside the jars: the SHA-256 of each, as `sha256sum --check` reads them.
-_SUMS = "SHA256SUMS"
+#: Beside a jar, by its name and this: its SHA-256, as `sha256sum --check` reads it.
+SUM = ".sha256"
 _JDK_MIN = 17
 _FLAGS = ("--release", "17", "-proc:none", "-nowarn", "-Xlint:none", "-encoding", "UTF-8")
 _CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-((\d+)\.(\d+)\.[\w.-]+)\.jar")
@@ -91,7 +91,7 @@ def jar(spark: Spark | None = None) -> Path:
     if (_PREBUILT / name).is_file():
         return _checked(_PREBUILT / name)
     place = _cache() / name
-    if not place.is_file():
+    if not (place.is_file() and _is_whole(place)):
         try:
             build(spark, files, place)
         except NoCompilerError:
@@ -131,30 +131,36 @@ def jar_name(spark: Spark) -> str:
 
 
 def prebuild(spark: Spark, directory: Path) -> Path:
-    """Compile the plug-in for this Spark into `directory`, under the name by which `jar` finds it in a package, and
-    record its SHA-256 there. Equal sources, Sparks and compilers give equal bytes, wherever and whenever."""
+    """Compile the plug-in for this Spark into `directory`, under the name by which `jar` finds it in a package. Equal
+    sources, Sparks and compilers give equal bytes, wherever and whenever."""
     name, files, _ = _plan(spark)
     build(spark, files, directory / name)
-    write_sums(directory)
     return directory / name
 
 
-def write_sums(directory: Path) -> None:
-    """Record the SHA-256 of each jar in `directory`, for `jar` to compare."""
-    lines = [f"{_sha256(path)}  {path.name}\n" for path in sorted(directory.glob("*.jar"))]
-    (directory / _SUMS).write_text("".join(lines), "utf-8")
+def write_sum(path: Path, directory: Path) -> Path:
+    """Record the SHA-256 of a jar in `directory`, for `jar` to compare once both are side by side."""
+    written = directory / (path.name + SUM)
+    written.write_text(_sum(path), "utf-8")
+    return written
 
 
-def _sha256(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
+def _sum(path: Path) -> str:
+    return f"{hashlib.sha256(path.read_bytes()).hexdigest()}  {path.name}\n"
+
+
+def _is_whole(path: Path) -> bool:
+    """Whether the jar is what was recorded as it was built: the JVMs of all executors run it. That finds damage, not
+    who may write both files."""
+    recorded = path.with_name(path.name + SUM)
+    return recorded.is_file() and recorded.read_text("utf-8", "replace") == _sum(path)
 
 
 def _checked(path: Path) -> Path:
-    """The jar, if it is what was recorded as it was built: the JVMs of all executors run it."""
-    sums = path.with_name(_SUMS)
-    recorded = sums.read_text("utf-8").splitlines() if sums.is_file() else []
-    if f"{_sha256(path)}  {path.name}" not in recorded:
-        raise ConfigError(f"{path} is not as it was built: its SHA-256 is not in {sums}; install holdfast again")
+    if not _is_whole(path):
+        raise ConfigError(
+            f"{path} is not as it was built: its SHA-256 is not in {path.name}{SUM}; install holdfast again"
+        )
     return path
 
 
@@ -171,6 +177,8 @@ def build(spark: Spark, files: Iterable[Path], place: Path, more_classpath: str 
             packed = Path(directory) / place.name
             _pack(classes, packed, f"Spark-Version: {spark.version}\r\nBuild-Jdk: {version}\r\n")
             packed.chmod(0o644)
+            recorded = write_sum(packed, packed.parent)
+            os.replace(recorded, place.with_name(recorded.name))
             os.replace(packed, place)
     except OSError as error:
         raise ConfigError(f"the jar cannot be written below {place.parent}: {error}; set XDG_CACHE_HOME") from error

@@ -46,7 +46,7 @@ def enable(builder: SparkSession.Builder, endpoints: str | None = None, **option
     server has its shuffle manager already.
     """
     asked: dict[str, Any] = getattr(builder, "_options", {})
-    _check_remote(str(asked.get("spark.remote", "")))
+    _check_remote(str(asked.get("spark.remote", "")), str(asked.get("spark.master", "")), elsewhere="")
     masters = endpoints if endpoints is not None else os.environ.get(MASTERS_VARIABLE, "")
     if not masters:
         raise ConfigError(
@@ -128,20 +128,24 @@ def _security(ca: str | Path | None, token_file: str | Path | None, elsewhere: b
     return dict(zip(("spark.holdfast.security.ca", "spark.holdfast.security.tokenFile"), map(str, paths), strict=True))
 
 
-def _check_remote(asked: str = "") -> None:
+def _check_remote(
+    remote: str = "", master: str = "", elsewhere: str = "; or pass here=False if they are for another process"
+) -> None:
     """Raise ConfigError if sessions here are clients of a server of Spark Connect that runs elsewhere, which ignores
-    such settings without a word: `asked` or SPARK_REMOTE says so, or one is active."""
+    such settings without a word: what was asked for or SPARK_REMOTE says so, or there is one. `elsewhere` ends the
+    advice."""
     if "SPARK_LOCAL_REMOTE" in os.environ:
         return  # PySpark has started the server for this process
-    connect: Any = sys.modules.get("pyspark.sql.connect.session")
-    active = connect is not None and connect.SparkSession.getActiveSession() is not None
-    if not active and not (asked or os.environ.get("SPARK_REMOTE", "")).startswith("sc://"):
-        return
-    raise ConfigError(
-        "a client of Spark Connect cannot choose how its server shuffles: start the server with these settings"
-        " (`holdfast spark-conf > holdfast.conf`, then --properties-file holdfast.conf) and leave them out here; or"
-        " pass here=False if they are for another process"
-    )
+    connect: Any = getattr(sys.modules.get("pyspark.sql.connect.session"), "SparkSession", None)
+    # The active session is one thread's, the default session everybody's.
+    there = connect is not None and (connect.getActiveSession() or getattr(connect, "_default_session", None))
+    named = (remote or os.environ.get("SPARK_REMOTE", ""), master)
+    if there or any(each.startswith("sc://") for each in named):
+        raise ConfigError(
+            "a client of Spark Connect cannot choose how its server shuffles: start the server with these settings"
+            " (`holdfast spark-conf > holdfast.conf`, then --properties-file holdfast.conf) and leave them out here"
+            f"{elsewhere}"
+        )
 
 
 def _check_running() -> None:

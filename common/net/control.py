@@ -321,14 +321,18 @@ class ControlClient:
             if refused is not None:
                 raise refused
             if loop.time() + pause >= end or self._hopeless():
-                raise RetryError(self.no_leader())
+                raise RetryError(self._no_leader())
             if self._log_missing and loop.time() >= max(begun + _SAY_S, self._say_at):
                 self._say_at = loop.time() + _SAY_AGAIN_S
-                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), reason=self.no_leader())
+                log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), reason=self._no_leader())
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))
             pause = min(pause * 1.1, _PAUSE_MAX_S)
 
-    def no_leader(self) -> str:
+    def waits_for(self) -> str:
+        """Why a call that is under way has no answer yet."""
+        return f"the leader, {self._leader}, has not answered" if self._leader else self._no_leader()
+
+    def _no_leader(self) -> str:
         """Why no leader is known: what each master answered last."""
         causes = (str(self._causes.get(each, f"{each}: not asked yet")) for each in self._known)
         return f"there is no leader: {'; '.join(causes)}"

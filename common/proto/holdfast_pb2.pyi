@@ -784,12 +784,18 @@ class DrainWorkersReply(_message.Message):
     def __init__(self, workers: _Optional[_Iterable[_Union[WorkerInfo, _Mapping]]] = ...) -> None: ...
 
 class ListShufflesRequest(_message.Message):
-    __slots__ = ("instance", "limit")
+    __slots__ = ("instance", "limit", "user", "state", "shuffle")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     LIMIT_FIELD_NUMBER: _ClassVar[int]
+    USER_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     limit: int
-    def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ...) -> None: ...
+    user: str
+    state: str
+    shuffle: int
+    def __init__(self, instance: _Optional[bytes] = ..., limit: _Optional[int] = ..., user: _Optional[str] = ..., state: _Optional[str] = ..., shuffle: _Optional[int] = ...) -> None: ...
 
 class ShuffleInfo(_message.Message):
     __slots__ = ("key", "application", "user", "kind", "partitions", "maps", "copies", "state", "bytes", "created_ms", "why", "epochs", "moves", "lost", "sealing", "sealed", "under_replicated", "awaited", "copies_wanted", "ack_copies", "incomplete", "application_bytes", "application_files", "application_bytes_limit", "application_files_limit", "user_bytes", "user_files", "user_bytes_limit", "user_files_limit")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, replace
 
 from holdfast.common.agreement import settings_digests
@@ -140,17 +140,25 @@ class Admin:
         return pb.ReloadReply(name=self._leader.config.master.name, changed=changed)
 
     async def list_shuffles(self, request: pb.ListShufflesRequest) -> pb.ListShufflesReply:
-        """Return shuffles of one application or of all, at most `limit`, and how many there are."""
+        """Return shuffles of one application or of all that are asked for, at most `limit`, and how many there are."""
         limit = min(request.limit or _LIMIT_DEFAULT, _LIMIT_MAX)
+        chosen = request.user or request.state or request.HasField("shuffle")
+
+        def wanted(state: State, shuffle: Shuffle) -> bool:
+            of_user = request.user in ("", state.applications[shuffle.key.instance].user)
+            in_state = request.state in ("", _state_of(shuffle))
+            return of_user and in_state and (not request.HasField("shuffle") or shuffle.key.shuffle == request.shuffle)
 
         def read(state: State) -> tuple[list[Shuffle], int, dict[bytes, Application], dict[bytes, str]]:
+            every: Iterable[Shuffle] = state.every_shuffle()
+            total = state.shuffle_count
             if request.instance:
                 below = state.below.get(request.instance, Below())
-                found = list(itertools.islice(below.shuffles.values(), limit))
-                total = len(below.shuffles)
-            else:
-                found = list(itertools.islice(state.every_shuffle(), limit))
-                total = state.shuffle_count
+                every, total = below.shuffles.values(), len(below.shuffles)
+            if chosen:
+                every = matching = [each for each in every if wanted(state, each)]
+                total = len(matching)
+            found = list(itertools.islice(every, limit))
             users = {each.instance: each.user for each in state.applications.values()} if counted else {}
             return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}, users
 
@@ -290,7 +298,7 @@ class Admin:
             partitions=shuffle.partitions,
             maps=shuffle.maps,
             copies=shuffle.copies,
-            state="committed" if shuffle.committed_ms else "open",
+            state=_state_of(shuffle),
             bytes=shuffle.data_bytes,
             created_ms=shuffle.created_ms,
             why=self.retention(application).sentence,
@@ -313,3 +321,7 @@ class Admin:
             user_bytes_limit=user_limits.size_bytes,
             user_files_limit=user_limits.files,
         )
+
+
+def _state_of(shuffle: Shuffle) -> str:
+    return "committed" if shuffle.committed_ms else "open"

@@ -349,7 +349,8 @@ class Shuffles:
         if known is not None:
             assignment, placed = known.assignment, known.copies
         else:
-            if problem := too_few_acknowledge(self._fleet.policy, copies, request.ack_copies):
+            # A job that runs already cannot change what it asks for; its first generation was taken.
+            if not key.generation and (problem := too_few_acknowledge(self._fleet.policy, copies, request.ack_copies)):
                 raise bad_request(problem)
             candidates = self._fleet.candidates(body)
             if body.kind == KIND_MAP:

@@ -153,7 +153,7 @@ def _not_registered(state: State, body: cmd.RegisterShuffle) -> bool:
 def _shuffle_registered(state: State, body: cmd.RegisterShuffle, _: Answer, is_new: bool) -> Iterator[Happened]:
     shuffle = state.shuffle(body.key)
     if is_new and shuffle is not None and shuffle.copies < shuffle.copies_wanted:
-        copies = {"copies": shuffle.copies, "asked": shuffle.copies_wanted}
+        copies = {"copies": shuffle.copies, "wanted": shuffle.copies_wanted}
         yield Happened(LogEvent.SHUFFLE_FEWER_COPIES, shuffle=_name(state, body.key), **copies)
 
 

@@ -72,8 +72,8 @@ GAUGES = {
     "restored_bytes": "bytes of those",
     "epochs_short": "epochs of committed shuffles with fewer copies than were asked for on workers that are alive, as "
     "the leader sees it",
-    "open_epochs_short": "epochs of open shuffles with fewer copies than asked for that are whole, on workers which "
-    "are alive; on the leader, some seconds ago",
+    "open_epochs_short": "epochs of open shuffles, with data or without, of which fewer copies than asked for are "
+    "whole and on workers that are alive; on the leader, some seconds ago",
     "copies_coming": "copies of those that are being made, or wait for their turn",
     "early_seals": "epochs sealed before their commit",
     "dfs_rounds": "with [dfs]: times that this master looked through the store",

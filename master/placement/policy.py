@@ -205,11 +205,11 @@ def broken(policy: Policy, places: Sequence[str], copies: int) -> str:
 
 def too_few_acknowledge(policy: Policy, copies: int, ack_copies: int) -> str:
     """Say why so few of the copies may not acknowledge a push; "" if they may. Which copies lag is chance: all that are
-    complete may be in one region."""
+    complete may be in fewer regions than are wanted."""
     if _durable(policy) < 2 or copies < 2 or ack_copies in (0, copies):
         return ""
     return (
-        f"{ack_copies} of {copies} copies can all be in one region, and {policy.regions.durable} regions are wanted for"
+        f"{ack_copies} of {copies} copies may be in fewer than {policy.regions.durable} regions, which are wanted for"
         " durability (placement.durable_regions): leave ack_copies out, so that all copies acknowledge a push"
     )
 

@@ -1,6 +1,8 @@
 """`holdfast drain` as people and scripts meet it."""
 
+import asyncio
 import json
+import math
 import re
 import subprocess
 from collections.abc import Iterator
@@ -12,7 +14,9 @@ import pytest
 
 from holdfast.client import ConfigError, Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
+from holdfast.common.errors import RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.tools.cli.commands import draining
 from holdfast.tools.cli.commands.draining import seconds_until
 from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
 from tests.cluster.test_client import random_regions
@@ -277,3 +281,27 @@ def test_no_leader_is_reported() -> None:
     done = run("drain", "w1", masters="127.0.0.1:1")
     assert done.returncode == 1
     assert "127.0.0.1:1" in done.stderr
+
+
+def test_a_drain_is_looked_at_again_where_masters_do_not_answer(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The drain goes on while nobody leads, so the wait for it does too, and says so once; the time of --by ends it."""
+    found = pb.ListWorkersReply(workers=[pb.WorkerInfo(name="w1")])
+    answers: list[pb.ListWorkersReply | RetryError] = []
+
+    async def answer(*_: object) -> pb.ListWorkersReply:
+        said = answers.pop(0)
+        if isinstance(said, RetryError):
+            raise said
+        return said
+
+    monkeypatch.setattr(draining, "answer", answer)
+    monkeypatch.setattr(draining, "_LOOK_SECONDS", 0.0)
+    client: Any = None
+    answers[:] = [RetryError("there is no leader")] * 3 + [found]
+    assert asyncio.run(draining._listed(client, math.inf)) == found
+    assert capsys.readouterr().err.count("the drain goes on") == 1
+    answers[:] = [RetryError("there is no leader")]
+    with pytest.raises(RetryError, match="there is no leader"):
+        asyncio.run(draining._listed(client, 0.0))

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from holdfast.client.spark import enable
-from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar, prebuild, write_sums
+from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar, prebuild, write_sum
 from holdfast.common.errors import ConfigError
 from tests.support.spark_conf import conf
 from tests.support.tree import ROOT
@@ -53,15 +53,18 @@ def test_jar_is_built_once_however_many_ask(cache: Path) -> None:
     assert [process.returncode for process in processes] == [0, 0]
     (path,) = map(Path, answers)
     assert path.parent == cache / "holdfast"
-    assert list(path.parent.iterdir()) == [path], "nothing is left of the builds"
+    assert sorted(path.parent.iterdir()) == [path, Path(f"{path}.sha256")], "nothing is left of the builds"
     with zipfile.ZipFile(path) as archive:
         assert archive.testzip() is None
         names = set(archive.namelist())
     assert {f"{PACKAGE}HoldfastShuffleManager.class", f"{PACKAGE}Shims.class"} <= names
     assert not [name for name in names if "probe/" in name or name.endswith("Main.class")]
-    before = path.stat().st_mtime_ns
+    before, content = path.stat().st_mtime_ns, path.read_bytes()
     status, out, _ = run(cache, "spark-jar", "--json")
     assert (status, json.loads(out)["jar"], path.stat().st_mtime_ns) == (0, str(path), before)
+    path.write_bytes(content[:-1])
+    assert run(cache, "spark-jar")[0] == 0
+    assert path.read_bytes() == content, "a damaged jar is built again"
 
 
 def test_without_a_compiler_the_command_says_what_to_install(tmp_path: Path) -> None:
@@ -205,7 +208,7 @@ def test_prebuilt_jar_serves_its_line_where_there_is_no_compiler(
     name = _plan(built)[0]
     (prebuilt / name).touch()
     (prebuilt / name.replace(_plan(built)[2], "0" * 16).replace("4.1.2", "4.2.1")).touch()
-    write_sums(prebuilt)
+    write_sum(prebuilt / name, prebuilt)
     assert jar(built) == jar(sibling) == prebuilt / name
     with pytest.raises(ConfigError, match="no Java compiler"):
         jar(other)
@@ -220,10 +223,10 @@ def test_a_prebuilt_jar_is_used_as_it_was_built_or_not_at_all(tmp_path: Path, mo
     found.write_bytes(b"as it was built")
     with pytest.raises(ConfigError, match="is not as it was built"):
         jar(spark)
-    write_sums(tmp_path)
+    write_sum(found, tmp_path)
     assert jar(spark) == found
     found.write_bytes(b"as it was Built")
-    with pytest.raises(ConfigError, match=f"{found.name} is not as it was built.*SHA256SUMS; install holdfast again"):
+    with pytest.raises(ConfigError, match=f"{found.name} is not as it was built.*[.]sha256; install holdfast again"):
         jar(spark)
 
 
@@ -242,7 +245,9 @@ def test_equal_sources_make_equal_jars(tmp_path: Path, monkeypatch: pytest.Monke
     with zipfile.ZipFile(first) as archive:
         manifest = archive.read("META-INF/MANIFEST.MF").decode()
     assert f"Spark-Version: {installed_spark().version}\r\nBuild-Jdk: " in manifest
-    subprocess.run(["sha256sum", "--check", "--strict", "SHA256SUMS"], check=True, cwd=second.parent, timeout=60)
+    subprocess.run(
+        ["sha256sum", "--check", "--strict", f"{second.name}.sha256"], check=True, cwd=second.parent, timeout=60
+    )
 
 
 def test_a_secured_cluster_takes_both_files(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -161,6 +161,15 @@ def test_an_end_has_time(objects: list[Manifest]) -> None:
     assert [each["maxUnavailable"] for each in budgets] == [1, 1]
 
 
+def test_a_start_has_time(objects: list[Manifest]) -> None:
+    """A worker that looks through many files after a kill is given as long as Ansible gives it, before it is killed."""
+    made = one(objects, "StatefulSet", "holdfast-worker")
+    probe = containers(made)[-1]["startupProbe"]
+    tasks = (ROOT / "deploy" / "ansible" / "roles" / "holdfast_worker" / "tasks" / "main.yml").read_text("utf-8")
+    (seconds,) = re.findall(r"holdfast_unit_start_seconds: (\d+)", tasks)
+    assert probe["periodSeconds"] * probe["failureThreshold"] >= int(seconds)
+
+
 def test_memory_is_enough(objects: list[Manifest]) -> None:
     """A worker is promised its buffers and what the doctor counts beside them."""
     made = one(objects, "StatefulSet", "holdfast-worker")

@@ -52,8 +52,8 @@ class Oracle:
         self.kept: dict[tuple[int, int], set[tuple[int, int, int]]] = {}
         #: by worker, on the disks that it has now, and epoch
         self._seals: dict[tuple[str, EpochKey], SealedEpoch] = {}
-        #: what workers were told to make a copy of
-        self._to_make: set[tuple[str, EpochKey]] = set()
+        #: what workers were told to make a copy of, and have not answered, with whom they were to read it from
+        self._to_make: dict[tuple[str, EpochKey], set[int]] = {}
         #: answered FAILED_COPY with a mark of that on the platter
         self._marked: set[tuple[str, EpochKey]] = set()
         #: by the same, the batches in it
@@ -187,7 +187,7 @@ class Oracle:
             excused = excuses & worker.sins.keys()
             if each.status == Status.FAILED_COPY and self._is_marked(worker, key):
                 self._marked.add(place)
-            if self._was_made(place, before, each):
+            if self._was_made(worker, key, before, each):
                 before = self._seals[place] = each
                 self._levels[place] = Ack.SYNCED
             # What was never here nobody records: behind a crash that hurt the log it may be called lost, or given up.
@@ -201,18 +201,18 @@ class Oracle:
 
     def restoring(self, worker: SimWorker, restore: Restore) -> None:
         """A worker is told to make copies. It may be killed when they are there, and its answer is not."""
-        self._to_make |= {
-            (worker.name, EpochKey(restore.shuffle, PartitionId(partition), Epoch(epoch)))
-            for partition, epoch, _ in restore.epochs
-        }
+        for partition, epoch, _ in restore.epochs:
+            key = EpochKey(restore.shuffle, PartitionId(partition), Epoch(epoch))
+            self._to_make.setdefault((worker.name, key), set()).add(restore.source.worker)
 
-    def _was_made(self, place: tuple[str, EpochKey], before: SealedEpoch, now: SealedEpoch) -> bool:
-        """Whether a worker that had no copy when somebody asked has made it since, and like one of the others."""
-        if before.status is not Status.UNKNOWN_FILE or now.status is not Status.OK or place not in self._to_make:
+    def _was_made(self, worker: SimWorker, key: EpochKey, before: SealedEpoch, now: SealedEpoch) -> bool:
+        """Whether a worker that had no copy when somebody asked has made it since, which its source's seal shows, and
+        was killed before it answered."""
+        if before.status is not Status.UNKNOWN_FILE or now.status is not Status.OK or "killed" not in worker.sins:
             return False
-        others = [seal for (name, key), seal in self._seals.items() if key == place[1] and name != place[0]]
-        right = {seal.crc_sum for seal in others if seal.status is Status.OK}
-        return not right or now.crc_sum in right
+        sources = [self.numbers[each].name for each in self._to_make.get((worker.name, key), ())]
+        seals = [self._seals.get((name, key)) for name in sources]
+        return any(seal is not None and (seal.status, seal.crc_sum) == (Status.OK, now.crc_sum) for seal in seals)
 
     @staticmethod
     def _is_marked(worker: SimWorker, key: EpochKey) -> bool:
@@ -247,6 +247,7 @@ class Oracle:
             else:
                 right = of is None or of.status != Status.OK or of.crc_sum == each.crc_sum
             self._seals[worker.name, key] = each
+            self._to_make.pop((worker.name, key), None)
             if not right:
                 self.fail(f"{worker.name} says that {key}, restored, is {each}; it was {before}, its source has {of}")
             self._levels[worker.name, key] = Ack.SYNCED
@@ -402,7 +403,7 @@ class Oracle:
         self._marked = {place for place in self._marked if place[0] != worker.name}
         parts: tuple[dict[Any, Any], ...] = (
             *(self._seals, self._contents, self._unseen),
-            *(self._held, self._levels, self._map_seals),
+            *(self._held, self._levels, self._map_seals, self._to_make),
         )
         for part in parts:
             for place in [place for place in part if place[0] == worker.name]:
@@ -420,7 +421,10 @@ class Oracle:
         self.deletions += 1
         self._deleted.add((worker.name, shuffle))
         self._told.add((worker.life, shuffle))
-        parts: tuple[dict[Any, Any], ...] = (self._seals, self._contents, self._unseen, self._held, self._levels)
+        parts: tuple[dict[Any, Any], ...] = (
+            *(self._seals, self._contents, self._unseen),
+            *(self._held, self._levels, self._to_make),
+        )
         for part in parts:
             for place in [place for place in part if place[0] == worker.name and place[1].shuffle == shuffle]:
                 del part[place]

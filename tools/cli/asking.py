@@ -47,7 +47,7 @@ def with_masters(endpoints: str, question: Callable[[ControlClient], Awaitable[R
 
 async def answer(client: ControlClient, method: str, request: Message) -> Any:
     """Return what the leader answers. Raises HoldfastError."""
-    with waiting_shown(lambda: f"no answer yet, asking for {ANSWER_SECONDS_MAX:g} s: {client.no_leader()}"):
+    with waiting_shown(lambda: f"no answer yet, asking for {ANSWER_SECONDS_MAX:g} s: {client.waits_for()}"):
         return await client.call(method, request, deadline_s=ANSWER_SECONDS_MAX)
 
 

@@ -30,8 +30,6 @@ INSTANCE = re.compile(rf"[0-9a-f]{{{2 * INSTANCE_BYTES}}}")
 _BEGINNING = re.compile(r"[0-9a-f]{4,}")
 #: Applications that an error lists.
 _LISTED_MAX = 20
-#: Shuffles of one application among which one is looked for.
-_LOOKED_AT_MAX = 10_000
 SHUFFLE = "APP/SHUFFLE[/GENERATION]"
 
 
@@ -116,10 +114,7 @@ def age(each: pb.ApplicationInfo, now_ms: int) -> str:
 
 
 async def newest_generation(client: ControlClient, known: pb.ApplicationInfo, shuffle: int) -> int | None:
-    """Return the newest generation of a shuffle of this application; None if it has no such shuffle. Of an application
-    with too many shuffles to look through, one that is not found is taken for generation 0."""
-    request = pb.ListShufflesRequest(instance=known.instance, limit=_LOOKED_AT_MAX)
+    """Return the newest generation of a shuffle of this application; None if it has no such shuffle."""
+    request = pb.ListShufflesRequest(instance=known.instance, shuffle=shuffle)
     reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
-    found = [each.key.generation for each in reply.shuffles if each.key.shuffle == shuffle]
-    unseen = 0 if reply.total > len(reply.shuffles) else None
-    return max(found, default=unseen)
+    return max((each.key.generation for each in reply.shuffles), default=None)

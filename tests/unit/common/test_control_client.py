@@ -135,6 +135,20 @@ def test_leader_is_asked_at_once():
     run(story, leader=1)
 
 
+def test_a_leader_that_is_slow_is_no_lack_of_one():
+    """Who waits for a leader that was found hears that it has not answered, and not that there is none."""
+
+    async def story(three, client):
+        assert "there is no leader" in client.waits_for()
+        three[1].answers = [None]
+        call = asyncio.ensure_future(client.call(RENEW, pb.RenewLeaseRequest()))
+        await wait_until_async(lambda: three[1].asked, "the leader to be asked")
+        assert client.waits_for() == f"the leader, {three[1].address}, has not answered"
+        call.cancel()
+
+    run(story, leader=1)
+
+
 def test_not_leader_with_an_address_is_followed():
     """A hint is followed at once and kept for the calls after it."""
 

@@ -107,6 +107,7 @@ def test_a_shuffle_that_is_placed_with_fewer_copies_is_reported_once() -> None:
     reported = Reported()
     reported.do(worker(1), worker(2), application(name="nightly"))
     assert reported.do(reduce(copies_wanted=3)) == [(LogEvent.SHUFFLE_FEWER_COPIES, "nightly/1")]
+    assert reported.all[-1][2].facts == {"shuffle": "nightly/1", "copies": 2, "wanted": 3}, "as clients say it"
     assert reported.do(reduce(copies_wanted=3)) == [], "registered again"
     assert reported.do(reduce(key(2))) == []
 

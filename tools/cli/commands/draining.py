@@ -4,6 +4,7 @@ removed."""
 from __future__ import annotations
 
 import asyncio
+import math
 import re
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -13,8 +14,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from holdfast.common.errors import ConfigError, HoldfastError
+from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.visible import visible
 from holdfast.common.worker_states import AWAY
 from holdfast.tools.cli.asking import answer, ask, with_masters
 from holdfast.tools.cli.hosts import leaving_text
@@ -69,7 +71,7 @@ def drain(
     Open data moves to other workers; they keep serving what they have. A name that a host and a worker share means the
     host with all its workers; the worker alone is named by its number. Ctrl-C ends the wait, not the drain. Exit 0
     when all may be stopped, or with --no-wait at once; 1 if a worker is lost, was restarted or its drain was cancelled
-    meanwhile, or the time of --by is over.
+    meanwhile, or the time of --by is over. Masters that do not answer meanwhile are asked again.
     """
     within_ms = 0 if by is None else int(seconds_until(by, datetime.now().astimezone()) * 1000)
     wanted = Purpose(purpose) if purpose else Purpose.REMOVAL if within_ms else Purpose.RESTART
@@ -117,11 +119,12 @@ async def _drain(
     client: ControlClient, request: pb.DrainWorkersRequest, no_wait: bool, purpose: Purpose, step: Step
 ) -> list[pb.WorkerInfo]:
     found = list((await answer(client, "Admin/DrainWorkers", request)).workers)
+    ends = asyncio.get_running_loop().time() + request.within_ms / 1000 if request.within_ms else math.inf
     hosts = {each.host for each in found}.intersection(request.workers)
     while not no_wait and not all(_is_safe(each, purpose) for each in found):
         step(found)
         await asyncio.sleep(_LOOK_SECONDS)
-        listed: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
+        listed = await _listed(client, ends)
         now = {each.worker: each for each in listed.workers}
         found = [_still_drains(before, now.get(before.worker)) for before in found]
         known = {each.worker for each in found}
@@ -134,6 +137,24 @@ async def _drain(
         if late:
             raise HoldfastError(f"the time is over, and {'; '.join(_lines(late))}")
     return found
+
+
+async def _listed(client: ControlClient, ends: float) -> pb.ListWorkersReply:
+    """Ask for the workers until masters answer, since the drain goes on without them, but not beyond the time at which
+    it has to be over."""
+    told = False
+    while True:
+        try:
+            reply: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
+        except RetryError as error:
+            if asyncio.get_running_loop().time() > ends:
+                raise
+            if not told:
+                click.echo(f"holdfast: the drain goes on, and is looked at again: {visible(str(error))}", err=True)
+            told = True
+            await asyncio.sleep(_LOOK_SECONDS)
+        else:
+            return reply
 
 
 def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.WorkerInfo:

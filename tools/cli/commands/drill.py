@@ -69,7 +69,7 @@ def _options(count: int, rounds: str = "Rounds to run.") -> Callable[[Callable[.
         def run(**given: Any) -> int:
             asked = Asked(**{each.name: given.pop(each.name) for each in fields(Asked)})
             if asked.html is not None:
-                _check_page(asked.html, asked.yes)
+                _check_page(asked.html, asked)
             return command(asked, **given)
 
         for option in reversed(_OPTIONS):
@@ -369,7 +369,7 @@ def _run_staging(asked: Asked, file: Path, name: str, drill: Drill, staging: boo
     cluster = staging_cluster(file)
     check_reachable(cluster)
     kills = f"drill {short} kills servers of {cluster.endpoints} (masters) and its {len(cluster.workers)} workers"
-    ask_first(kills, asked.yes)
+    ask_first(kills, asked.yes, asked.as_json)
     report = run_on(cluster, name, drill, asked.count, asked.seed)
     report.against = f"the cluster of {file}"
     return report
@@ -404,11 +404,11 @@ def _write(asked: Asked, reports: list[Report]) -> None:
             click.echo(f"holdfast: {error}", err=True)
 
 
-def _check_page(file: Path, yes: bool) -> None:
+def _check_page(file: Path, asked: Asked) -> None:
     """Raise ConfigError now for what could not be written after hours, and ask whether a report is to be replaced."""
     if not file.parent.is_dir():
         raise ConfigError(f"there is no directory {file.parent} for --html {file}: make it, or name another file")
     if file.is_dir() or not os.access(file if file.exists() else file.parent, os.W_OK):
         raise ConfigError(f"--html {file} cannot be written: name a file in a directory where you may write")
     if file.is_file():
-        ask_first(f"this replaces {file}", yes)
+        ask_first(f"this replaces {file}", asked.yes, asked.as_json)

@@ -265,7 +265,7 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
             *(one[key] for key in ("data_address", "state", "incarnation")),
             f"{in_seconds(one['last_seen_ms'] / 1000)} ago",
             one["files"],
-            *(in_bytes(one[key]) for key in ("used_bytes", "free_bytes")),
+            *("-" if one["state"] in AWAY else in_bytes(one[key]) for key in ("used_bytes", "free_bytes")),
         )
         for one in found
     ]
@@ -320,21 +320,17 @@ def _mean(micros: int) -> str:
 @json_option
 def shuffles(app: str, user: str, state: str | None, limit: int, masters: str, as_json: bool) -> None:
     """List the shuffles and what keeps them alive."""
-    looked_at = _SHUFFLES_MAX if user or state else limit
 
     async def question(client: ControlClient) -> pb.ListShufflesReply:
         instance = (await find_application(client, app)).instance if app else b""
-        request = pb.ListShufflesRequest(instance=instance, limit=looked_at)
+        request = pb.ListShufflesRequest(instance=instance, limit=limit, user=user, state=state or "")
         reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
         return reply
 
     reply = with_masters(masters, question)
-    listed = [each for each in reply.shuffles if user in ("", each.user) and state in (None, each.state)]
-    # Of those that the masters did not send nobody knows whose they are.
-    total = len(listed) + reply.total - len(reply.shuffles)
-    found = [shuffle_record(each) for each in listed[:limit]]
-    document = {"shuffles": found, "total": total}
-    show(document, as_json, lambda screen: _draw_shuffles(found, total, screen))
+    found = [shuffle_record(each) for each in reply.shuffles]
+    document = {"shuffles": found, "total": reply.total}
+    show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
 
 
 #: What quotas count.

@@ -65,6 +65,7 @@ KEYS: dict[str, re.Pattern[str]] = {
 }
 _DYNAMIC, _SERVICE = "spark.dynamicAllocation.enabled", "spark.shuffle.service.enabled"
 _TRACKING = "spark.dynamicAllocation.shuffleTracking.enabled"
+_TIMEOUT = "spark.dynamicAllocation.shuffleTracking.timeout"
 #: Both or neither.
 _SECURITY = ("security.ca", "security.tokenFile")
 
@@ -212,10 +213,16 @@ def _fallback(spark: SparkFact) -> Iterator[Symptom]:
         if service:
             what = "is true: executors end where Spark's shuffle service does not run, and no shuffle falls back to it"
             yield problem("spark-conflict", f"{spark.source} {_SERVICE}", what, f"set {_SERVICE}=false")
-    elif _is_true(spark, _DYNAMIC) and not service and not _is_true(spark, _TRACKING, "true"):
+    elif _is_true(spark, _DYNAMIC) and not service and not _tracks(spark):
         what = "is never with dynamic allocation, which would remove executors with what fell back"
-        remedy = f"set {key}=never; or to let shuffles fall back {_SERVICE}=true, where it runs, or {_TRACKING}=true"
+        others = f"{_SERVICE}=true, where it runs, or {_TRACKING}=true without {_TIMEOUT}"
+        remedy = f"set {key}=never; or to let shuffles fall back {others}"
         yield advice("spark-conflict", f"{spark.source} {key}", what, remedy)
+
+
+def _tracks(spark: SparkFact) -> bool:
+    """Whether executors stay for as long as shuffles that they have are needed."""
+    return _is_true(spark, _TRACKING, "true") and _TIMEOUT not in spark.settings
 
 
 def _is_true(spark: SparkFact, key: str, usual: str = "false") -> bool:

@@ -78,7 +78,9 @@ def ground(killed: Killed, copies: int) -> Ground:
     if (domain := _DOMAINS.get(killed)) is not None:
         if copies == 1:
             raise ConfigError(f"with one copy the loss of a {killed} is a loss: give --copies 2 or more")
-        return domain.ground(copies)
+        # What a query writes while racks are away is on those that are left, and has to survive the next ones: of racks
+        # the ground is for the drill that pushes, which waits for all to be back. That of hosts has enough.
+        return domain.ground(copies if domain is HOST else 2 * copies - 1)
     return Ground(workers=1 if killed is Killed.REUSE and copies == 1 else copies + 1)
 
 

@@ -14,7 +14,6 @@ import java.util.concurrent.ThreadPoolExecutor;
 import java.util.concurrent.TimeUnit;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkContext;
-import org.apache.spark.rdd.RDD;
 import org.apache.spark.scheduler.MapStatus;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.control.Masters;
@@ -26,7 +25,6 @@ import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
-import org.apache.spark.storage.StorageLevel;
 
 /**
  * The driver's part: the application and its lease, registering and forgetting shuffles, and the early commit.
@@ -109,14 +107,17 @@ final class DriverShuffles implements AutoCloseable {
             runtime.generations().registered(first); // the tasks run here
         }
         registered.put(shuffle, new Registered(handle.key(0), handle.partitions()));
-        name(dependency.rdd(), handle.key(0));
+        name(dependency, handle.key(0));
         return handle;
     }
 
-    /** Spark's UI shows it in the stage that writes the shuffle: what {@code holdfast shuffles} calls it. Not over a name, nor where that means a cache. */
-    private static void name(RDD<?> written, ShuffleKey key) {
-        if (written.name() == null && written.getStorageLevel().equals(StorageLevel.NONE())) {
-            written.setName("Holdfast shuffle " + key);
+    /**
+     * Spark's UI shows it in the stage that writes the shuffle: what {@code holdfast shuffles} calls it. SQL makes an RDD for each shuffle; one of anybody
+     * else may be written into several, be cached, or be asked for its name.
+     */
+    private static void name(ShuffleDependency<?, ?, ?> dependency, ShuffleKey key) {
+        if (dependency.rdd().name() == null && RowSerializers.of(dependency.serializer()) != null) {
+            dependency.rdd().setName("Holdfast shuffle " + key);
         }
     }
 

@@ -165,13 +165,14 @@ public record HoldfastConf(
             if (word("fallback", "auto", "auto", "never").equals("never")) {
                 return PREFIX + "fallback is never";
             }
-            boolean kept = conf.getBoolean("spark.shuffle.service.enabled", false)
-                    || conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", true); // as Spark's default is
+            boolean tracked = conf.getBoolean("spark.dynamicAllocation.shuffleTracking.enabled", true) // as Spark's default is
+                    && !conf.contains("spark.dynamicAllocation.shuffleTracking.timeout"); // after which executors go all the same
+            boolean kept = tracked || conf.getBoolean("spark.shuffle.service.enabled", false);
             if (kept || !conf.getBoolean("spark.dynamicAllocation.enabled", false)) {
                 return "";
             }
             return PREFIX + "fallback is never with dynamic allocation, which would remove executors with what fell back, unless"
-                    + " spark.shuffle.service.enabled or spark.dynamicAllocation.shuffleTracking.enabled is true";
+                    + " spark.shuffle.service.enabled or, without a timeout, spark.dynamicAllocation.shuffleTracking.enabled is true";
         }
 
         /** Spark's own choice, unless {@code codec} says otherwise. */

@@ -27,10 +27,14 @@ public final class HoldfastShuffleDataIO implements ShuffleDataIO {
 
     /** Whether it is the class of Holdfast's manager, or of one that extends it; Spark's own have short names as well. */
     private static boolean isOurs(String manager) {
+        if (manager.equals(HoldfastShuffleManager.class.getName())) {
+            return true;
+        }
+        ClassLoader given = Thread.currentThread().getContextClassLoader();
+        ClassLoader loader = given != null ? given : HoldfastShuffleDataIO.class.getClassLoader();
         try {
-            ClassLoader loader = Thread.currentThread().getContextClassLoader();
             return HoldfastShuffleManager.class.isAssignableFrom(Class.forName(manager, false, loader));
-        } catch (ClassNotFoundException shortName) {
+        } catch (ClassNotFoundException | LinkageError anothers) { // or a short name
             return false;
         }
     }

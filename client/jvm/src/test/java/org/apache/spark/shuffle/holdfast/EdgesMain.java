@@ -121,6 +121,8 @@ public final class EdgesMain {
         SparkConf leave = dynamic.clone().set("spark.dynamicAllocation.shuffleTracking.enabled", "false");
         String reason = HoldfastConf.of(leave).noFallback();
         check(reason.contains("spark.shuffle.service.enabled") && warnings(leave).contains(reason), reason);
+        SparkConf timed = dynamic.clone().set("spark.dynamicAllocation.shuffleTracking.timeout", "10min");
+        check(!HoldfastConf.of(timed).mayFallBack(), "executors go after a time, tracked or not");
         SparkConf served = leave.clone().set("spark.shuffle.service.enabled", "true");
         check(HoldfastConf.of(served).mayFallBack(), "Spark's service has what fell back");
         check(!aboutService(served), "a service with something to serve");

@@ -243,7 +243,7 @@ public final class FetchReader implements BatchSource {
                 onEnd(stream);
             }
         } catch (HoldfastException | IncompleteException error) {
-            damaged(stream, stream.file, inChunk(stream, data, error));
+            damaged(stream, stream.file, data, error);
         }
     }
 
@@ -279,7 +279,7 @@ public final class FetchReader implements BatchSource {
                 effects.addAll(chunks.fetch.progressed(stream.number));
             }
         } catch (HoldfastException | IncompleteException error) {
-            damaged(stream, data.file(), inChunk(stream, data, error));
+            damaged(stream, data.file(), data, error);
             return false;
         }
         endOfFrame(stream, data);
@@ -311,7 +311,7 @@ public final class FetchReader implements BatchSource {
             }
         } catch (HoldfastException error) {
             if (error.status() == Status.CORRUPT) {
-                damaged(stream, data.file(), inChunk(stream, data, error));
+                damaged(stream, data.file(), data, error);
                 return;
             }
             streams.discard(stream);
@@ -351,9 +351,15 @@ public final class FetchReader implements BatchSource {
         }
     }
 
-    /** What came is wrong; the stream is of no use any more. */
+    private void damaged(ChunkStream stream, int file, ChunksData data, Exception error) {
+        if (error instanceof HoldfastException wrong && wrong.status() == Status.CORRUPT) {
+            costs.damaged();
+        }
+        damaged(stream, file, inChunk(stream, data, error));
+    }
+
+    /** What came is wrong, or less than there was; the stream is of no use any more. */
     private void damaged(ChunkStream stream, int file, String what) {
-        costs.damaged();
         current = null;
         EpochFile blamed = stream.files.get(Math.max(0, Math.min(file, stream.files.size() - 1)));
         streams.discard(stream);

@@ -132,7 +132,7 @@ final class Streams {
      */
     ChunkStream ready(long wakeAtNs) throws HoldfastException {
         if (busySinceNs != 0) {
-            notSilent(System.nanoTime() - busySinceNs);
+            notSilent(System.nanoTime());
         }
         ChunkStream found = anyReady();
         if (found == null && news.isEmpty()) {
@@ -249,9 +249,10 @@ final class Streams {
     }
 
     /** A reader that was busy is not the workers' silence. */
-    private void notSilent(long busyNs) {
-        if (busyNs > PAUSE_NS) {
+    private void notSilent(long nowNs) {
+        if (nowNs - busySinceNs > PAUSE_NS) {
             for (ChunkStream each : open) {
+                long busyNs = nowNs - Math.max(busySinceNs, each.askedNs); // it may have been opened meanwhile
                 each.seenNs += busyNs;
                 each.askedNs += busyNs;
             }

@@ -14,6 +14,7 @@ final class CountedCosts implements ReadCosts {
 
     @Override
     public void streamed(long nanos) {
+        Check.that(nanos >= 0, "a stream took " + nanos + " ns");
         streamedNs += nanos;
         streams++;
     }
