@@ -198,8 +198,8 @@ def test_groups_are_those_of_the_version_that_has_the_controller(tmp_path: Path)
     version 2 in a file. Where none has it the program ends, and limits nothing."""
     (tmp_path / "cgroup.controllers").write_text("cpu io\n")
     mounts = f"cgroup /sys/fs/cgroup/memory cgroup rw,relatime,memory 0 0\ncgroup2 {tmp_path} cgroup2 rw 0 0\n"
-    assert Hierarchy.of(mounts, "memory", "memory") == (Path("/sys/fs/cgroup/memory"), 1)
-    assert Hierarchy.of(mounts, "blkio", "io") == (tmp_path, 2)
+    assert Hierarchy.of(mounts, "memory", "memory") == (Path("/sys/fs/cgroup/memory"), 1, "memory")
+    assert Hierarchy.of(mounts, "blkio", "io") == (tmp_path, 2, "io")
     with pytest.raises(SystemExit, match="there is no control group with the controller pids"):
         Hierarchy.of(mounts, "pids", "pids")
 

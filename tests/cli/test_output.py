@@ -62,11 +62,12 @@ def test_lists_fit_the_terminal(width: int):
         bytes=1 << 50,
         why="its application has a lease that ends in 55 s, and one more",
     )
-    screen = Console(file=io.StringIO(), width=width, force_terminal=True, color_system=None)
+    text = io.StringIO()
+    screen = Console(file=text, width=width, force_terminal=True, color_system=None)
     status._draw_workers([worker_record(worker)], [], screen)
     status._draw_shuffles([shuffle_record(shuffle)], 1, screen)
     drawn = [
-        *screen.file.getvalue().splitlines(),
+        *text.getvalue().splitlines(),
         *lines(*top.drawn(top.document_of([worker], [shuffle], 1, 20)), width=width),
     ]
     tables = [line for line in drawn if not line.startswith("mean write")]

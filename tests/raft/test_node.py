@@ -16,6 +16,7 @@ from holdfast.master.raft.errors import (
     CommandTooLarge,
     NodeStopped,
     NotLeader,
+    OutcomeUnknown,
     Overloaded,
     SettingsRefused,
     StorageDamaged,
@@ -157,8 +158,17 @@ def test_followers_refuse_and_name_the_leader(nodes: Nodes) -> None:
 def test_leadership_moves_when_asked(nodes: Nodes) -> None:
     """A transfer ends with another leader that has everything."""
     running = nodes.three()
-    leader = leader_of(running)
-    leader.propose(b"x").result(60)
+
+    def accepted() -> Node | None:
+        leader = leader_of(running)
+        try:
+            leader.propose(b"x").result(60)
+        except (NotLeader, OutcomeUnknown):
+            return None  # it was replaced meanwhile
+        return leader
+
+    leader = wait_until(accepted, "a leader to stay for a command")
+    assert leader is not None
     wait_until(lambda: leader.transfer_leadership().result(60), "a follower fit to lead")
     wait_until(lambda: any(node.status().serving for node in running if node is not leader), "another leader")
     assert leader.transfer_leadership("nobody").result(60) is False

@@ -23,7 +23,7 @@ public enum LogEvent {
     TOKEN_INTERNAL_ERROR("token.internal_error", Level.ERROR, "A token could not be renewed because of an unexpected error; it is tried again."),
     SHUFFLE_WAITING("shuffle.waiting", Level.WARN, "A shuffle cannot be registered yet; it is tried again."),
     SHUFFLE_FEWER_COPIES("shuffle.fewer_copies", Level.WARN, "A shuffle was placed with fewer copies than asked for, and stays so."),
-    SHUFFLE_FALLBACK("shuffle.fallback", Level.WARN, "A shuffle uses Spark's own shuffle service instead of Holdfast; executors keep its data."),
+    SHUFFLE_FALLBACK("shuffle.fallback", Level.WARN, "A shuffle uses Spark's own shuffle instead of Holdfast: executors, or Spark's shuffle service, keep its data."),
     SHUFFLE_WRITTEN("shuffle.written", Level.DEBUG, "A shuffle is written."),
     SHUFFLE_UNDER_REPLICATED("shuffle.under_replicated", Level.WARN, "A shuffle was committed with fewer copies than asked for."),
     SHUFFLE_UNREGISTER_FAILED("shuffle.unregister_failed", Level.WARN, "A shuffle could not be unregistered; its data stays until that succeeds or the application ends."),
