@@ -76,7 +76,8 @@ class Hierarchy(NamedTuple):
         for line in Path("/proc/self/cgroup").read_text().splitlines():
             _, controllers, place = line.split(":", 2)
             if self.controller in controllers.split(",") or (self.version == 2 and not controllers):
-                return self.root / place.lstrip("/")
+                found = self.root / place.lstrip("/")
+                return found if found.is_dir() else self.root  # it may be outside of what is mounted here
         return self.root
 
     @contextmanager

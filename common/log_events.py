@@ -131,7 +131,7 @@ class LogEvent(Enum):
     SHUFFLE_OPEN_SHORT = _warning(
         "Open shuffles have fewer copies than asked for: they were placed so, or a worker is lost, or copies lack"
         " something.",
-        "Bring lost workers back; new data goes elsewhere already. What is missing is made again after the commit.",
+        "Bring lost workers back; new data goes to others already. What is missing is made again after the commit.",
     )
     SHUFFLE_COPIES_INCOMPLETE = _warning(
         "Copies of an open shuffle lack something that was acknowledged since others have it (`ack_copies`).",

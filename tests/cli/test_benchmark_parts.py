@@ -208,11 +208,14 @@ def test_memory_and_seeks_share_the_one_group_of_version_2(tmp_path: Path, monke
     """A process is in one group of version 2, so both limits are in that; the disk's goes when the disk does, and the
     group with the memory's. No swap takes the place of memory."""
     (tmp_path / "cgroup.controllers").write_text("io memory\n")
+    switch = tmp_path / "cgroup.subtree_control"
+    switch.write_text("io\n")
     mounts, own, number = f"cgroup2 {tmp_path} cgroup2 rw 0 0\n", str(os.getpid()), os.stat("/dev/null").st_rdev
     name = f"{os.major(number)}:{os.minor(number)}"
     monkeypatch.setattr(Path, "rmdir", shutil.rmtree)  # the kernel's files go with their directory
     with less_memory("2G", mounts) as by:
         group = tmp_path / f"holdfast-{own}"
+        assert switch.read_text() == "+memory"
         assert (by, (group / "cgroup.procs").read_text()) == ("cgroup v2", own)
         assert [(group / f"memory.{what}").read_text() for what in ("max", "swap.max")] == ["2G", "0"]
         with seeking("/dev/null", 8, mounts) as slow:
@@ -220,6 +223,7 @@ def test_memory_and_seeks_share_the_one_group_of_version_2(tmp_path: Path, monke
             assert (group / "io.max").read_text() == f"{name} riops=125 wiops=125"
         assert (group / "io.max").read_text() == f"{name} riops=max wiops=max"
     assert (tmp_path / "cgroup.procs").read_text() == own
+    assert switch.read_text() == "-memory", "what was on before stays on"
     assert not group.exists()
 
 

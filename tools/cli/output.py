@@ -81,8 +81,8 @@ def ask_first(what: str, yes: bool, as_json: bool = False) -> None:
     if yes:
         return
     if as_json or not sys.stdin.isatty():
-        why = "With --json nobody is asked" if as_json else "No terminal to ask for confirmation"
-        raise ConfigError(f"{what}\n{why}: pass --yes")
+        reason = "With --json nobody is asked" if as_json else "No terminal to ask for confirmation"
+        raise ConfigError(f"{what}\n{reason}: pass --yes")
     if not click.confirm(f"{visible_lines(what)}. Go on?", err=True):
         raise ConfigError("nothing was done")
 

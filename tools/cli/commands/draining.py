@@ -142,16 +142,16 @@ async def _drain(
 async def _listed(client: ControlClient, ends: float) -> pb.ListWorkersReply:
     """Ask for the workers until masters answer, since the drain goes on without them, but not beyond the time at which
     it has to be over."""
-    told = False
+    said = False
     while True:
         try:
             reply: pb.ListWorkersReply = await answer(client, "Admin/ListWorkers", pb.ListWorkersRequest())
         except RetryError as error:
             if asyncio.get_running_loop().time() > ends:
                 raise
-            if not told:
+            if not said:
                 click.echo(f"holdfast: the drain goes on, and is looked at again: {visible(str(error))}", err=True)
-            told = True
+            said = True
             await asyncio.sleep(_LOOK_SECONDS)
         else:
             return reply
