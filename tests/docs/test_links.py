@@ -1,0 +1,54 @@
+"""Links of the pages lead somewhere."""
+
+from __future__ import annotations
+
+import re
+from functools import cache
+from pathlib import Path
+
+import pytest
+
+from tests.support.tree import ROOT
+
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
+_NAMED = re.compile(r'id="([^"]+)"')
+
+
+def anchor(heading: str) -> str:
+    """What a heading is called in a link, as the usual viewers of Markdown have it."""
+    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip()).lower()
+    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
+
+
+@cache
+def anchors(page: Path) -> frozenset[str]:
+    """All places in a page that a link may name."""
+    text = page.read_text("utf-8")
+    return frozenset([*map(anchor, _HEADING.findall(text)), *_NAMED.findall(text)])
+
+
+def broken(page: Path, text: str) -> list[str]:
+    """The links in this text of a page that lead to no file, or to no place in one."""
+    found = []
+    for link in _LINK.findall(text):
+        if re.match(r"[a-z]+:", link):
+            continue  # to another site
+        file, _, place = link.partition("#")
+        target = (page.parent / file).resolve() if file else page
+        if not target.exists() or (place and target.suffix == ".md" and place not in anchors(target)):
+            found.append(link)
+    return found
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix())
+def test_links_lead_somewhere(page: Path) -> None:
+    """A page that is moved, and a heading that is renamed, takes its links along."""
+    assert broken(page, page.read_text("utf-8")) == []
+
+
+def test_a_broken_link_is_found() -> None:
+    """To a page, a heading of another page, and one of its own."""
+    text = "[a](docs/nothing.md), [b](docs/cli.md#nothing), [c](#nothing), [d](docs/cli.md), [e](#links)\n"
+    assert broken(ROOT / "README.md", text) == ["docs/nothing.md", "docs/cli.md#nothing", "#nothing", "#links"]
