@@ -28,7 +28,7 @@ from holdfast.common.system.log import log_event
 _JVM = Path(__file__).resolve().parent.parent / "jvm"
 _PREBUILT = _JVM / "prebuilt"
 #: Beside a jar, by its name and this: its SHA-256, as `sha256sum --check` reads it.
-SUM = ".sha256"
+_SUM = ".sha256"
 _JDK_MIN = 17
 _FLAGS = ("--release", "17", "-proc:none", "-nowarn", "-Xlint:none", "-encoding", "UTF-8")
 _CORE_JAR = re.compile(r"spark-core_(\d+\.\d+)-((\d+)\.(\d+)\.[\w.-]+)\.jar")
@@ -140,7 +140,7 @@ def prebuild(spark: Spark, directory: Path) -> Path:
 
 def write_sum(path: Path, directory: Path) -> Path:
     """Record the SHA-256 of a jar in `directory`, for `jar` to compare once both are side by side."""
-    written = directory / (path.name + SUM)
+    written = directory / (path.name + _SUM)
     written.write_text(_sum(path), "utf-8")
     return written
 
@@ -152,14 +152,14 @@ def _sum(path: Path) -> str:
 def _is_whole(path: Path) -> bool:
     """Whether the jar is what was recorded as it was built: the JVMs of all executors run it. That finds damage, not
     who may write both files."""
-    recorded = path.with_name(path.name + SUM)
+    recorded = path.with_name(path.name + _SUM)
     return recorded.is_file() and recorded.read_text("utf-8", "replace") == _sum(path)
 
 
 def _checked(path: Path) -> Path:
     if not _is_whole(path):
         raise ConfigError(
-            f"{path} is not as it was built: its SHA-256 is not in {path.name}{SUM}; install holdfast again"
+            f"{path} is not as it was built: its SHA-256 is not in {path.name}{_SUM}; install holdfast again"
         )
     return path
 

@@ -15,8 +15,8 @@ final class ReadMetrics implements ReadCosts {
 
     private final ShuffleReadMetricsReporter reporter;
     private final TaskContext context;
-    private long nanosWaited;
-    private long nanosStreamed;
+    private final Nanos waited = new Nanos();
+    private final Nanos streamed = new Nanos();
 
     ReadMetrics(ShuffleReadMetricsReporter reporter, TaskContext context) {
         this.reporter = reporter;
@@ -34,19 +34,17 @@ final class ReadMetrics implements ReadCosts {
 
     @Override
     public void waited(long nanos) {
-        nanosWaited += nanos;
-        if (nanosWaited >= NANOS_PER_MS) {
-            reporter.incFetchWaitTime(nanosWaited / NANOS_PER_MS);
-            nanosWaited %= NANOS_PER_MS;
+        long ms = waited.wholeMs(nanos);
+        if (ms > 0) {
+            reporter.incFetchWaitTime(ms);
         }
     }
 
     @Override
     public void streamed(long nanos) {
-        nanosStreamed += nanos;
-        if (nanosStreamed >= NANOS_PER_MS) {
-            reporter.incRemoteReqsDuration(nanosStreamed / NANOS_PER_MS);
-            nanosStreamed %= NANOS_PER_MS;
+        long ms = streamed.wholeMs(nanos);
+        if (ms > 0) {
+            reporter.incRemoteReqsDuration(ms);
         }
     }
 
@@ -64,5 +62,18 @@ final class ReadMetrics implements ReadCosts {
 
     void finish() {
         context.taskMetrics().mergeShuffleReadMetrics();
+    }
+
+    /** Many short times, of which Spark counts whole milliseconds. */
+    private static final class Nanos {
+        private long rest;
+
+        /** Adds to what was left, and takes the whole milliseconds of it. */
+        long wholeMs(long nanos) {
+            rest += nanos;
+            long ms = rest / NANOS_PER_MS;
+            rest %= NANOS_PER_MS;
+            return ms;
+        }
     }
 }
