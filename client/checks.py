@@ -9,14 +9,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from operator import index
-from typing import Any
+from typing import Any, Literal
 
 from holdfast.client.compress import ZSTD_LEVEL_MAX, ZSTD_LEVEL_MIN, Buffer, Compression
 from holdfast.common.errors import ConfigError
 from holdfast.common.formats.batch import Codec
+from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import PartitionId
 from holdfast.common.tags import tags_problem
 
+#: A level of acknowledgements by its name.
+AckName = Literal["memory", "written", "synced"]
 _CODECS = {"none": Codec.NONE, "lz4": Codec.LZ4, "zstd": Codec.ZSTD}
 
 
@@ -68,6 +71,15 @@ def text(name: str, value: Any, what: str) -> str:
             f"`{name}` has half a character at position {error.start}, which UTF-8 cannot write, in {value!r}: take it "
             "out, or decode the text from its bytes anew"
         ) from None
+    return value
+
+
+def ack_of(value: Any) -> Ack:
+    """A level of acknowledgements, given as such or by its name."""
+    if isinstance(value, str) and value.upper() in Ack.__members__:
+        return Ack[value.upper()]
+    if not isinstance(value, Ack):
+        raise ConfigError(f"`ack` is {', '.join(f'{each.name.lower()!r}' for each in Ack)} or Ack.…, not {value!r}")
     return value
 
 

@@ -64,7 +64,7 @@ class ClientShuffle(Generic[Manifest_co]):
     _MANIFESTS_MAX: ClassVar[int]
 
     def dropped_error(self) -> HoldfastError | None:
-        """Return the masters' error if the shuffle was dropped, None if it was not or they do not answer."""
+        """Return the masters' error if the shuffle was dropped, else None."""
         request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
         try:
             self._call("Shuffles/GetManifest", request)
@@ -73,7 +73,7 @@ class ClientShuffle(Generic[Manifest_co]):
         return None
 
     def manifest(self) -> Manifest_co:
-        """Return the manifest; waits up to COMMIT_WAIT_SECONDS for the commit. Cached in this process."""
+        """Return the manifest; waits up to 60 s for the commit."""
         found: Manifest_co | None = self._manifests.get(self.key)
         if found is None:
             found = self._manifest or self._fetch_manifest()
@@ -83,7 +83,7 @@ class ClientShuffle(Generic[Manifest_co]):
         return found
 
     async def newer_manifest(self) -> Manifest_co:
-        """Fetch the current manifest, and cache it in this process. Runs on the loop."""
+        """Fetch the current manifest; runs on the loop."""
         found = await self._poll_manifest()
         self._manifests.pop(self.key, None)
         self._manifest = keep(self._manifests, self.key, found, self._MANIFESTS_MAX)
@@ -93,7 +93,7 @@ class ClientShuffle(Generic[Manifest_co]):
         return runtime().run(self._poll_manifest())
 
     def forget_manifest(self) -> None:
-        """Fetch the manifest again at its next use: more copies may have been sealed since it was read."""
+        """Fetch the manifest again at its next use."""
 
     def unregister(self) -> None:
         """Drop the shuffle: workers delete its files."""
@@ -101,7 +101,7 @@ class ClientShuffle(Generic[Manifest_co]):
         self._call("Shuffles/UnregisterShuffle", request)
 
     def key_message(self) -> pb.ShuffleKey:
-        """The key as the control plane writes it."""
+        """The key as a message."""
         return key_message(self.key)
 
     async def _poll_manifest(self, *, offers_winners: bool = False) -> Manifest_co:

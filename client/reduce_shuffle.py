@@ -49,7 +49,7 @@ _NAMED_MAX = 10
 
 @dataclass
 class ReduceShuffle(ClientShuffle[PushManifest]):
-    """One generation of one shuffle of REDUCE partitions. Make one with Session.register_reduce_shuffle."""
+    """One generation of a shuffle of REDUCE partitions."""
 
     #: the places at registration (REDUCE_LOCATIONS); empty where it was opened to be read
     locations_array: bytes
@@ -85,11 +85,11 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         codec: Codec | str = Codec.NONE,
         buffer_bytes: int = BUFFER_BYTES,
     ) -> PushWriter:
-        """Start the output of one attempt of one map.
+        """Start one attempt of one map.
 
         attempt: unique in the application, 0 to 2^64 - 2; random by default.
         buffer_bytes: unacknowledged bytes at which `write` waits.
-        Raises ConfigError for invalid numbers, or if this process had a writer of this map and attempt.
+        Raises ConfigError for invalid numbers, or if this process had this map and attempt.
         """
         if not self.locations_array:
             raise ConflictError(f"shuffle {self.key} was opened to be read")
@@ -104,11 +104,9 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         return PushWriter(self, MapId(map_id), AttemptId(attempt), compression=compression, buffer_bytes=buffer_bytes)
 
     def commit(self, statuses: Iterable[PushStatus]) -> None:
-        """Commit the winning attempt of every map. This is final. Returns when the workers have sealed.
+        """Commit one winning attempt of every map, 0 to m-1, and wait for the seals. Final, as of MapShuffle.
 
-        Maps are 0 to m-1. The same winners again are fine. Epochs that the workers could not seal are logged, and
-        returned by `lost`; `under_replicated` is the number of epochs with fewer copies than asked for, also logged.
-        Raises ConflictError for other winners or for a gap, ConfigError for values that are not statuses.
+        Sets `under_replicated`: epochs with missing copies; `lost` has those without any. Raises as MapShuffle.commit.
         """
         winners = self._winners_of(statuses)
         self._commit(winners)
@@ -119,11 +117,11 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
             log_event(LogEvent.SHUFFLE_DATA_LOST, shuffle=self.key, epochs=len(lost), first=named)
 
     def offer(self, statuses: Iterable[PushStatus]) -> None:
-        """Remember the winners without a commit: the first reader through this object commits them if needed."""
+        """Leave the commit of these winners to the first reader through this object."""
         self._winners = self._winners_of(statuses)
 
     def lost(self) -> list[tuple[PartitionId, Epoch]]:
-        """Return the (partition, epoch) that were recorded as lost at the commit, for which it waits as readers do."""
+        """Return the (partition, epoch) recorded as lost; waits for the commit."""
         return [(epoch.partition, epoch.epoch) for epoch in self.manifest().lost]
 
     def reader(
@@ -133,12 +131,11 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         maps: range | None = None,
         return_grace: float = RETURN_GRACE_SECONDS,
     ) -> Iterator[Record]:
-        """Yield every record of these partitions as (partition, map, payload), verified, each once, in any order.
+        """Yield every record of these partitions, verified, once each, in any order.
 
-        maps: only records of these maps, a range with step 1. return_grace: seconds that the last worker with an
-        epoch may be lost before the epoch counts as lost. Raises ConfigError for invalid partitions or maps,
-        CorruptError or DataLostError, naming shuffle, partition, epoch and chunk, where the data is not exactly what
-        was pushed.
+        maps: only records of these maps, a range with step 1.
+        return_grace: wait for a lost worker with the last copy.
+        Raises ConfigError for invalid partitions or maps, CorruptError or DataLostError with the place.
         """
         wanted = partition_list(partitions, self.partitions)
         map_range(maps, self.maps)
@@ -152,12 +149,12 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         return Steady(iter(PartitionReader(self, manifest, wanted, maps, return_grace)))
 
     def forget_manifest(self) -> None:
-        """Fetch the manifest again at its next use: more copies may have been sealed since it was read."""
+        """Fetch the manifest again at its next use."""
         self._manifests.pop(self.key, None)
         self._manifest = None
 
     def routes(self) -> Routes:
-        """The routes of this process, created at first use. On any thread."""
+        """The routes of this process."""
         found = _routes.get(self.key)
         if found is None:
             incarnations = {worker: incarnation for worker, (incarnation, _) in self.workers.items()}
@@ -168,7 +165,7 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
 
     @property
     def addresses(self) -> dict[WorkerId, str]:
-        """Data addresses of the workers that were named at registration."""
+        """Data addresses of the workers named at registration."""
         return {worker: address for worker, (_, address) in self.workers.items()}
 
     def _claim(self, map_id: int, attempt: int) -> None:

@@ -19,7 +19,7 @@ from dataclasses import replace
 from types import TracebackType
 from typing import Any, Self
 
-from holdfast.client.checks import checked_tags, seconds, text, whole
+from holdfast.client.checks import AckName, ack_of, checked_tags, seconds, text, whole
 from holdfast.client.connection.addresses import known_addresses
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.connection.ticket import Ticket, explain
@@ -42,6 +42,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.ids import INSTANCE_BYTES, Generation, Instance, RaftIndex, ShuffleId, ShuffleKey, StateId
 from holdfast.common.limits import COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX, U32_MAX
 from holdfast.common.log_events import LogEvent
+from holdfast.common.net.endpoints import masters_of
 from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.credentials import Credentials
@@ -72,7 +73,7 @@ class Session:
 
     def __init__(
         self,
-        endpoints: str,
+        endpoints: str | Sequence[str] | None = None,
         app: str = "",
         *,
         attach: bool | bytes | str = False,
@@ -85,21 +86,18 @@ class Session:
     ) -> None:
         """Register the application `app`, or join an existing one.
 
-        endpoints: the masters' HTTP addresses "host:port,host:port,host:port".
-        attach: join the newest application of name `app` that is alive, or the one with this instance id (16 bytes or
-            32 hex digits).
-        lease_seconds: how long the masters keep the shuffles without a renewal; by default the cluster's setting.
-        no_room_grace: seconds that registering and pushing wait while no worker has room; then they raise
-            NoRoomError, which names the limits that were met.
-        user: owner of the application, for quotas and displays; by default the user of this process.
-        tags: its shuffles go to workers that have all of these (`worker.tags`), and those that the masters want of its
-            user. For a new application only.
-        fetch: how readers of this session's shuffles choose between copies, in its tasks as well.
-        credentials: for a secured cluster: its CA and the token of a user; by default the files that
-            HOLDFAST_CA and HOLDFAST_TOKEN_FILE name, or nothing.
+        endpoints: the masters' HTTP addresses, "host:port,host:port,host:port" or a list; default: HOLDFAST_MASTERS.
+        attach: join the newest living application `app`, or this instance id (16 bytes or 32 hex digits).
+        lease_seconds: life of shuffles without a renewal; default: the cluster's.
+        no_room_grace: wait for a worker with room; then NoRoomError.
+        user: owner, for quotas; default: this process's user. Only for a new application.
+        tags: use only workers with all these tags. Only for a new application.
+        fetch: how readers choose between copies.
+        credentials: CA and user's token of a secured cluster; default: the files that HOLDFAST_CA and
+            HOLDFAST_TOKEN_FILE name.
         Raises ConfigError, RetryError if no master answers, ApplicationGoneError if the application does not exist.
         """
-        endpoints = text("endpoints", endpoints, "the masters' HTTP addresses, host:port,host:port,host:port, in one")
+        self._endpoints = ",".join(masters_of(endpoints))
         app = text("app", app, "the application's name")
         instance = None if isinstance(attach, bool) else _instance(attach)
         if instance is not None and len(instance) != INSTANCE_BYTES:
@@ -128,7 +126,6 @@ class Session:
         self._holder = secrets.token_bytes(16)
         self._lease_ms = int(lease_seconds * 1e3) if lease_seconds is not None else 0
         self._gone: HoldfastError | None = None
-        self._endpoints = endpoints
         if not isinstance(credentials, Credentials | None):
             raise ConfigError(f"`credentials` is Credentials.from_files(ca, token_file), not {credentials!r}")
         #: the user's; the masters give a token for the application
@@ -147,8 +144,7 @@ class Session:
 
     @property
     def ack_copies(self) -> int:
-        """How many copies hold a batch before it is acknowledged, of shuffles that do not say it themselves: 1 to 5,
-        which is all of those that have fewer. Raises ConfigError for others. To be set before they are registered."""
+        """Default of `ack_copies` for later shuffles, 1 to 5. Raises ConfigError."""
         return self._ack_copies
 
     @ack_copies.setter
@@ -157,33 +153,34 @@ class Session:
 
     @property
     def ticket(self) -> Ticket:
-        """What tasks need to use this session."""
+        """What tasks need of this session."""
         return self._ticket
 
     def register_map_shuffle(
         self,
         partitions: int,
         maps: int | None = None,
-        copies: int = 1,
-        ack: Ack = Ack.WRITTEN,
+        replication: int = 1,
+        ack: Ack | AckName = Ack.WRITTEN,
         *,
         shuffle_id: int | None = None,
         generation: int = 0,
     ) -> MapShuffle:
         """Register a shuffle of MAP partitions; idempotent for the same number and shape.
 
-        maps: how many, if known. copies: 1 to 5, on different hosts; fewer if the cluster has fewer hosts.
-        ack: how safe data is when a worker acknowledges it; a sealed file is synced at any level but MEMORY.
-        Raises ConfigError, NoRoomError if no worker with room was there within `no_room_grace`, QuotaExceededError if
-        the application or its user holds what it may, ConflictError if the number has another shape.
+        replication: copies, 1 to 5, on different hosts; fewer if fewer hosts live.
+        ack: how safe unsealed data is when acknowledged; sealed files are synced.
+        Raises ConfigError, NoRoomError if no worker has room within `no_room_grace`, QuotaExceededError,
+        ConflictError if the number has another shape.
         """
+        ack = ack_of(ack)
         key, reply = self._register_shuffle(
-            pb.PARTITION_KIND_MAP, partitions, maps, copies, ack, shuffle_id, generation
+            pb.PARTITION_KIND_MAP, partitions, maps, replication, ack, shuffle_id, generation
         )
         assignment = MapAssignment.decode(reply.assignment_array)
         addresses = known_addresses(reply.workers)
         return MapShuffle(
-            self.ticket, key, partitions, assignment, addresses, ack, copies_wanted=copies, copies=reply.copies
+            self.ticket, key, partitions, assignment, addresses, ack, copies_wanted=replication, copies=reply.copies
         )
 
     def _register_shuffle(
@@ -197,11 +194,9 @@ class Session:
         generation: int,
         ack_copies: int = 0,
     ) -> tuple[ShuffleKey, pb.RegisterShuffleReply]:
-        if not isinstance(ack, Ack):
-            raise ConfigError(f"`ack` is one of {', '.join(f'Ack.{each.name}' for each in Ack)}, not {ack!r}")
         partitions = whole("partitions", partitions, 1, PARTITIONS_MAX)
         maps = 0 if maps is None else whole("maps", maps, 0, MAPS_MAX)
-        copies = whole("copies", copies, 1, COPIES_MAX)
+        copies = whole("replication", copies, 1, COPIES_MAX)
         generation = whole("generation", generation, 0, U32_MAX)
         if shuffle_id is None:
             number = self._next_number()
@@ -264,25 +259,25 @@ class Session:
         self,
         partitions: int,
         maps: int | None = None,
-        copies: int = 1,
-        ack: Ack = Ack.WRITTEN,
+        replication: int = 1,
+        ack: Ack | AckName = Ack.WRITTEN,
         *,
         ack_copies: int | None = None,
         shuffle_id: int | None = None,
         generation: int = 0,
     ) -> ReduceShuffle:
-        """Register a shuffle of REDUCE partitions, to which maps push; idempotent as register_map_shuffle.
+        """Register a shuffle of REDUCE partitions, to which maps push. Raises as register_map_shuffle.
 
-        maps: how many, if known; a commit then needs a status of each. 0: no maps.
-        ack: how safe a batch is when it is acknowledged; ack_copies: on how many copies, 1 to `copies`, by default
-        what the session says. Raises as register_map_shuffle.
+        maps: how many; the commit then needs a status of each. 0: no maps.
+        ack_copies: copies that hold a batch before it is acknowledged, 1 to `replication`; default: the session's.
         """
-        copies = whole("copies", copies, 1, COPIES_MAX)
+        replication = whole("replication", replication, 1, COPIES_MAX)
         if ack_copies is None:
-            ack_copies = min(self._ack_copies, copies)
-        ack_copies = whole("ack_copies", ack_copies, 1, copies)
+            ack_copies = min(self._ack_copies, replication)
+        ack_copies = whole("ack_copies", ack_copies, 1, replication)
+        ack = ack_of(ack)
         key, reply = self._register_shuffle(
-            pb.PARTITION_KIND_REDUCE, partitions, maps, copies, ack, shuffle_id, generation, ack_copies
+            pb.PARTITION_KIND_REDUCE, partitions, maps, replication, ack, shuffle_id, generation, ack_copies
         )
         return ReduceShuffle(
             self.ticket,
@@ -290,7 +285,7 @@ class Session:
             partitions,
             reply.assignment_array,
             workers_of(reply.workers),
-            copies_wanted=copies,
+            copies_wanted=replication,
             copies=reply.copies,
             maps=maps,
             ack=ack,
@@ -299,21 +294,21 @@ class Session:
         )
 
     def open_reduce_shuffle(self, shuffle_id: int, generation: int = 0) -> ReduceShuffle:
-        """Open a committed shuffle of REDUCE partitions to read it. Raises as open_shuffle."""
+        """Open a committed shuffle of REDUCE partitions. Raises as open_shuffle."""
         key, reply = self._open_shuffle(shuffle_id, generation, pb.PARTITION_KIND_REDUCE)
         return ReduceShuffle(self.ticket, key, reply.partitions, b"", {})
 
     def open_shuffle(self, shuffle_id: int, generation: int = 0) -> MapShuffle:
-        """Open a committed shuffle of this application to read it. Raises RetryError if it is not committed."""
+        """Open a committed shuffle of MAP partitions. Raises RetryError before the commit, ConflictError for REDUCE."""
         key, reply = self._open_shuffle(shuffle_id, generation, pb.PARTITION_KIND_MAP)
         return MapShuffle(self.ticket, key, reply.partitions, None, known_addresses(reply.workers))
 
     def workers(self) -> list[pb.WorkerInfo]:
-        """Return the workers of the cluster, from the masters."""
+        """Return the workers of the cluster."""
         return list(self._call("Admin/ListWorkers", pb.ListWorkersRequest()).workers)
 
     def close(self) -> None:
-        """Release the lease. Without any lease left, the masters drop the application's shuffles."""
+        """Release the lease. Without any, the shuffles are dropped."""
         if self.closed or self._pid != os.getpid():
             return
         runtime().loop.call_soon_threadsafe(self._renewal.cancel)

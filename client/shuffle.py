@@ -34,7 +34,7 @@ RETURN_GRACE_SECONDS = 30.0
 
 @dataclass
 class MapShuffle(ClientShuffle[Manifest]):
-    """One generation of one shuffle of MAP partitions. Make one with Session.register_map_shuffle or open_shuffle."""
+    """One generation of a shuffle of MAP partitions."""
 
     #: None where it was opened to be read
     assignment: MapAssignment | None
@@ -48,7 +48,7 @@ class MapShuffle(ClientShuffle[Manifest]):
     def writer(
         self, map_id: int, attempt: int, *, codec: Codec | str = Codec.NONE, spool_bytes: int = SPOOL_BYTES
     ) -> MapWriter:
-        """Start the output of one attempt of one map; `attempt` is unique in the application."""
+        """Start one attempt of one map; `attempt` is unique in the application."""
         if self.assignment is None:
             raise ConflictError(f"shuffle {self.key} was opened to be read")
         compression = compression_of("codec", codec)
@@ -56,27 +56,25 @@ class MapShuffle(ClientShuffle[Manifest]):
         return MapWriter(self, self.assignment, *ids, compression=compression, spool_bytes=spool_bytes)
 
     def commit(self, statuses: Iterable[MapStatus]) -> None:
-        """Commit the winning attempt of every map. This is final: readers can start.
+        """Commit one winning attempt of every map, 0 to m-1. Final; repeatable with the same winners.
 
-        Maps are 0 to m-1. The same winners again are fine. `under_replicated` is the number of maps with fewer copies
-        than asked for, which is also logged. Raises ConflictError for other winners or for a gap, ConfigError for
-        values that are not statuses.
+        Sets `under_replicated`: maps with missing copies. Raises ConflictError for other winners or a gap, ConfigError
+        for other values.
         """
         array = winners_of(statuses, self.key, self.partitions).encode()
         self._say_winners(array)
         self._manifest = Manifest(array, b"", self.addresses)
 
     def reader(self, partitions: Iterable[int], *, return_grace: float = RETURN_GRACE_SECONDS) -> Iterator[Record]:
-        """Yield every record of these partitions as (partition, map, payload), verified; a range is read at once.
+        """Yield every record of these partitions, verified.
 
-        Records of one map and partition come in the order they were written. Raises CorruptError or DataLostError,
-        naming shuffle, partition, map, attempt, epoch and worker, where the data is not exactly what was written.
-        return_grace: seconds that the last worker with a file may be lost before the file counts as lost.
+        Records of one map and partition keep their order. Raises CorruptError or DataLostError with the place.
+        return_grace: wait for a lost worker with the last copy.
         """
         return Steady(read_partitions(self, self.manifest(), partitions, grace(return_grace)))
 
     def read_broadcast(self, map_id: int) -> list[Buffer]:
-        """Return the payloads of a map's broadcast region; ConflictError if it or the map is missing."""
+        """Return the payloads of a map's broadcast region. Raises ConflictError if there is none."""
         manifest = self.manifest()
         if not 0 <= map_id < len(manifest.winners.maps):
             raise ConflictError(f"shuffle {self.key} has {len(manifest.winners.maps)} maps, and no map {map_id}")

@@ -37,13 +37,13 @@ class HoldfastError(Exception):
 
 
 class ConfigError(HoldfastError):
-    """A setting or argument is wrong; the message names it and a correct value. CLI exit code 2."""
+    """A setting or argument is wrong; the message names it and a correct value."""
 
     status = Status.BAD_REQUEST
 
 
 class RetryError(HoldfastError):
-    """The same call may succeed later, unchanged (with the same call number)."""
+    """The same call may succeed later, unchanged."""
 
     status = Status.UNAVAILABLE
 
@@ -59,7 +59,7 @@ class NotLeaderError(RetryError):
 
 
 class OutcomeUnknownError(RetryError):
-    """The command may or may not have been applied; repeating it with the same call number is safe."""
+    """The command may have been applied; repeating it with the same call number is safe."""
 
     status = Status.OUTCOME_UNKNOWN
 
@@ -117,7 +117,7 @@ class IncarnationTooLowError(GiveUpError):
 
 
 class NoRoomError(GiveUpError):
-    """No worker or directory has room; the message names the limit that was met."""
+    """No worker or directory has room; the message names the limit."""
 
     status = Status.NO_ROOM
 
@@ -133,7 +133,7 @@ class DfsError(HoldfastError):
 
 
 class QuotaExceededError(GiveUpError):
-    """The application or its user has reached a quota; the message names the quota, and the largest holder."""
+    """Application or user reached a quota; the message names it and the largest holder."""
 
     status = Status.QUOTA_EXCEEDED
 

@@ -76,7 +76,7 @@ class ShuffleKey:
     """One generation of one shuffle of one application instance, as one state of the masters registered it.
 
     Engines choose the number of a shuffle and masters that of a generation; after a restore both may be given to other
-    data. With the id of the state they name one thing only (docs/adr/0030-state-ids.md).
+    data. With the id of the state they name one thing only (docs/internals/adr/0030-state-ids.md).
     """
 
     instance: Instance

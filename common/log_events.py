@@ -4,7 +4,7 @@ Rules: a name is the constant in small letters, with a dot behind its noun: WORK
 dot stands for the underscore, too). Names never change their meaning: people search for them and alert on them.
 Sentences are fixed; variable parts are in facts, `key=value`. The events that masters keep for
 `holdfast events` are in here as well, so that there is one name for one thing. wire/LogEvent.java and
-docs/log_events.md are made from this file; tests/docs/test_log_events.py compares all three with the calls.
+docs/operate/log_events.md are made from this file; tests/docs/test_log_events.py compares all three with the calls.
 Logged by common/system/log.py and LogEvent.java.
 """
 
@@ -33,15 +33,15 @@ class Level(IntEnum):
 #: What each means, everywhere.
 MEANINGS = {
     Level.DEBUG: "for developers of Holdfast",
-    Level.INFO: "routine: there is nothing to do",
-    Level.WARNING: "look at it when you can: Holdfast continues, perhaps with less",
-    Level.ERROR: "data or service is at risk: act now",
+    Level.INFO: "routine",
+    Level.WARNING: "look when you can; Holdfast continues, perhaps with less",
+    Level.ERROR: "data or service is at risk: act now; report those without advice, with the traceback",
     Level.CRITICAL: "the process ends",
 }
 
 _Entry = tuple[Level, str, str]
 _NOTHING = "Nothing."
-_REPORT = "Report it with its traceback: it is a mistake in Holdfast."
+REPORT = "Report it with its traceback."
 
 
 def _debug(sentence: str) -> _Entry:
@@ -56,11 +56,11 @@ def _warning(sentence: str, to_do: str) -> _Entry:
     return Level.WARNING, sentence, to_do
 
 
-def _error(sentence: str, to_do: str = _REPORT) -> _Entry:
+def _error(sentence: str, to_do: str = REPORT) -> _Entry:
     return Level.ERROR, sentence, to_do
 
 
-def _critical(sentence: str, to_do: str = _REPORT) -> _Entry:
+def _critical(sentence: str, to_do: str = REPORT) -> _Entry:
     return Level.CRITICAL, sentence, to_do
 
 
@@ -71,344 +71,291 @@ class LogEvent(Enum):
     # Applications, leases and tokens.
     APPLICATION_REGISTERED = _info("An application registered.")
     APPLICATION_SILENT = _warning(
-        "All leases of an application have expired; its data is deleted after the grace.",
-        "Look whether its driver still runs and reaches the masters.",
+        "All leases of an application expired; its data is deleted after the grace.", "Check its driver."
     )
-    APPLICATION_HEARD = _info("An application renewed its lease during the grace; its data is kept.")
-    APPLICATION_ENDED = _info("An application has ended, and its data is deleted.")
+    APPLICATION_HEARD = _info("An application renewed its lease during the grace.")
+    APPLICATION_ENDED = _info("An application ended; its data is deleted.")
     APPLICATION_GONE = _error(
-        "The masters dropped this application, and its data with it.",
-        "Look why its lease was not renewed: `application.silent` and `application.ended` of the masters.",
+        "The masters dropped this application and its data.",
+        "The masters' logs show why: `application.silent` or `application.ended`.",
     )
     APPLICATION_REPLACED = _warning(
-        "The masters dropped this application; it registers again for its next shuffles.",
-        "See `application.gone`; Spark runs the maps of earlier shuffles again.",
+        "The masters dropped this application; it registers again.",
+        "See `application.gone`. Spark runs earlier maps again.",
     )
-    LEASE_RENEWAL_FAILED = _warning(
-        "A lease could not be renewed; it is tried again.", "If it repeats, check whether the masters are reachable."
-    )
-    LEASE_INTERNAL_ERROR = _error("A lease could not be renewed because of an unexpected error; it is tried again.")
+    LEASE_RENEWAL_FAILED = _warning("Renewing a lease failed; retrying.", "If it repeats, check the masters.")
+    LEASE_INTERNAL_ERROR = _error("Renewing a lease failed unexpectedly; retrying.")
     LEASE_RELEASE_FAILED = _warning(
-        "A lease could not be released; it expires by itself.", "Nothing, unless the masters stay out of reach."
+        "Releasing a lease failed; it expires by itself.", "If it repeats, check the masters."
     )
-    TOKEN_REPLACED = _info("An expired token was replaced by a new one.")
+    TOKEN_REPLACED = _info("An expired token was replaced.")
     TOKEN_WAITING = _warning(
-        "A task waits for the application's token.", "Look whether the driver is busy, and reachable from executors."
+        "A task waits for the application's token.", "Check the driver, and that executors reach it."
     )
     TOKEN_RENEWAL_FAILED = _warning(
-        "A token could not be renewed; the old one is used, and it is tried again.",
-        "If it repeats, check whether the masters are reachable and have the secret that they had.",
+        "Renewing a token failed; the old one stays in use.", "If it repeats, check the masters and their secret."
     )
-    TOKEN_INTERNAL_ERROR = _error("A token could not be renewed because of an unexpected error; it is tried again.")
+    TOKEN_INTERNAL_ERROR = _error("Renewing a token failed unexpectedly; retrying.")
     TOKEN_REPLACEMENT_FAILED = _warning(
-        "A token was refused, and there is no other one for this application.",
-        "Look whether the user's token is valid, and whether the masters have another secret.",
+        "A token was refused, and this application has no other.", "Check the user's token and the masters' secret."
     )
 
     # Shuffles.
-    SHUFFLE_WAITING = _warning(
-        "A shuffle cannot be registered yet; it is tried again.",
-        "`reason` says what is missing: start workers or masters, or make room.",
-    )
+    SHUFFLE_WAITING = _warning("A shuffle cannot be registered yet; retrying.", "`reason` shows what is missing.")
     SHUFFLE_FEWER_COPIES = _warning(
-        "A shuffle was placed with fewer copies than asked for, and stays so.",
-        "Start workers on more hosts, for later shuffles.",
+        "A shuffle was placed with fewer copies than requested, permanently.", "Start workers on more hosts."
     )
     SHUFFLE_FALLBACK = _warning(
-        "A shuffle uses Spark's own shuffle instead of Holdfast: executors, or Spark's shuffle service, keep its data.",
-        "`reason` says what is missing; without that service the executors of this job must not be removed.",
+        "A shuffle uses Spark's own shuffle instead of Holdfast.",
+        "See `reason`. Its data is on executors: without Spark's shuffle service do not remove them.",
     )
     SHUFFLE_WRITTEN = _debug("A shuffle is written.")
     SHUFFLE_COMMITTED = _info("A shuffle was committed.")
     SHUFFLE_DATA_LOST = _error(
-        "A shuffle was committed without epochs that no worker sealed; readers that need them fail.",
-        "Spark runs the maps again by itself; others run them in a new generation. Look why workers were lost.",
+        "Epochs were lost at a commit: no worker sealed them; their readers fail.",
+        "Spark runs the maps again; other programs must. Check lost workers.",
     )
     SHUFFLE_UNDER_REPLICATED = _warning(
-        "A shuffle was committed with fewer copies than asked for.",
-        "Bring lost workers back: they seal the `awaited` epochs. All others stay so.",
+        "A shuffle was committed with too few copies.",
+        "Start lost workers: they seal the `awaited` epochs. Others stay so.",
     )
     SHUFFLE_OPEN_SHORT = _warning(
-        "Open shuffles have fewer copies than asked for: they were placed so, or a worker is lost, or copies lack"
-        " something.",
-        "Bring lost workers back; new data goes to others already. What is missing is made again after the commit.",
+        "Open shuffles have too few complete copies.", "Start lost workers. Missing copies are made after the commit."
     )
     SHUFFLE_COPIES_INCOMPLETE = _warning(
-        "Copies of an open shuffle lack something that was acknowledged since others have it (`ack_copies`).",
-        "Look at workers that are slow or lost. Such copies count for nothing; they are made again after the commit.",
+        "Copies of an open shuffle lack acknowledged data (`ack_copies`).",
+        "Check slow or lost workers. These copies are made again after the commit.",
     )
-    SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were sealed, or made of others.")
+    SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were added.")
     SHUFFLE_COPIES_PLACED = _warning(
-        "A committed shuffle is short of copies: `copies` of it are made again of those that are left.",
-        "Look at the workers that are lost: with too few of them a shuffle stays short of copies.",
+        "A committed shuffle lacks copies: `copies` of it are made again.", "Check the lost workers."
     )
-    SHUFFLE_DROPPED = _info("A shuffle was dropped, and its data is deleted.")
+    SHUFFLE_DROPPED = _info("A shuffle was dropped; its data is deleted.")
     SHUFFLE_UNREGISTER_FAILED = _warning(
-        "A shuffle could not be unregistered; its data stays until that succeeds or the application ends.",
-        "If it repeats, check whether the masters are reachable.",
+        "Unregistering a shuffle failed; its data stays for now.",
+        "If it repeats, check the masters.",
     )
-    GENERATIONS_DROPPED = _info("Generations of a shuffle that were replaced by a committed one were dropped.")
+    GENERATIONS_DROPPED = _info("Older generations of a committed shuffle were dropped.")
     GENERATION_WAITING = _warning(
-        "A map task waits for another one that asks where the shuffle is written.",
-        "Look for `call.slow` and `shuffle.waiting` of the same executor.",
+        "A map task waits for another that asks where the shuffle is written.",
+        "See `call.slow` and `shuffle.waiting` there.",
     )
     GENERATION_FAILED = _warning(
-        "A generation of a shuffle cannot be read; Spark runs its maps again in a new one.",
-        "`reason` names the workers or the data: look why they are gone.",
+        "A generation of a shuffle cannot be read; Spark runs its maps again.", "See `reason`."
     )
     GENERATION_OPEN_FAILED = _warning(
-        "The next generation of a shuffle could not be opened; its maps ask for it again.",
-        "If the job fails, look at the masters.",
+        "Opening the next generation of a shuffle failed; its maps ask again.", "If the job fails, check the masters."
     )
 
     # Pushes, map files and reads.
-    PUSH_SLOW = _warning(
-        "A push takes long: no batch was acknowledged.",
-        "`reason` names workers: look whether they, their disks or the network are slow.",
-    )
-    PUSH_WAITING = _warning(
-        "A worker has no room for a push, which waits for it.", "Look at the memory and the disks of that worker."
-    )
+    PUSH_SLOW = _warning("A push takes long: no batch was acknowledged.", "Check the workers in `reason`.")
+    PUSH_WAITING = _warning("A push waits for a worker that has no room.", "Check that worker's memory and disks.")
     PUSH_WAITING_FOR_MEMORY = _warning(
-        "A map task waits for direct memory.", "Give executors more of it (-XX:MaxDirectMemorySize), or fewer cores."
+        "A map task waits for direct memory.", "Give executors more (-XX:MaxDirectMemorySize) or fewer cores."
     )
     PUSH_WORKER_UNREACHABLE = _warning(
-        "A worker cannot be reached for a push; the masters are asked where it is.",
-        "Look whether executors reach that worker.",
+        "A push cannot reach a worker; it asks the masters for its address.", "Check the network from executors."
     )
-    PUSH_SYNC_SLOW = _warning("Pushes wait for a disk to sync.", "Look at the disks of `directories`.")
+    PUSH_SYNC_SLOW = _warning("Pushes wait for a disk to sync.", "Check the disks of `directories`.")
     PUSH_REPLICATION_FAILED = _warning(
-        "Pushes could not be replicated to another worker; their writers use new places.",
-        "`reason` names the worker: look whether it runs and is reachable from this one.",
+        "Pushes could not be replicated to another worker; writers use new places.",
+        "Check the worker in `reason`, and the network to it.",
     )
-    PUSH_MEMORY_WAITING = _warning(
-        "Data acknowledged from memory waits for room on its disk.", "Make room on the disks of this worker."
-    )
-    PUSH_MEMORY_WRITTEN = _info("Data acknowledged from memory was written after it had waited for room.")
-    PUSH_INTERNAL_ERROR = _error("A push ended with an unexpected error; what it touched is not used.")
+    PUSH_MEMORY_WAITING = _warning("Data acknowledged from memory waits for room on its disk.", "Make room.")
+    PUSH_MEMORY_WRITTEN = _info("Data acknowledged from memory was written after a wait.")
+    PUSH_INTERNAL_ERROR = _error("A push failed unexpectedly; what it touched is not used.")
     MAP_FILE_SLOW = _warning(
-        "Writing a map file takes long: no frame was acknowledged.",
-        "Look whether the workers of that map, their disks or the network are slow.",
+        "Writing a map file takes long: no frame was acknowledged.", "Check its workers, their disks and the network."
     )
     MAP_FILE_NOT_REMOVED = _warning(
-        "An unfinished map file cannot be removed now; it is removed with its shuffle.", "Look at that worker's disk."
+        "Removing an unfinished map file failed; its shuffle's end removes it.", "Check that worker's disk."
     )
     WRITER_ABANDONED = _warning(
-        "A writer could not be ended in order, because its event loop is busy or closed.",
-        "Nothing: what it wrote is deleted with its shuffle.",
+        "A writer could not end in order: its event loop is busy or closed.",
+        "No action: its shuffle's end deletes its data.",
     )
-    READ_WAITING = _warning("A reader waits for data.", "`what` names workers or the masters: look at these.")
-    READ_MANIFEST_KEPT = _debug("A manifest could not be read again; the reader uses the one it has.")
-    STREAM_FAILED = _warning("A stream to a reader failed.", "Nothing if readers went on; else look at `reason`.")
+    READ_WAITING = _warning("A reader waits for data.", "Check the servers in `what`.")
+    READ_MANIFEST_KEPT = _debug("Reading a manifest again failed; the reader keeps the old one.")
+    STREAM_FAILED = _warning("A stream to a reader failed.", "If readers failed, see `reason`.")
 
     # Calls, connections and waits.
-    CALL_SLOW = _warning("A call to the masters takes long.", "Look at the masters with `holdfast status`.")
-    CALL_INTERNAL_ERROR = _error("A call ended with an unexpected error.")
+    CALL_SLOW = _warning("A call to the masters takes long.", "Run `holdfast status`.")
+    CALL_INTERNAL_ERROR = _error("A call failed unexpectedly.")
     LEADER_MISSING = _warning(
         "No leader was found; the masters are asked again.",
-        "Look at the masters with `holdfast status`: a majority has to run, and to be reachable from here.",
+        "Check that a majority of masters is reachable (`holdfast status`).",
     )
     MASTERS_CALL_FAILED = _warning(
         "A call of this worker to the masters failed; it is repeated.",
-        "Look at the masters with `holdfast status`, and at the address and cluster id in this worker's configuration.",
+        "Check the masters, and this worker's addresses and cluster id.",
     )
-    REQUEST_CUT_OFF = _warning("An HTTP request ended before its body was complete.", "Nothing; a client went away.")
-    REQUEST_INTERNAL_ERROR = _error("A request ended with an unexpected error.")
-    CONNECTION_CLOSED = _info("A connection was closed because of an error.", "Nothing; the peer gets the reason, too.")
+    REQUEST_CUT_OFF = _warning("An HTTP request ended before its body.", "No action: a client disconnected.")
+    REQUEST_INTERNAL_ERROR = _error("A request failed unexpectedly.")
+    CONNECTION_CLOSED = _info("An error closed a connection.", "No action: the peer got the reason.")
     CONNECTION_STALLED = _warning(
-        "A worker takes no bytes in the middle of a frame; the connection is closed if that continues.",
-        "Look at that worker and the network to it.",
+        "A worker takes no bytes in the middle of a frame; soon the connection closes.",
+        "Check that worker and the network.",
     )
     CONNECTION_SEND_FAILED = _error(
-        "A connection failed while data was sent.",
-        "If `reason` is an error of a disk, look at the disks of this worker.",
+        "Sending data on a connection failed.", "If `reason` is a disk error, check this worker's disks."
     )
-    CONNECTION_INTERNAL_ERROR = _error("A connection was closed because of an unexpected error.")
-    WAIT_LONG = _warning("Something waits for long.", "`what` says for what: look at that.")
-    TASK_INTERNAL_ERROR = _error("A background task ended with an unexpected error.")
-    TICK_INTERNAL_ERROR = _error("A part of what is done every second failed with an unexpected error.")
-    PROCESS_CRASHED = _critical("An error that nothing handles ends this process, or one of its threads.")
-    LIBRARY_MESSAGE = _info("A library said this; sentence and level are its own.", "See the library of `logger`.")
-    SYSTEMD_UNREACHABLE = _warning(
-        "The service manager cannot be reached with the state of this process.",
-        "Look at NOTIFY_SOCKET and the unit's NotifyAccess.",
-    )
-    SETTING_UNSUITABLE = _warning(
-        "A setting of Spark does not suit Holdfast.", "Do what `reason` says; see docs/spark.md."
-    )
+    CONNECTION_INTERNAL_ERROR = _error("An unexpected error closed a connection.")
+    WAIT_LONG = _warning("Something waits for long.", "Check what `what` shows.")
+    TASK_INTERNAL_ERROR = _error("A background task failed unexpectedly.")
+    TICK_INTERNAL_ERROR = _error("A periodic task failed unexpectedly.")
+    PROCESS_CRASHED = _critical("An unhandled error ends this process or a thread of it.")
+    LIBRARY_MESSAGE = _info("A message of a library, with its own sentence and level.", "See the library of `logger`.")
+    SYSTEMD_UNREACHABLE = _warning("The service manager cannot be reached.", "Check NOTIFY_SOCKET and NotifyAccess.")
+    SETTING_UNSUITABLE = _warning("A setting of Spark does not suit Holdfast.", "See `reason`.")
     PLUGIN_COMPILING = _warning(
-        "The plug-in is compiled for this Spark, once; it takes about ten seconds.",
-        "Nothing; a wheel that has this line of Spark spares it.",
+        "The plug-in is compiled for this Spark, once: about ten seconds.", "No action: wheels avoid it."
     )
 
     # Masters.
     MASTER_STARTED = _info("A master started.")
-    MASTER_STOPPING = _info("The master is shutting down.")
-    MASTER_FAILED = _critical("The master cannot serve; the process ends.", "`reason` says what is wrong.")
+    MASTER_STOPPING = _info("The master shuts down.")
+    MASTER_FAILED = _critical("The master cannot serve; the process ends.", "See `reason`.")
     MASTER_STALLED = _warning(
-        "The leader was stopped for a while; all workers and leases get their full time again.",
-        "Look whether its host was suspended, or has too little CPU or memory.",
+        "The leader was paused; all leases start anew.",
+        "Check whether its host was suspended, or is short of CPU or memory.",
     )
-    MASTER_DISCONNECTED = _warning("A master is not connected.", "Look whether it runs, and at the network to it.")
+    MASTER_DISCONNECTED = _warning("A master is not connected.", "Check it and the network.")
     MASTER_CONNECTED = _info("A master is connected again.")
     MASTERS_RESTORED = _warning(
-        "The masters were restored from a backup: they do not know what was registered after it; workers keep that.",
-        "See docs/operations.md, Backup.",
+        "The masters were restored from a backup; workers keep data of later registrations.",
+        "See docs/operate/operations.md, Backup.",
     )
     LEADER_ELECTED = _info("The leader changed.")
     LEADER_STEPPED_DOWN = _warning(
-        "A master is no longer the leader.", "Nothing if it was restarted or handed over; else look at the masters."
+        "A master is no longer the leader.", "Unless restarted or handed over, check the masters."
     )
-    LEADER_HANDOVER_FAILED = _info("The leader shuts down without a successor; the other masters elect one.")
+    LEADER_HANDOVER_FAILED = _info("The leader shuts down without a successor; an election follows.")
     LEADER_TICK_FAILED = _warning(
-        "Decisions of the leader did not get into the log; they are made again.",
-        "If it repeats, check whether a majority of the masters runs.",
+        "Decisions of the leader did not reach the log; it repeats them.",
+        "If it repeats, check the masters.",
     )
-    RAFT_ADDRESS_UNRESOLVED = _warning("The address of a peer cannot be resolved.", "Look at the name service.")
-    RAFT_PEER_UNREACHABLE = _warning(
-        "There is no connection to a peer.", "Look whether that master runs, and at the network to its Raft port."
-    )
+    RAFT_ADDRESS_UNRESOLVED = _warning("A peer's address cannot be resolved.", "Check the name service.")
+    RAFT_PEER_UNREACHABLE = _warning("There is no connection to a peer.", "Check that master and its Raft port.")
     RAFT_PEER_REFUSED = _warning(
-        "A connection to the Raft port was refused: it comes from none of the peers.",
-        "Find its owner: only masters have to reach the Raft port.",
+        "The Raft port refused a connection that comes from no peer.", "Find its owner: only masters need this port."
     )
-    RAFT_MEMBERS_AGREED = _info("All masters are connected and have the same list of masters: it may be changed again.")
+    RAFT_MEMBERS_AGREED = _info("All masters have the same list, which may now change again.")
     RAFT_DISK_FAILED = _critical(
         "The disk of the Raft journal cannot be written; the process ends with status 74.",
-        "Make room there or mend the disk, and start the master: what was acknowledged is still on it.",
+        "Make room or repair the disk, then start the master: acknowledged data is safe.",
     )
     RAFT_FAILED = _critical("The Raft thread failed; the process ends.")
-    CONFIGURATION_RELOADED = _info("A section of the configuration was read again.")
+    CONFIGURATION_RELOADED = _info("A section of the configuration was reloaded.")
     CONFIGURATION_REFUSED = _warning(
-        "A section of the configuration was not read again; the one before stays.", "Correct what `reason` says."
+        "Reloading a section of the configuration failed; the old one stays.", "Correct `reason`."
     )
-    CERTIFICATE_EXPIRING = _warning(
-        "The TLS certificate of this server expires soon.", "Put a new one in its place and restart this server."
-    )
-    FAULTS_ENABLED = _warning("Faults are switched on, for drills.", "Remove [faults] from a cluster that is used.")
+    CERTIFICATE_EXPIRING = _warning("This server's TLS certificate expires soon.", "Replace it and restart.")
+    FAULTS_ENABLED = _warning("Faults are on, for drills.", "Remove [faults] in production.")
 
     # What the leader does.
-    COMMIT_FAILED = _warning("A commit failed; its caller has the error.", "`reason` says what is wrong.")
-    COMMIT_LATE = _debug("A shuffle was not committed ahead of its readers; the first of them does it.")
+    COMMIT_FAILED = _warning("A commit failed; its caller gets the error.", "See `reason`.")
+    COMMIT_LATE = _debug("The first reader commits this shuffle.")
     SEAL_SKIPPED = _warning(
-        "A shuffle is committed without the copies of a worker that did not seal them.",
-        "Look at that worker; `shuffle.data_lost` and `shuffle.under_replicated` say what it came to.",
+        "A shuffle is committed without copies that a worker did not seal.",
+        "Check that worker, `shuffle.data_lost` and `shuffle.under_replicated`.",
     )
-    SEAL_EARLY_FAILED = _info(
-        "Epochs could not be sealed before the commit; it is tried again, and the commit seals them."
-    )
-    SEAL_LATE_FAILED = _info("Missing copies of a committed shuffle cannot be sealed yet; it is tried again.")
-    RESTORE_FAILED = _info("Copies of a committed shuffle could not be restored yet; it is tried again.")
-    SEAL_DEFERRED = _debug("Epochs cannot be sealed yet; it is tried again.")
-    SEAL_INTERNAL_ERROR = _error("Epochs could not be sealed because of an unexpected error.")
+    SEAL_EARLY_FAILED = _info("Sealing epochs early failed; the commit seals them.")
+    SEAL_LATE_FAILED = _info("Sealing missing copies of a committed shuffle failed; retrying.")
+    RESTORE_FAILED = _info("Restoring copies of a committed shuffle failed; retrying.")
+    SEAL_DEFERRED = _debug("Epochs cannot be sealed yet; retrying.")
+    SEAL_INTERNAL_ERROR = _error("Sealing epochs failed unexpectedly.")
     EPOCHS_MOVED = _warning(
-        "Open epochs were moved from workers that were lost, restarted or draining.",
-        "Nothing if these were restarted or drained; else look at them.",
+        "Open epochs moved from lost, restarted or draining workers.",
+        "Unless restarted or drained, check these workers.",
     )
-    EPOCHS_MOVE_FAILED = _warning(
-        "Open epochs could not be moved to other workers; it is tried again.", "Start workers, or make room."
-    )
-    PLACEMENT_NO_ROOM = _error(
-        "No worker has room for new data; writers wait or fail.", "Make room: add workers or disks, or drop shuffles."
-    )
-    QUOTA_EXCEEDED = _warning(
-        "A shuffle was refused because of a quota.", "Drop shuffles of that user, or raise [quota]."
-    )
+    EPOCHS_MOVE_FAILED = _warning("Moving open epochs failed; retrying.", "Start workers or make room.")
+    PLACEMENT_NO_ROOM = _error("No worker has room; writers wait or fail.", "Add workers or disks, or drop shuffles.")
+    QUOTA_EXCEEDED = _warning("A quota refused a shuffle.", "Drop shuffles of that user, or raise [quota].")
     PLACE_LOOKUP_FAILED = _warning(
-        "The places of hosts could not be looked up; the ones that are recorded stay.",
-        "Correct the script or resolver in [placement].",
+        "Looking up places of hosts failed; recorded ones stay.", "Correct the resolver in [placement]."
     )
     PLACE_INVALID = _warning("A resolver gave an invalid place, which is not used.", "Correct it in [placement].")
-    PLACE_CHANGED = _info("Workers have other places than before.")
+    PLACE_CHANGED = _info("Places of workers changed.")
     PLACE_RECORD_FAILED = _warning(
-        "The places of workers did not get into the log; it is tried again.",
-        "If it repeats, check whether a majority of the masters runs.",
+        "Places of workers did not reach the log; retrying.",
+        "If it repeats, check the masters.",
     )
 
     # Workers.
     WORKER_REGISTERED = _info("A worker registered.")
-    WORKER_RESTARTED = _warning("A worker restarted without having been drained.", "Look why it ended.")
-    WORKER_LOST = _error("A worker is lost: it sends no heartbeats.", "Look at its host and its log, and start it.")
+    WORKER_RESTARTED = _warning("A worker restarted without a drain.", "Find out why.")
+    WORKER_LOST = _error("A worker is lost: it sends no heartbeats.", "Check its host and log; start it.")
     WORKER_RETURNED = _info("A lost or stopped worker is back.")
     WORKER_LEFT = _info("A drained worker has stopped.")
     WORKER_DRAINING = _info("A worker drains: it takes no new data.")
-    WORKER_DRAIN_CANCELLED = _info("A worker takes new data again: its drain was cancelled.")
-    WORKER_LEAVING = _info("The worker shuts down as soon as its open data is handed over.")
-    WORKER_STOPPING = _info("The worker is shutting down.")
-    WORKER_STOP_SLOW = _warning(
-        "The shutdown waits for a disk or for the DFS.", "Nothing: it ends without it after 20 s. Look at the disks."
-    )
+    WORKER_DRAIN_CANCELLED = _info("A drain was cancelled: the worker takes new data.")
+    WORKER_LEAVING = _info("The worker shuts down once it has handed over its open data.")
+    WORKER_STOPPING = _info("The worker shuts down.")
+    WORKER_STOP_SLOW = _warning("The shutdown waits for a disk or the DFS, 20 s at most.", "Check the disks.")
     WORKER_STOP_INCOMPLETE = _warning(
-        "The worker ends without waiting any longer for what `what` names.",
-        "Nothing: its next start finds all that was acknowledged. Look at its disks.",
+        "The worker ends without waiting longer for `what`.", "No action: its next start finds all acknowledged data."
     )
-    WORKER_DUPLICATED = _error(
-        "Another process uses the directories of this worker, or a copy of them.", "Stop one of the two."
-    )
+    WORKER_DUPLICATED = _error("Another process uses this worker's directories, or a copy of them.", "Stop one.")
     WORKER_INCARNATION_RAISED = _warning(
-        "The masters have a later start of this worker; it continues with a higher incarnation.",
-        "Nothing if its directories were restored; else look for a second process.",
+        "The masters know a later start of this worker; it raises its incarnation.",
+        "Unless directories were restored, look for a second process.",
     )
     IDENTITY_UNREADABLE = _warning(
-        "The file with this worker's identity cannot be read in one directory; the others are used.",
-        "Look at the disk of `path`.",
+        "A directory's identity file cannot be read; the others are used.", "Check the disk of `path`."
     )
-    IDENTITY_NOT_WRITTEN = _warning(
-        "The file with this worker's identity could not be written to one directory.", "Look at the disk of `path`."
-    )
-    REGISTRATION_INTERNAL_ERROR = _error("Registering failed with an unexpected error; it is tried again.")
-    DATA_DELETED = _info("Data of dropped shuffles, or of files that belong to none, was deleted.")
-    DATA_DELETION_FAILED = _warning("Data could not be deleted; it is tried again.", "Look at that worker's disks.")
+    IDENTITY_NOT_WRITTEN = _warning("Writing the identity file to a directory failed.", "Check the disk of `path`.")
+    REGISTRATION_INTERNAL_ERROR = _error("Registering failed unexpectedly; retrying.")
+    DATA_DELETED = _info("Data of dropped shuffles, or unowned files, were deleted.")
+    DATA_DELETION_FAILED = _warning("Deleting data failed; retrying.", "Check that worker's disks.")
     DATA_KEPT = _error(
-        "Data that the masters do not know is kept, because they may have lost it.",
-        "See docs/operations.md, Backup: restore the masters, or have the data forgotten.",
+        "Data that the masters do not know is kept: they may have lost it.",
+        "Restore the masters, or forget the data (docs/operate/operations.md, Backup).",
     )
     DATA_LOST = _error(
-        "The worker ends, and data that was acknowledged from memory could not be sealed: these copies are lost.",
-        "Readers use other copies, or maps run again. Look why the disks were slow or full.",
+        "The worker ends and cannot seal data acknowledged from memory: these copies are lost.",
+        "Readers use other copies, or maps run again. Check for slow or full disks.",
     )
 
     # Storage.
-    STORAGE_OPENED = _info("The storage of this worker was opened.")
-    STORAGE_INTERNAL_ERROR = _error("The result of a thread of the storage could not be used.")
-    STORAGE_RESULT_UNUSED = _debug("The result of a thread of the storage came after the event loop had ended.")
+    STORAGE_OPENED = _info("The worker opened its storage.")
+    STORAGE_INTERNAL_ERROR = _error("The result of a storage thread could not be used.")
+    STORAGE_RESULT_UNUSED = _debug("The result of a storage thread came after the event loop ended.")
     DIRECTORY_FAILING = _error(
-        "A directory cannot be used; its worker writes to others.", "Look at its disk; see docs/runbooks.md."
+        "A directory cannot be used; its worker uses others.", "Check its disk; see docs/operate/runbooks.md."
     )
-    DIRECTORY_FULL = _warning("A directory has no room for more data.", "Make room, or add disks or workers.")
-    DIRECTORY_RECOVERED = _info("A directory can be used again.")
-    DIRECTORY_MISCONFIGURED = _warning("A directory is not what the configuration says.", "Do what `reason` says.")
+    DIRECTORY_FULL = _warning("A directory is full.", "Make room, or add disks or workers.")
+    DIRECTORY_RECOVERED = _info("A directory works again.")
+    DIRECTORY_MISCONFIGURED = _warning("A directory differs from its configuration.", "See `reason`.")
     DIRECTORY_PERMISSIONS = _warning(
-        "Other users of this host could read or change what is in a directory.",
-        "Nothing if `closed` says that it was corrected; else do that as `reason` says.",
+        "Other users could read or change a directory.",
+        "Unless `closed` shows that it was corrected, see `reason`.",
     )
-    DIRECTORY_INTERNAL_ERROR = _error("Checking a directory failed with an unexpected error.")
-    FILE_MOVE_FAILED = _warning("A file could not be moved to another tier.", "Look at that tier's disk or store.")
-    FILE_SOURCE_LEFT = _warning("A file was moved, and is still at its old place, too.", "Look at that place's disk.")
-    FILE_MOVE_INTERNAL_ERROR = _error("A file could not be moved because of an unexpected error.")
+    DIRECTORY_INTERNAL_ERROR = _error("Checking a directory failed unexpectedly.")
+    FILE_MOVE_FAILED = _warning("Moving a file to another tier failed.", "Check that tier's disk or store.")
+    FILE_SOURCE_LEFT = _warning("A file was moved, but its old copy remains.", "Check that disk.")
+    FILE_MOVE_INTERNAL_ERROR = _error("Moving a file failed unexpectedly.")
     VIEW_FAILED = _warning(
-        "The chunks of a file could not be ordered by map; readers of single maps fetch more of it.",
-        "`reason` names the file: look at its disk, and run `holdfast verify`.",
+        "Ordering a file's chunks by map failed; readers of single maps fetch more.",
+        "Check the disk of the file in `reason`; run `holdfast verify`.",
     )
-    DFS_FAILING = _error("A DFS cannot be used; files stay on disks.", "Look at the store and at [dfs].")
-    DFS_RECOVERED = _info("A DFS can be used again.")
-    DFS_SLOW = _warning("A call to the DFS takes long.", "Look at the store, and at the network to it.")
+    DFS_FAILING = _error("A DFS cannot be used; files stay on disks.", "Check the store and [dfs].")
+    DFS_RECOVERED = _info("A DFS works again.")
+    DFS_SLOW = _warning("A call to the DFS takes long.", "Check the store and the network.")
     DFS_FILES_LEFT = _warning(
-        "Files of a dropped shuffle stay on the DFS for now; the worker tries again, or the leader removes them later.",
-        "If it repeats, look at the store; the leader removes them after [dfs] clean_every and clean_grace.",
+        "Files of a dropped shuffle stay on the DFS; retrying.",
+        "If it repeats, check the store. The leader removes them later.",
     )
-    DFS_SEARCH_FAILED = _warning("The DFS cannot be searched for files yet; it is tried again.", "Look at the store.")
-    DFS_SEARCH_INTERNAL_ERROR = _error("The DFS could not be searched because of an unexpected error.")
-    DFS_FILE_DAMAGED = _warning("A file on the DFS is missing or damaged, and not used.", "Look at the store.")
+    DFS_SEARCH_FAILED = _warning("Searching the DFS for files failed; retrying.", "Check the store.")
+    DFS_SEARCH_INTERNAL_ERROR = _error("Searching the DFS failed unexpectedly.")
+    DFS_FILE_DAMAGED = _warning("A file on the DFS is missing or damaged, and not used.", "Check the store.")
     DFS_NOT_CONFIGURED = _warning(
-        "Workers have a DFS and this master has none: what lost workers left there is not removed.",
+        "Workers have a DFS but this master has none; leftovers stay there.",
         "Set the same [dfs] on all masters.",
     )
-    DFS_FOLDER_REMOVED = _info("An unused folder was removed from the DFS.")
-    DFS_CLEANING_FAILED = _warning("The DFS cannot be cleaned; it is tried again.", "Look at the store and at [dfs].")
+    DFS_FOLDER_REMOVED = _info("An unused folder on the DFS was removed.")
+    DFS_CLEANING_FAILED = _warning("Cleaning the DFS failed; retrying.", "Check the store and [dfs].")
     DFS_UNKNOWN_APPLICATIONS = _warning(
-        "The DFS has data of applications that the masters never knew; it stays.",
-        "If it is not needed, remove it with `holdfast forget INSTANCE`.",
+        "The DFS has data of unknown applications; it stays.", "Remove unneeded data with `holdfast forget INSTANCE`."
     )
 
     def __init__(self, level: Level, sentence: str, to_do: str) -> None:

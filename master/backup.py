@@ -6,7 +6,7 @@ leader acknowledged a moment ago). A restore only ever fills a directory that ha
 under the name of this master, without the vote of the one that it came from. So all masters of a cluster restored
 from one file begin with one log, and the elected one has all of it. What was added to the log after the backup
 is lost, and its numbers are given again: so a restore records the end of the backup, and the first leader after that
-place gives the state another id (docs/adr/0030-state-ids.md). The file is a tar archive of `about.json`,
+place gives the state another id (docs/internals/adr/0030-state-ids.md). The file is a tar archive of `about.json`,
 `journal/data.mdb` and, where there is one, `snapshot`. Run as `python -m holdfast.master.backup backup|restore FILE
 --config FILE`.
 """

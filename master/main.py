@@ -78,7 +78,7 @@ _HAND_OVER_SECONDS = 1.0
 def main(arguments: list[str] | None = None) -> int:
     """Run a master until a signal stops it; return the exit status."""
     parser = argparse.ArgumentParser(prog="holdfast master", description="Runs one master.")
-    parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/configuration.md")
+    parser.add_argument("--config", type=Path, required=True, help="TOML file, see docs/operate/configuration.md")
     options = parser.parse_args(arguments)
     if not __debug__:
         return _refuse("start Python without -O; the masters' checks are assertions")

@@ -586,8 +586,8 @@ def names_of(lines: Iterable[str]) -> set[str]:
 
 
 def test_every_dependency_has_its_reason():
-    """docs/adr/0002-dependencies.md names each distribution that pyproject.toml asks for."""
-    reasons = (ROOT / "docs/adr/0002-dependencies.md").read_text("utf-8").lower()
+    """docs/internals/adr/0002-dependencies.md names each distribution that pyproject.toml asks for."""
+    reasons = (ROOT / "docs/internals/adr/0002-dependencies.md").read_text("utf-8").lower()
     assert sorted(name for name in declared() - {"holdfast"} if f"`{name}`" not in reasons) == []
 
 

@@ -7,11 +7,11 @@ from tests.docs import api, configuration, log_events, metrics, records
 from tests.support.tree import ROOT
 
 PAGES = {
-    ROOT / "docs" / "configuration.md": configuration.documentation,
-    ROOT / "docs" / "api.md": api.documentation,
-    ROOT / "docs" / "metrics.md": metrics.documentation,
-    ROOT / "docs" / "log_events.md": log_events.documentation,
-    ROOT / "docs" / "cli.md": records.documentation,
+    ROOT / "docs" / "operate" / "configuration.md": configuration.documentation,
+    ROOT / "docs" / "use" / "api.md": api.documentation,
+    ROOT / "docs" / "operate" / "metrics.md": metrics.documentation,
+    ROOT / "docs" / "operate" / "log_events.md": log_events.documentation,
+    ROOT / "docs" / "operate" / "cli.md": records.documentation,
 }
 
 

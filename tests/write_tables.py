@@ -262,7 +262,7 @@ import org.slf4j.LoggerFactory;
 import org.slf4j.event.Level;
 
 /**
- * What the plug-in logs: name, level and sentence; docs/log_events.md says what to do.
+ * What the plug-in logs: name, level and sentence; docs/operate/log_events.md says what to do.
  * {made}
  */
 public enum LogEvent {{"""

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
     if not __debug__:
         sys.exit("Holdfast checks its invariants with assert: run it without python -O")
     parser = argparse.ArgumentParser(prog="python -m holdfast.worker", description="Run one Holdfast worker.")
-    parser.add_argument("--config", required=True, type=Path, help="TOML file, see docs/configuration.md")
+    parser.add_argument("--config", required=True, type=Path, help="TOML file, see docs/operate/configuration.md")
     path: Path = parser.parse_args(arguments).config
     raise_descriptor_limit()
     keep_private()

@@ -17,7 +17,7 @@ import secrets
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from holdfast.client.checks import compression_of, partition_list, whole
+from holdfast.client.checks import AckName, compression_of, partition_list, whole
 from holdfast.client.session import Session, check_session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.common.errors import ConfigError, CorruptError
@@ -96,29 +96,25 @@ class ArrowRows:
 
 
 def open_rows(session: Session, shuffle_id: int, *, generation: int = 0) -> ArrowRows:
-    """Open a committed shuffle of the session's application for its rows.
-
-    Raises RetryError if it is not committed, ConflictError if it has no Arrow rows, and as Session.open_shuffle.
-    """
+    """Open a committed shuffle of the session's application for its rows. Raises as shuffle_table."""
     check_session(session)
     return ArrowRows(session.open_shuffle(shuffle_id, generation))
 
 
 def shuffle_table(session: Session, shuffle_id: int, partitions: Iterable[int] | None = None) -> pa.Table:
-    """Return the rows of a committed shuffle, or of some of its partitions, as one table.
+    """Return the rows of a committed shuffle, or of some partitions, as one table.
 
-    shuffle_id: what holdfast.client.spark.shuffle_id or write_table returned, or a number that
-    `holdfast shuffles` shows. Raises RetryError if it is not committed, ConflictError if its rows are not Arrow,
-    DataLostError or CorruptError, with names, where a row is not there or not as it was written.
+    shuffle_id: from holdfast.client.spark.shuffle_id, write_table or `holdfast shuffles`.
+    Raises RetryError before the commit, ConflictError if its rows are not Arrow, DataLostError or CorruptError with
+    the place.
     """
     return open_rows(session, shuffle_id).stream(partitions).read_all()
 
 
 def shuffle_stream(session: Session, shuffle_id: int, partitions: Iterable[int] | None = None) -> pa.RecordBatchReader:
-    """Return a reader of the same rows that has a few batches in memory, whatever the size of the shuffle.
+    """Return a reader of the same rows with a few batches in memory. Iterate it once.
 
-    It gives batches when iterated, and has the Arrow C stream interface, which DuckDB, pandas, Polars and others take.
-    Errors that shuffle_table raises at once are raised here when the reader reaches them. Iterate it once.
+    It has the Arrow C stream interface for DuckDB, pandas and Polars. Errors are raised when it reaches them.
     """
     return open_rows(session, shuffle_id).stream(partitions)
 
@@ -129,16 +125,16 @@ def write_table(
     partitions: int,
     *,
     by: str | None = None,
-    copies: int = 1,
-    ack: Ack = Ack.WRITTEN,
+    replication: int = 1,
+    ack: Ack | AckName = Ack.WRITTEN,
     compression: str = "lz4",
 ) -> int:
-    """Write rows as a shuffle, commit it, and return its number, by which Spark, pandas and others read it.
+    """Write rows as a shuffle, commit it, and return its number.
 
-    data: a table, or anything with the Arrow C stream interface: a reader, a DataFrame of pandas or Polars.
-    by: an integer column with the partition of each row; without it rows are distributed in turn.
-    copies, ack and compression as in holdfast.client.spark.shuffle. Raises ConfigError for wrong arguments, for columns
-    and rows that cannot be kept; then nothing is committed.
+    data: anything with the Arrow C stream interface: a table, a reader, a DataFrame of pandas or Polars.
+    by: an integer column with each row's partition; without it rows are distributed in turn.
+    Others as in holdfast.client.spark.shuffle. Raises ConfigError for wrong arguments, columns or rows; then nothing
+    is committed.
     """
     check_session(session)
     whole("partitions", partitions, 1, PARTITIONS_MAX)
@@ -147,7 +143,7 @@ def write_table(
     schema = plain_schema(reader.schema)
     if by is not None and (schema.names.count(by) != 1 or not pa.types.is_integer(schema.field(by).type)):
         raise ConfigError(f"`by` is the name of one integer column, not {by!r}; there are {', '.join(schema.names)}")
-    target = session.register_map_shuffle(partitions, maps=2, copies=copies, ack=ack)
+    target = session.register_map_shuffle(partitions, maps=2, replication=replication, ack=ack)
     try:
         _write(target, reader, schema, by, compression)
     except BaseException:

@@ -53,7 +53,7 @@ Sections = Mapping[str, Mapping[str, object]]
 
 
 class LocalCluster:
-    """What `local_cluster` yields; see there. Any thread may use a handle, one at a time."""
+    """What `local_cluster` yields. One thread at a time."""
 
     def __init__(
         self, directory: Path, masters: list[Server], workers: list[Server], credentials: Credentials | None = None
@@ -68,7 +68,7 @@ class LocalCluster:
 
     @property
     def endpoints(self) -> str:
-        """What Session, `--masters` and Spark settings take: the masters' HTTP addresses, with commas."""
+        """The masters' HTTP addresses, with commas."""
         return ",".join(master.address for master in self.masters)
 
     @property
@@ -77,7 +77,7 @@ class LocalCluster:
         return [*self.masters, *self.workers]
 
     def leader(self, seconds: float = LEADER_SECONDS_MAX) -> Server:
-        """Return the current leader; waits until one is elected. Raises RetryError."""
+        """Return the current leader; waits for an election. Raises RetryError."""
         found: list[Server] = []
 
         def look() -> bool:
@@ -89,7 +89,7 @@ class LocalCluster:
         return found[0]
 
     def wait_ready(self, seconds: float = START_SECONDS_MAX) -> None:
-        """Wait until a leader is elected, every running worker is alive for it, and the workers know this leader.
+        """Wait until a leader is elected and every running worker is registered.
 
         Raises RetryError that names the missing servers.
         """
@@ -118,7 +118,7 @@ class LocalCluster:
         return reply.role == "leader"
 
     def alive_workers(self) -> set[str] | None:
-        """Names of the workers that are not lost, from the leader; None without a leader."""
+        """Names of the workers that are not lost; None without a leader."""
         for master in filter(lambda server: server.running, self.masters):
             try:
                 request, answer = pb.ListWorkersRequest(), pb.ListWorkersReply
@@ -149,19 +149,18 @@ def local_cluster(
     own: Mapping[str, Sections] | None = None,
     around: Callable[[LocalCluster], AbstractContextManager[object]] = nullcontext,
 ) -> Iterator[LocalCluster]:
-    """Start a cluster, yield it when all workers are alive for its leader, and stop it.
+    """Start a cluster, yield it when all workers are alive, and stop it.
 
-    `dir` keeps state, configuration and logs (a cluster started there again continues with the same data); without it
-    they are in a temporary directory that is removed. `settings` holds configuration sections that go into every
-    server's file, values as in TOML: {"lease": {"worker": "3s", "heartbeat": "1s"}}; `{name}` in the path of a storage
-    directory is the name of the worker (w1, w2, …), so that each has its own. `own` holds sections for single servers,
-    by name, which win: {"w1": {"worker": {"rack": "r1"}}}. `around` is entered before the first server starts and left
-    when all have ended. `workers` is 2 unless said otherwise, each on a host of its own, and may be 0: masters alone.
-    `hosts` and `workers_per_host` instead make hosts with several workers: w1, w1-2, w1-3 of host h1, w2, w2-2, …
-    `secure`: with TLS and tokens, whose files are made in `dir`/security (needs the extra `ca`); `credentials` of the
-    cluster are then an admin's, and `Session(…, credentials=cluster.credentials)` shows them.
-    Raises ConfigError for what cannot be and for a directory in use, StartError with the end of a log when a server
-    does not start.
+    masters: 1, 3 or 5.
+    workers: 0 or more, each on a host of its own; default: 2.
+    dir: kept for the next start; default: a temporary directory.
+    settings: configuration sections of all servers: {"lease": {"worker": "3s"}}; `{name}` in a storage path is the
+        worker's name (w1, w2, …).
+    own: sections of single servers, which win: {"w1": {"worker": {"rack": "r1"}}}.
+    hosts, workers_per_host: instead of `workers`: w1, w1-2, w1-3 on host h1, w2, …
+    secure: TLS and tokens in `dir`/security (extra `ca`); then use Session(…, credentials=cluster.credentials).
+    around: entered before the first server starts, left after the last one has ended.
+    Raises ConfigError for wrong arguments and a directory in use, StartError with the end of a server's log.
     """
     _check_masters(masters)
     machines = _Hosts.of(workers, hosts, workers_per_host)

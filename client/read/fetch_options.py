@@ -26,7 +26,7 @@ _DELAY_SECONDS_MIN, _DELAY_SECONDS_MAX = 0.01, 60.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FetchOptions:
-    """Which copy is read first, and when a second one is read beside it. Raises ConfigError for invalid values."""
+    """Which copy is read first, and when a second one is opened (docs/use/spark.md). Raises ConfigError."""
 
     #: "given": as the shuffle was committed; "health": by what is known of the workers; "region": the same, and those
     #: of the own region first

@@ -15,7 +15,7 @@ from pyspark.sql import Column, DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql.types import ArrayType, DataType, MapType, StringType, StructType
 
-from holdfast.client.checks import compression_of
+from holdfast.client.checks import AckName, compression_of
 from holdfast.client.session import Session, check_session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.header import Header, read_header, write_header
@@ -45,24 +45,23 @@ def shuffle(
     num_partitions: int,
     *cols: str | Column,
     session: Session,
-    copies: int = 1,
-    ack: Ack = Ack.WRITTEN,
+    replication: int = 1,
+    ack: Ack | AckName = Ack.WRITTEN,
     compression: str = "lz4",
 ) -> DataFrame:
-    """Send the rows of `df` through Holdfast and return a DataFrame of `num_partitions` partitions that reads them.
+    """Send the rows of `df` through Holdfast; return a DataFrame of `num_partitions` partitions that reads them.
 
-    With `cols`, each row lands in the partition where `df.repartition(num_partitions, *cols)` puts it; without, rows
-    are distributed evenly. The map stage runs now, the returned DataFrame reads its output, as often as wanted, until
-    the session is closed or the shuffle dropped. Rows keep the order they had within their map.
+    Rows go where `df.repartition(num_partitions, *cols)` puts them; without `cols` evenly. Rows of a map keep their
+    order. The map stage runs now; read the result before the session closes.
 
-    copies: 1 to 5, on different hosts. compression: "lz4", "zstd", "zstd:9" with its level, or "none"; data that does
-    not shrink stays as it is. Raises ConfigError for wrong arguments, RetryError if no master answers, NoRoomError if
-    there is no worker; what fails inside a task comes as Spark's own exception, with our sentence at its end.
+    replication: copies, 1 to 5, on different hosts.
+    compression: "lz4", "zstd", "zstd:9" with a level, or "none".
+    Raises ConfigError, RetryError, NoRoomError; errors of tasks are at the end of Spark's exception.
     """
     _check(df, num_partitions, session, compression)
     check_python_workers(df.sparkSession)
     _share(df.sparkSession, session)
-    target = session.register_map_shuffle(num_partitions, copies=copies, ack=ack)
+    target = session.register_map_shuffle(num_partitions, replication=replication, ack=ack)
     try:
         reports = _run_maps(df, cols, WritePlan(target, bool(cols), compression))
         statuses = [MapStatus.from_bytes(bytes(report.status)) for report in reports]
@@ -81,10 +80,10 @@ def shuffle(
 
 
 def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
-    """Return a DataFrame that reads a shuffle another driver wrote; `shuffle_id` is what shuffle_id() returned there.
+    """Return a DataFrame that reads the shuffle `shuffle_id`, which another driver wrote.
 
-    `session` is usually Session(endpoints, app=NAME, attach=True): the data stays while that session is open, even
-    if the driver that wrote it exits. Raises ConflictError if the shuffle was not written by `shuffle`.
+    session: usually Session(endpoints, app=NAME, attach=True).
+    Raises ConflictError if neither `shuffle` nor write_table wrote it.
     """
     check_session(session)
     check_python_workers(spark)
@@ -94,7 +93,7 @@ def attach(spark: SparkSession, session: Session, shuffle_id: int) -> DataFrame:
 
 
 def shuffle_id(df: DataFrame) -> int:
-    """Return the number of the shuffle behind a DataFrame that `shuffle` or `attach` returned (none made from it)."""
+    """Return the shuffle number of a DataFrame from `shuffle` or `attach` itself. Raises ConfigError."""
     found = getattr(df, _SHUFFLE_ATTRIBUTE, None) if _SHUFFLE_ATTRIBUTE in vars(df) else None
     if found is None:
         raise ConfigError("shuffle_id takes the DataFrame that shuffle() or attach() returned")

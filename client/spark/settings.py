@@ -14,18 +14,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.client.checks import checked_tags
+from holdfast.client.checks import AckName, checked_tags
 from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
 from holdfast.common.limits import COPIES_MAX
-from holdfast.common.net.control import parse_endpoints
+from holdfast.common.net.endpoints import masters_of
 from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, check_path
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-MASTERS_VARIABLE = "HOLDFAST_MASTERS"
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 MANAGER = f"{PACKAGE}.HoldfastShuffleManager"
 
@@ -38,29 +37,24 @@ _BESIDE = {
 }
 
 
-def enable(builder: SparkSession.Builder, endpoints: str | None = None, **options: Any) -> SparkSession.Builder:
-    """Have the session that this builder makes send every shuffle through Holdfast, and return the builder.
+def enable(
+    builder: SparkSession.Builder, endpoints: str | Sequence[str] | None = None, **options: Any
+) -> SparkSession.Builder:
+    """Send every shuffle of this builder's session through Holdfast; return the builder.
 
-    `endpoints` are the masters ("host:port,host:port"), by default what HOLDFAST_MASTERS names; `options` are those of
-    conf(). Raises ConfigError as conf() does, without masters, and for a builder of a client of Spark Connect, whose
-    server has its shuffle manager already.
+    endpoints: the masters, "host:port,host:port" or a list; default: HOLDFAST_MASTERS.
+    options: those of conf(). Raises ConfigError as conf(), without masters, and for a Spark Connect client.
     """
     asked: dict[str, Any] = getattr(builder, "_options", {})
     _check_remote(str(asked.get("spark.remote", "")), str(asked.get("spark.master", "")), elsewhere="")
-    masters = endpoints if endpoints is not None else os.environ.get(MASTERS_VARIABLE, "")
-    if not masters:
-        raise ConfigError(
-            f'no masters are named: pass endpoints="host:port,host:port,host:port" or set {MASTERS_VARIABLE}; '
-            "`holdfast local` starts some to try, and prints them"
-        )
-    return builder.config(map={**conf(masters, **options)})
+    return builder.config(map={**conf(endpoints, **options)})
 
 
 def conf(
-    endpoints: str,
+    endpoints: str | Sequence[str] | None = None,
     *,
     replication: int = 1,
-    ack: Literal["memory", "written", "synced"] = "written",
+    ack: AckName = "written",
     ack_copies: int | None = None,
     fallback: Literal["auto", "never"] = "auto",
     tags: Sequence[str] = (),
@@ -70,20 +64,21 @@ def conf(
     deploy_mode: Literal["client", "cluster"] = "client",
     here: bool = True,
 ) -> dict[str, str]:
-    """Return the settings for an application that shuffles through the masters at `endpoints` ("host:port,host:port").
+    """Return the Spark settings for the plug-in and the masters.
 
-    `replication` is the number of copies, 1 to 5; `ack` what a copy is before it counts, `ack_copies` how many copies
-    hold a push before it is acknowledged, by default all; `fallback` whether Spark's own shuffle serves where Holdfast
-    cannot be reached at registration. `tags`: shuffles go to workers that have all of these. `jar` defaults to the one
-    for the installed Spark, which is compiled when it is first asked for. For a secured cluster `ca` and `token_file`
-    are the paths, on the driver's host, of the CA's certificate in PEM and of a user's token, by default what
-    HOLDFAST_CA and HOLDFAST_TOKEN_FILE name. `deploy_mode`: of spark-submit; with "cluster" the driver runs elsewhere,
-    and relative paths of these two are below its working directory, into which `--files` puts files. `here`: a session
-    of this process will use them; False if they are for another one. Raises ConfigError for wrong values, if no jar can
-    be made or `jar` is not Holdfast's for this Spark, and if a Spark runs in this process that cannot take them any
-    more.
+    endpoints: as in enable().
+    replication: copies, 1 to 5.
+    ack_copies: copies that acknowledge a push; default: all.
+    fallback: "auto" uses Spark's own shuffle if Holdfast cannot be reached or refuses at registration.
+    tags: use only workers with all these tags.
+    jar: default: the one for the installed Spark, compiled at first use.
+    ca, token_file: for a secured cluster, paths on the driver's host: the CA (PEM) and a user's token; default:
+        HOLDFAST_CA and HOLDFAST_TOKEN_FILE.
+    deploy_mode: with "cluster" relative paths of these are in the driver's working directory (`--files`).
+    here: False if another process will use the settings.
+    Raises ConfigError for wrong values, without a fitting jar, and if Spark runs here that cannot take them.
     """
-    masters = parse_endpoints(endpoints)
+    masters = masters_of(endpoints)
     if here:
         _check_remote()
         _check_running()

@@ -13,10 +13,9 @@ from holdfast.client.connection.carried import key_file, share_with_context
 
 
 def share(spark: SparkSession) -> None:
-    """Let the tasks of this session use pickled shuffles on a secured cluster.
+    """Let tasks of this session use pickled shuffles on a secured cluster.
 
-    `shuffle` and `attach` do it themselves, and on a classic session pickling does: only functions of your own that use
-    a shuffle over Spark Connect need it, once per session, before they are sent.
+    Needed once per Spark Connect session, before your own functions use a shuffle.
     """
     try:
         context = spark.sparkContext

@@ -1,8 +1,8 @@
 """What a map attempt reports to its driver: where its output is and how much of what.
 
 Rules: a value; small, picklable, and with bytes of its own for engines that move bytes. The bytes are the winners
-layout of docs/protocol.md for one map, behind its number. Called by writer.py, push_writer.py, the shuffles and the
-Spark API.
+layout of docs/internals/protocol.md for one map, behind its number. Called by writer.py, push_writer.py, the shuffles
+and the Spark API.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class MapStatus:
     winner: MapWinner
 
     def to_bytes(self) -> bytes:
-        """The shuffle (instance, number, generation, state) and u32 map, then the winners array of just this map."""
+        """The shuffle (instance, number, generation, state), u32 map, then the winners array of this map."""
         key = self.shuffle
         head = _HEAD.pack(key.instance, key.shuffle, key.generation, key.state, self.map)
         return head + MapWinners(self.partitions, (self.winner,)).encode()
@@ -54,7 +54,7 @@ class MapStatus:
 
 @dataclass(frozen=True, slots=True)
 class PushStatus:
-    """The pushed output of one attempt of one map: every batch was acknowledged.
+    """The pushed output of one attempt of one map, all acknowledged.
 
     Bit p of the bitmap (byte p // 8, bit p % 8): it wrote for partition p.
     """

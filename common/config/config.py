@@ -1,4 +1,4 @@
-"""Every key an operator may set, with its default and the reason for it; docs/configuration.md is made from here.
+"""Every key an operator may set, with default and meaning; docs/operate/configuration.md is made from here.
 
 Rules: to add a key, add one line to its section; the parser, the environment, the documentation and the errors follow
 from it (settings.py). Text in, frozen dataclasses out: the edge reads the file and passes its environment. What two
@@ -52,44 +52,41 @@ TOKEN_LIFE_SECONDS_LEAST = 5
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterSection:
-    """What all servers of one cluster share."""
+    """Shared by all servers of a cluster."""
 
-    id: Name = setting(Name("holdfast"), "Servers and clients with another id are refused, so that clusters never mix.")
+    id: Name = setting(Name("holdfast"), "Other ids are refused.")
     secret_file: str = setting(
         "",
-        "File with the secret of the cluster, 16 bytes or more: by it masters know each other, and with [security]"
-        " tokens are made. Empty: masters on loopback only.",
+        "File with the cluster's secret, 16 bytes or more, for Raft connections and tokens. Empty: masters on "
+        "loopback only.",
     )
     other_secret_file: str = setting(
         "",
-        "File with one more secret that is taken, and with which nothing is made: the next one or the one before, while"
-        " the secret is changed (docs/security.md).",
+        "File with a second accepted secret, during a change (docs/operate/security.md).",
     )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterPeer:
-    """One master of the cluster, as the other masters reach it."""
+    """One master of the cluster."""
 
-    name: Name = required("The master's name, as in its own [master] section.")
-    raft: Address = required("Where it listens for the other masters.")
-    http: Address = required("Where clients are sent when it is the leader.")
+    name: Name = required("Its [master] name.")
+    raft: Address = required("Address for the other masters.")
+    http: Address = required("Address for clients.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MasterSection:
-    """One master; read by masters only."""
+    """For masters."""
 
-    name: Name = setting(Name(""), "Which of the peers this master is.")
-    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
-    address: Host = setting(
-        Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
-    )
-    http_port: Port = setting(Port(7070), "HTTP, the port of the endpoints. 0: the system chooses.")
-    grpc_port: Port = setting(Port(7071), "gRPC; clients get it over HTTP. 0: the system chooses.")
-    directory: str = setting("", "Directory for the journal and the snapshots, absolute. Needed.")
+    name: Name = setting(Name(""), "This master among the peers.")
+    bind: Host = setting(Host("127.0.0.1"), "Listen address; the default is for this host only.")
+    address: Host = setting(Host(""), "Address for others. Empty: bind, or this host's name if bind is any.")
+    http_port: Port = setting(Port(7070), "HTTP port of the endpoints. 0: any free port.")
+    grpc_port: Port = setting(Port(7071), "gRPC port, announced over HTTP. 0: any free port.")
+    directory: str = setting("", "Absolute path for journal and snapshots. Required.")
     peers: tuple[MasterPeer, ...] = setting(
-        (), "All masters of the cluster, this one included. One, three or five; two or four while one is added."
+        (), "All masters, this one too: one, three or five (two or four during a change)."
     )
 
     def __post_init__(self) -> None:
@@ -109,19 +106,15 @@ class MasterSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RaftSection:
-    """How masters elect a leader and keep their log; the same on all masters."""
+    """Elections and log; the same on all masters."""
 
     election_timeout_min: Duration = duration(
-        "400ms", "A follower without a heartbeat for so long starts an election; the median failover is close to it."
+        "400ms", "Silence after which a follower starts an election; about the median failover."
     )
-    election_timeout_max: Duration = duration(
-        "900ms", "Timeouts are drawn between min and max; the spread keeps masters from standing at once."
-    )
-    heartbeat: Duration = duration("100ms", "A quarter of the least election timeout: three may be lost unnoticed.")
-    snapshot_entries: int = setting(20_000, "Log entries after which the state is written out and the log is cut.")
-    snapshot_bytes: Size = size(
-        "64MiB", "At most, by size of the log: it is also cut where it is as long as the state, and 1 MiB."
-    )
+    election_timeout_max: Duration = duration("900ms", "Timeouts are random between min and max.")
+    heartbeat: Duration = duration("100ms", "Heartbeat interval.")
+    snapshot_entries: int = setting(20_000, "Log entries before a snapshot.")
+    snapshot_bytes: Size = size("64MiB", "Log size before one; the state's size, at least 1 MiB, if that is less.")
 
     def __post_init__(self) -> None:
         if self.election_timeout_max.ns < self.election_timeout_min.ns + self.heartbeat.ns:
@@ -132,13 +125,13 @@ class RaftSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LeaseSection:
-    """How long the masters keep unused data; the same on all masters."""
+    """Times of leases; the same on all masters."""
 
-    application: Duration = duration("10m", "An application is kept this long after its last call; a pause is safe.")
-    deletion_grace: Duration = duration("1m", "Data is deleted this long after a lease expired; a renewal keeps it.")
-    worker: Duration = duration("10s", "A worker without a heartbeat this long is lost and its epochs move.")
-    heartbeat: Duration = duration("2s", "Interval of the heartbeats of workers: five within a lease.")
-    tick: Duration = duration("500ms", "How often the leader checks leases. A late check renews all of them first.")
+    application: Duration = duration("10m", "Life of an application after its last call.")
+    deletion_grace: Duration = duration("1m", "Time from the expiry of a lease to the deletion of its data.")
+    worker: Duration = duration("10s", "Silence after which a worker is lost and its epochs move.")
+    heartbeat: Duration = duration("2s", "Heartbeat interval of workers.")
+    tick: Duration = duration("500ms", "Interval of lease checks; a late one first renews all leases.")
 
     def __post_init__(self) -> None:
         if self.heartbeat.ns * 2 > self.worker.ns:
@@ -147,11 +140,11 @@ class LeaseSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectorySetting:
-    """One storage directory of a worker."""
+    """One storage directory."""
 
-    path: str = required("Where it is, absolute. It belongs to one worker of one cluster for good.")
-    tier: Literal["MEMORY", "SSD", "HDD"] = setting("SSD", "What kind of storage it is on; faster ones fill first.")
-    capacity: Size = size("0", "What Holdfast may use of it, at least 16MiB; 0: all there is. Needed for MEMORY.")
+    path: str = required("Absolute path; belongs permanently to one worker.")
+    tier: Literal["MEMORY", "SSD", "HDD"] = setting("SSD", "MEMORY, SSD or HDD; faster tiers fill first.")
+    capacity: Size = size("0", "Bytes for Holdfast, at least 16MiB; 0: all. Required for MEMORY.")
 
     def __post_init__(self) -> None:
         if not self.path.startswith("/") or "\0" in self.path:
@@ -177,44 +170,39 @@ _COPY_GRACE_NS_MAX = 300 * 10**9
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerSection:
-    """One worker; return_grace, copy_grace, restore_after and restore_rate are read by the masters."""
+    """For workers; masters read return_grace, copy_grace, restore_after and restore_rate."""
 
-    name: Name = setting(Name(""), "Its name in the cluster, the same after every restart. Needed.")
-    host: Name = setting(Name(""), "The machine, for placement: two copies never share it. Empty: this machine's name.")
+    name: Name = setting(Name(""), "Permanent name in the cluster. Required.")
+    host: Name = setting(Name(""), "Failure domain: two copies never share it. Empty: this machine's name.")
     machine_id: Name = setting(
         Name(""),
-        "What the masters know its machine by: a host has one machine, and a machine one host. Empty: /etc/machine-id, "
-        "hashed. Give it where one machine is to pass for several hosts, or several machines are one.",
+        "Identity of the machine, one for each host. Empty: a hash of /etc/machine-id. Set it to make one machine "
+        "several hosts, or several machines one.",
     )
-    rack: Name = setting(Name(""), "The rack, for placement: two copies avoid sharing it. Empty: not known.")
-    tags: tuple[Tag, ...] = setting((), "The pools it is in: what is confined to a tag goes to workers that have it.")
-    bind: Host = setting(Host("127.0.0.1"), "Address to listen on. The default admits only this host.")
-    address: Host = setting(
-        Host(""), "Name or address that others use. Empty: as in bind, or this host's name if bind is any."
-    )
-    data_port: Port = setting(Port(7080), "Pushes and reads; clients get it from the masters. 0: the system chooses.")
-    http_port: Port = setting(Port(7081), "Health, status and metrics. 0: the system chooses.")
-    masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Needed.")
-    directories: tuple[DirectorySetting, ...] = setting((), "Where the bytes go, each with its own index. Needed.")
-    return_grace: Duration = duration("30s", "A commit waits this long for a lost worker that may be restarting.")
+    rack: Name = setting(Name(""), "Copies avoid sharing it. Empty: unknown.")
+    tags: tuple[Tag, ...] = setting((), "Its pools (placement.md).")
+    bind: Host = setting(Host("127.0.0.1"), "Listen address; the default is for this host only.")
+    address: Host = setting(Host(""), "Address for others. Empty: bind, or this host's name if bind is any.")
+    data_port: Port = setting(Port(7080), "Pushes and reads. 0: any free port.")
+    http_port: Port = setting(Port(7081), "Health, status, metrics. 0: any free port.")
+    masters: tuple[Address, ...] = setting((), "HTTP endpoints of the masters. Required.")
+    directories: tuple[DirectorySetting, ...] = setting((), "Storage directories. Required.")
+    return_grace: Duration = duration("30s", "How long a commit waits for a lost worker.")
     copy_grace: Duration = duration(
         "5s",
-        "The same where another copy is sealed, at most 5m: counted from when the worker is asked; from its last "
-        "heartbeat if it cannot be reached. What is not sealed by then is sealed when its worker is back.",
+        "The same if another copy is sealed, at most 5m; from its last heartbeat if it is unreachable. Later copies "
+        "are sealed when it returns.",
     )
     restore_after: Duration = duration(
         "10m",
-        "A worker that has been lost for so long is not waited for: what it had copies of is copied again, from those "
-        "that are left. 0: never.",
+        "Copies of a worker lost this long are made again. 0: never.",
     )
-    restore_rate: Size = size("64MiB", "The same: so much a second, of what one worker sends and of what one takes.")
-    drain_timeout: Duration = duration(
-        "60s", "SIGTERM: longest time to hand open data over to other workers before the end. 0: none."
-    )
-    memory: Size = size("256MiB", "What buffers may hold in all; past it pushes have to wait.")
-    soft_split: Size = size("1GiB", "A partition of this size still accepts, and asks its writers to move on.")
-    hard_split: Size = size("2GiB", "A partition of this size accepts nothing more.")
-    disk_reserve: Size = size("5GiB", "A directory with less room, or a tenth of its capacity if that is less, splits.")
+    restore_rate: Size = size("64MiB", "Bytes a second that a worker sends, or receives, for these.")
+    drain_timeout: Duration = duration("60s", "After SIGTERM, time to hand open data over. 0: none.")
+    memory: Size = size("256MiB", "All buffers; beyond it pushes wait.")
+    soft_split: Size = size("1GiB", "A partition this large asks writers to move on.")
+    hard_split: Size = size("2GiB", "A partition this large refuses data.")
+    disk_reserve: Size = size("5GiB", "With less free (or a tenth of the capacity, if less) partitions split.")
 
     def __post_init__(self) -> None:
         if problem := tags_problem(self.tags):
@@ -227,24 +215,24 @@ class WorkerSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DfsSection:
-    """The store of the DFS tier: the same on workers, which put sealed files there, and on masters, which clean it."""
+    """Store of the DFS tier; the same on workers and masters."""
 
     url: str = setting(
-        "", "/path (none of worker.directories), s3://bucket/prefix or hdfs://host:port/path. Empty: no DFS tier."
+        "", "/path (not in worker.directories), s3://bucket/prefix or hdfs://host:port/path. Empty: no DFS tier."
     )
-    endpoint: str = setting("", "S3: where it is served, as in http://host:9000. Empty: AWS_ENDPOINT_URL, or Amazon's.")
-    region: str = setting("", "S3: the region. Empty: from the AWS environment.")
-    access_key: str = setting("", "S3: id of the key. Empty: credentials as AWS tools find them (AWS_… and so on).")
-    secret_key_file: str = setting("", "S3: file with the secret of access_key, so that it is in no configuration.")
-    connect_timeout: Duration = duration("5s", "S3: a connection that takes longer fails.")
-    call_timeout: Duration = duration("30s", "A request that takes longer fails; uploads 1 s for each MiB more.")
-    retry_window: Duration = duration("30s", "What failed is tried again, with back-off, this long after it failed.")
-    part_bytes: Size = size("8MiB", "Uploads go in parts of this size; each holds so much memory, or twice as much.")
+    endpoint: str = setting("", "S3: as in http://host:9000. Empty: AWS_ENDPOINT_URL or Amazon's.")
+    region: str = setting("", "S3. Empty: from the AWS environment.")
+    access_key: str = setting("", "S3: key id. Empty: the usual AWS credentials.")
+    secret_key_file: str = setting("", "S3: file with the secret of access_key.")
+    connect_timeout: Duration = duration("5s", "S3: for a connection attempt.")
+    call_timeout: Duration = duration("30s", "For a request; uploads get 1 s more per MiB.")
+    retry_window: Duration = duration("30s", "How long failed requests are retried.")
+    part_bytes: Size = size("8MiB", "Part of an upload; each takes this memory, or twice.")
     verify: Literal["ends", "whole"] = setting(
-        "ends", "Read back before the local file is deleted: length and both ends, or every byte at twice the cost."
+        "ends", "Check before the local file goes: length and both ends, or every byte at twice the cost."
     )
-    clean_every: Duration = duration("5m", "How often the leader searches for files that dropped applications left.")
-    clean_grace: Duration = duration("10m", "Files it found are deleted so much later; live workers are faster.")
+    clean_every: Duration = duration("5m", "How often the leader looks for dropped files.")
+    clean_grace: Duration = duration("10m", "They are deleted this much later; live workers delete sooner.")
 
     def __post_init__(self) -> None:
         if not self.url:
@@ -271,47 +259,41 @@ class DfsSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TiersSection:
-    """Which directory of a worker gets a file, and which files move; read by workers."""
+    """Which directory gets a file, and which files move; for workers (storage.md)."""
 
     order: tuple[Literal["MEMORY", "SSD", "HDD", "DFS"], ...] = setting(
         ("MEMORY", "SSD", "HDD", "DFS"),
-        "Tiers from the fastest; files move down in this order. DFS takes the rest.",
+        "Tiers from the fastest; files move down.",
     )
     allocator: Literal["greedy", "maxfree", "roundrobin"] = setting(
-        "maxfree", "Which directory of a tier takes a file: the first that fits, the emptiest, or each in turn."
+        "maxfree", "Directory in a tier: first that fits (greedy), emptiest, or in turn."
     )
     reviewer: Literal["accepting", "probabilistic"] = setting(
         "probabilistic",
-        "probabilistic: the less is free, the more new files go to other tiers; files here can still grow.",
+        "probabilistic: fewer new files as room falls.",
     )
-    reviewer_hard: Size = size(
-        "5GiB", "With so little free no file is created there; a tenth of the capacity if that is less."
-    )
-    reviewer_soft: Size = size(
-        "20GiB", "With more free every file may be created there; four tenths of the capacity if that is less."
-    )
+    reviewer_hard: Size = size("5GiB", "With less free (or a tenth of the capacity, if less) no new file.")
+    reviewer_soft: Size = size("20GiB", "With more free (or four tenths, if less) every new file.")
     memory_annotator: Literal["largest", "lru", "lrfu"] = setting(
-        "largest", "What leaves MEMORY first: the largest, since one move then makes the most room."
+        "largest", "What leaves MEMORY first: largest, lru or lrfu."
     )
-    annotator: Literal["largest", "lru", "lrfu"] = setting(
-        "lru", "Which files leave a disk first: those that were read longest ago."
-    )
+    annotator: Literal["largest", "lru", "lrfu"] = setting("lru", "What leaves a disk first: the same.")
     lrfu_step: Ratio = setting(Ratio(0.25), "lrfu: 0 counts reads, 1 is close to lru.")
-    lrfu_attenuation: float = setting(2.0, "lrfu: a read fades by attenuation ^ -step with each later one; 2 or more.")
-    high_watermark: Ratio = setting(Ratio(0.95), "A tier used to this share moves its coldest files down.")
+    lrfu_attenuation: float = setting(2.0, "lrfu: each later read fades a read by attenuation ^ -step; at least 2.")
+    high_watermark: Ratio = setting(Ratio(0.95), "A tier this full moves its coldest files down.")
     low_watermark: Ratio = setting(
         Ratio(0.7),
-        "Where moving stops; lower by what faster tiers keep free, if that leaves it below the high one (storage.md).",
+        "Where moving stops; lower for what faster tiers keep free.",
     )
-    free_ahead: Size = size("0", "Bytes to free beyond those that a request needs; 0: none.")
-    align: bool = setting(False, "Swap hot files below with cold ones above. Off: shuffle data is mostly read once.")
-    promote: bool = setting(False, "Move hot files up while a tier has room. Off for the same reason.")
-    range: int = setting(100, "Files that one round of moves considers, on either side.")
-    promote_quota: Ratio = setting(Ratio(0.9), "Promotion stops at this share of a tier, below the high watermark.")
+    free_ahead: Size = size("0", "Bytes to free beyond a request; 0: none.")
+    align: bool = setting(False, "Swap hot files below with cold ones above.")
+    promote: bool = setting(False, "Move hot files up if there is room.")
+    range: int = setting(100, "Files that a round of moves considers on each side.")
+    promote_quota: Ratio = setting(Ratio(0.9), "Promotion stops at this share of a tier.")
     backoff: Literal["any", "directory"] = setting(
-        "directory", "Swaps and promotions keep away from directories in use, or (any) wait while any is."
+        "directory", "Swaps and promotions avoid directories in use; any: wait while any is."
     )
-    cooldown: Duration = duration("10s", "How long after a stream a directory still counts as in use.")
+    cooldown: Duration = duration("10s", "In use means a stream within this time.")
 
     def __post_init__(self) -> None:
         if sorted(self.order) != ["DFS", "HDD", "MEMORY", "SSD"] or self.order[-1] != "DFS":
@@ -335,24 +317,14 @@ class TiersSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiskCheckSection:
-    """How a worker checks its own disks, and when a directory is left alone."""
+    """A worker's checks of its directories."""
 
-    interval: Duration = duration(
-        "10s", "How often each directory is written to, synced and read back; one sync, cheap beside a heartbeat's 2 s."
-    )
-    timeout: Duration = duration(
-        "30s", "A check that takes longer fails: the device hangs. Busy disks have taken seconds."
-    )
-    errors: int = setting(3, "So many failed writes, syncs or checks within the window make a directory critical.")
-    error_window: Duration = duration(
-        "60s", "The window; a critical directory stays out until one has passed without an error."
-    )
-    good_probes: int = setting(
-        3, "Successful checks in a row before an isolated directory takes data again: half a minute."
-    )
-    average_window: Duration = duration(
-        "10s", "Window of the mean times of writes and reads in heartbeats: some heartbeats long."
-    )
+    interval: Duration = duration("10s", "How often each is written, synced and read back.")
+    timeout: Duration = duration("30s", "A longer check fails: the device hangs.")
+    errors: int = setting(3, "Failed writes, syncs or checks in the window that make it critical.")
+    error_window: Duration = duration("60s", "The window; to recover, it needs one without an error.")
+    good_probes: int = setting(3, "Successful checks in a row before it is used again.")
+    average_window: Duration = duration("10s", "Window of mean write and read times.")
 
     def __post_init__(self) -> None:
         if not min(self.interval.ns, self.timeout.ns, self.error_window.ns, self.average_window.ns):
@@ -363,21 +335,21 @@ class DiskCheckSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserQuota:
-    """What one user may hold, instead of what all may."""
+    """One user's limits."""
 
-    user: str = required("The user's name, as the application gave it.")
-    bytes: Size = size("0", "Bytes, second copies counted; 0 is no bound.")
-    files: int = setting(0, "Files; 0 is no bound.")
+    user: str = required("User's name.")
+    bytes: Size = size("0", "With all copies; 0: unlimited.")
+    files: int = setting(0, "0: unlimited.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuotaSection:
-    """Limits of usage on the workers: an owner at its limit gets no new shuffle. Read by masters, the same on all."""
+    """At its limit an application or user gets no new shuffle. For masters, the same on all; 0: unlimited."""
 
-    application_bytes: Size = size("0", "Of one application, second copies counted; 0 is no bound.")
-    application_files: int = setting(0, "Of one application, open and sealed; 0 is no bound.")
-    user_bytes: Size = size("0", "Of all applications of one user; 0 is no bound.")
-    user_files: int = setting(0, "Of all applications of one user; 0 is no bound.")
+    application_bytes: Size = size("0", "Per application, with all copies.")
+    application_files: int = setting(0, "Per application, open and sealed.")
+    user_bytes: Size = size("0", "Per user.")
+    user_files: int = setting(0, "Per user.")
     users: tuple[UserQuota, ...] = setting((), "Users with other limits.")
 
     def __post_init__(self) -> None:
@@ -388,17 +360,15 @@ class QuotaSection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecuritySection:
-    """TLS on every port, and a token for every call; the same on all servers (docs/security.md)."""
+    """The same on all servers (docs/operate/security.md)."""
 
     enabled: bool = setting(
-        False, "The one switch. With it every request needs TLS and a token, and faults are refused."
+        False, "Every request needs TLS (with the next three keys) and a token; faults are refused."
     )
-    certificate: str = setting("", "PEM file with this server's certificate and those between it and the CA. Needed.")
-    key_file: str = setting("", "PEM file with the private key of that certificate, mode 0600. Needed.")
-    ca: str = setting("", "PEM file with the CA that signed the certificates of the servers. Required.")
-    token_life: Duration = duration(
-        "7d", "Life of the token of an application; drivers and tasks renew theirs after half of it."
-    )
+    certificate: str = setting("", "PEM file with this server's certificate and intermediate ones.")
+    key_file: str = setting("", "PEM file with its private key, mode 0600.")
+    ca: str = setting("", "PEM file with the servers' CA.")
+    token_life: Duration = duration("7d", "Life of application tokens, renewed at half of it.")
 
     def __post_init__(self) -> None:
         if self.enabled:
@@ -411,10 +381,10 @@ class SecuritySection:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSection:
-    """What servers write to standard error."""
+    """Logs on standard error."""
 
-    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "What each means: log_events.md.")
-    format: Literal["text", "json"] = setting("text", "text for people, json (an object a line) for collectors.")
+    level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = setting("INFO", "Lowest level logged.")
+    format: Literal["text", "json"] = setting("text", "json: one object a line.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

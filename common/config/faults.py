@@ -15,28 +15,24 @@ from holdfast.common.errors import ConfigError
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FaultsSection:
-    """Faults made on purpose, for drills. Shown in status."""
+    """Faults for drills."""
 
-    enabled: bool = setting(False, "Nothing below does anything unless this is true.")
+    enabled: bool = setting(False, "Switch for all below.")
     disk_delay: Duration = duration("0", "Added to every write, sync and read.")
-    disk_rate: Size = size("0", "Bytes a second that a directory takes; 0 is no bound.")
+    disk_rate: Size = size("0", "Bytes a second that a directory takes; 0: unlimited.")
     disk_error_rate: Ratio = setting(Ratio(0.0), "Share of writes and syncs that fail.")
-    disk_error: Literal["EIO", "ENOSPC", "EROFS"] = setting(
-        "EIO", "How they fail; ENOSPC spares syncs, EROFS spares nothing that changes the disk."
-    )
-    disk_error_after: Size = size("0", "Bytes that are written before any fails; with ENOSPC what the disk holds.")
-    disk_error_count: int = setting(0, "Failures after which the disk works again; 0: it never does.")
+    disk_error: Literal["EIO", "ENOSPC", "EROFS"] = setting("EIO", "Kind; ENOSPC spares syncs, EROFS no change.")
+    disk_error_after: Size = size("0", "Bytes before the first failure; with ENOSPC the disk's size.")
+    disk_error_count: int = setting(0, "Failures until the disk works again; 0: never.")
     clock_offset: SignedDuration = setting(
         SignedDuration(Duration(0)),
-        "Added to a master's clocks; may be negative, by less than its machine has been up. Workers read none.",
+        "Added to a master's clocks; negative by less than the uptime.",
     )
     clock_jump: SignedDuration = setting(
-        SignedDuration(Duration(0)), "By so much the clock of the day jumps, and back at the next time."
+        SignedDuration(Duration(0)), "Jump of the wall clock, forward and back in turn."
     )
-    clock_jump_every: Duration = duration("0", "How often it jumps. 0: never.")
-    detour: str = setting(
-        "", "A loopback address through which this server reaches all others, on their ports: a proxy listens there."
-    )
+    clock_jump_every: Duration = duration("0", "Interval of jumps. 0: never.")
+    detour: str = setting("", "Loopback address of a proxy to all other servers, on their ports.")
 
     def __post_init__(self) -> None:
         disks = self.disk_delay.ns or self.disk_rate or self.disk_error_rate or self.disk_error_after

@@ -20,10 +20,10 @@ PLACE_PARTS_MAX = 8
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UserTags:
-    """What the shuffles of one user are confined to, instead of `user_tags`."""
+    """One user's tags instead of user_tags."""
 
-    user: str = required("The user's name, as the application gave it.")
-    tags: tuple[Tag, ...] = setting((), "Workers need all of these; none: any worker will do.")
+    user: str = required("User's name.")
+    tags: tuple[Tag, ...] = setting((), "Workers need all of these.")
 
     def __post_init__(self) -> None:
         if problem := tags_problem(self.tags):
@@ -32,75 +32,63 @@ class UserTags:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlacementSection:
-    """Which worker gets what, and where workers are. Read by masters, the same on all; `holdfast reload`."""
+    """Which worker gets what; for masters, the same on all; `holdfast reload` reads it again (placement.md)."""
 
     policy: str = setting(
         "rackaware",
-        "What two copies never share beside a host, as far as there are two: random (nothing), rackaware, regionaware,"
-        " or the name of an installed holdfast.policies class.",
+        "What copies avoid sharing besides a host: random (nothing), rackaware, regionaware, or an installed "
+        "holdfast.policies class.",
     )
     order: Literal["roundrobin", "loadaware", "weighted"] = setting(
-        "roundrobin", "Who gets how much: all the same, more where disks are fast, or more where more is free."
+        "roundrobin", "Shares of workers: equal, by speed of disks, or by free bytes."
     )
-    min_racks: int = setting(
-        2, "So many racks, or as many as there are copies, hold the copies of a partition. 1: any."
-    )
-    enforce_racks: bool = setting(False, "Refuse to place copies on fewer racks, or on a host without a known rack.")
-    max_multiple: float = setting(3.0, "weighted: a worker counts as at most so many medians; 0: no cap.")
-    disk_groups: int = setting(5, "loadaware: disks are ranked by their times and cut into so many groups.")
-    gradient: float = setting(0.1, "loadaware: so much more is placed on each group than on the next slower one.")
-    flush_weight: float = setting(0.0, "loadaware: how much the time of a write counts.")
-    fetch_weight: float = setting(1.0, "loadaware: how much the time of a read counts.")
-    write_regions: tuple[str, ...] = setting((), "regionaware: the regions that are written to. Empty: all there are.")
-    refused: tuple[str, ...] = setting(
-        (), "Workers, hosts and places (/region/rack, /region) that take nothing new, even where there is nobody else."
-    )
-    user_tags: tuple[Tag, ...] = setting(
-        (), "Shuffles go to workers that have all of these tags, and those that their application asks for."
-    )
+    min_racks: int = setting(2, "Racks for a partition's copies, at most one per copy.")
+    enforce_racks: bool = setting(False, "Refuse fewer racks, or a host of unknown rack.")
+    max_multiple: float = setting(3.0, "weighted: a worker's most, in medians; 0: no cap.")
+    disk_groups: int = setting(5, "loadaware: groups of disks, ranked by times.")
+    gradient: float = setting(0.1, "loadaware: how much more a group gets than the next slower.")
+    flush_weight: float = setting(0.0, "loadaware: weight of write times.")
+    fetch_weight: float = setting(1.0, "loadaware: weight of read times.")
+    write_regions: tuple[str, ...] = setting((), "regionaware: regions to write to. Empty: all.")
+    refused: tuple[str, ...] = setting((), "Workers, hosts, /region/rack or /region that take no new data.")
+    user_tags: tuple[Tag, ...] = setting((), "Shuffles use workers with all of these tags.")
     users: tuple[UserTags, ...] = setting((), "Users with other tags.")
-    refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take nothing new; for maintenance.")
+    refused_regions: tuple[str, ...] = setting((), "regionaware: regions that take no new data.")
     durable_regions: int = setting(
         0,
-        "regionaware: 2 or more: copies are in so many regions or nowhere, and all copies acknowledge a push. All of"
-        " these regions but one may be lost.",
+        "regionaware: from 2: copies are in this many regions or nowhere, and all acknowledge a push: all "
+        "regions but one may be lost.",
     )
-    equal_regions: bool = setting(
-        False, "regionaware: regions have equal parts of all copies, whatever workers they have."
-    )
-    durable_in_replace: bool = setting(True, "Whether that holds, too, when one copy is replaced.")
-    local_region: str = setting("", "regionaware: the region whose workers hold the first copy. Empty: no preference.")
+    equal_regions: bool = setting(False, "regionaware: regions get equal parts, whatever workers they have.")
+    durable_in_replace: bool = setting(True, "Whether durable_regions also holds when one copy is replaced.")
+    local_region: str = setting("", "regionaware: region of the first copy. Empty: any.")
     avoid_holds: bool = setting(
         False,
-        "Workers that clients could not use get nothing of theirs, even where there is nobody else: rather no room.",
+        "Workers that a client could not use never get its data.",
     )
-    repair: bool = setting(
-        False, "Open partitions whose copies do not stand as wished go on in places that do, as soon as there are such."
-    )
+    repair: bool = setting(False, "Move misplaced open partitions once better places exist.")
     default_place: str = setting(
         "/default-region/default-rack",
-        "Where a worker is whose host nobody can resolve: /region/rack. All places have as many parts.",
+        "/region/rack of unresolved hosts. All places have this many parts.",
     )
     resolver: str = setting(
-        "static", "static (worker.rack), table, script, hostname, or the name of an installed holdfast.resolvers class."
+        "static", "static (worker.rack), table, script, hostname, or an installed holdfast.resolvers class."
     )
-    resolver_path: str = setting("", "The table (a host and a place in each line) or the script, absolute.")
-    resolver_argument: str = setting(
-        "", "hostname: host:region;host:region. Else what an installed class is made with."
-    )
-    script_hosts: int = setting(100, "script: hosts in one call at most.")
-    script_timeout: Duration = duration("10s", "script: a call that takes longer resolves none of its hosts.")
-    refresh: Duration = duration("30s", "How often hosts that could not be resolved are asked for again.")
+    resolver_path: str = setting("", "Absolute path of the table or script.")
+    resolver_argument: str = setting("", "hostname: host:region;host:region. Or an installed class's argument.")
+    script_hosts: int = setting(100, "script: most hosts in a call.")
+    script_timeout: Duration = duration("10s", "script: time limit.")
+    refresh: Duration = duration("30s", "Interval to retry unresolved hosts.")
     stabilise: Duration = duration(
         "0s",
-        "A lost worker is only away this long before its epochs move; one heartbeat is good. 0: at once.",
+        "Time before a lost worker's epochs move; a heartbeat cancels it.",
     )
-    flap_starts: int = setting(3, "A worker that started so often within flap_window gets data only if it is needed.")
-    flap_window: Duration = duration("60s", "The window; it ends when the worker has been up that long.")
-    quarantine_errors: int = setting(0, "Errors in an interval that put a worker into quarantine; 0: no quarantine.")
-    quarantine_interval: Duration = duration("60s", "Over which errors are counted.")
-    quarantine_duration: Duration = duration("30m", "How long a worker in quarantine gets data only if it is needed.")
-    quarantine_ratio: Ratio = setting(Ratio(1.0), "The share of such workers that go into quarantine, by lot.")
+    flap_starts: int = setting(3, "A worker with this many starts in the window gets data only if needed.")
+    flap_window: Duration = duration("60s", "The window, or this long without a restart.")
+    quarantine_errors: int = setting(0, "Errors in an interval that quarantine a worker; 0: never.")
+    quarantine_interval: Duration = duration("60s", "Interval of counting.")
+    quarantine_duration: Duration = duration("30m", "How long it gets data only if needed.")
+    quarantine_ratio: Ratio = setting(Ratio(1.0), "Share of them to quarantine, at random.")
 
     def __post_init__(self) -> None:
         if self.policy != "regionaware" and (

@@ -1,4 +1,4 @@
-"""The batch: the unit of exactly-once, on the wire and on disk alike. Format in docs/protocol.md, "Batch".
+"""The batch: the unit of exactly-once, on the wire and on disk alike. Format in docs/internals/protocol.md, "Batch".
 
 Header, 28 bytes, little endian:
 

@@ -1,4 +1,4 @@
-"""The frame: the unit of the data-plane wire. Format in docs/protocol.md, "Frame".
+"""The frame: the unit of the data-plane wire. Format in docs/internals/protocol.md, "Frame".
 
 Header, 32 bytes, little endian:
 
@@ -101,7 +101,7 @@ def decode_header(data: bytes | bytearray | memoryview, offset: int = 0) -> Fram
         raise ProtocolError("not a Holdfast frame: is the other side speaking to the right port?")
     if version != VERSION:
         raise ProtocolError(
-            f"frame version {version}, this side has version {VERSION}: run compatible releases (docs/upgrade.md)",
+            f"frame version {version}, this side has {VERSION}: run compatible releases (docs/operate/upgrade.md)",
             status=Status.BAD_VERSION,
         )
     if flags & ~RESPONSE:

@@ -1,6 +1,6 @@
 """Layouts of the big arrays that travel as one `bytes` field, the same in Raft, gRPC and JSON.
 
-See docs/protocol.md, "Arrays". Each begins with u8 version and u8 kind. Decoders check counts against lengths before
+See protocol.md, "Arrays". Each begins with u8 version and u8 kind. Decoders check counts against lengths before
 they allocate; all raise ProtocolError.
 """
 

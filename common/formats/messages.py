@@ -1,4 +1,4 @@
-"""Meta sections of data-plane frames: one slotted dataclass per message, with its bytes. Tables in docs/protocol.md.
+"""Meta sections of data-plane frames: one slotted dataclass per message, with its bytes. Tables in protocol.md.
 
 Little endian throughout; a string is u16 length and UTF-8; an array is u32 count and its items. Decoders check every
 length against what is there before they allocate, and refuse trailing bytes; all raise ProtocolError.
@@ -23,7 +23,7 @@ PROTOCOL_VERSION = 5
 
 
 class Ack(IntEnum):
-    """How safe a batch is before it is acknowledged. See docs/failure_model.md."""
+    """How safe a batch is before it is acknowledged. See docs/operate/failure_model.md."""
 
     MEMORY = 0  #: in the worker's memory: lost with the process
     WRITTEN = 1  #: in the kernel: survives kill -9 of the worker

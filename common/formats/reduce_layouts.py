@@ -1,4 +1,4 @@
-"""Layouts of the arrays of REDUCE partitions: locations, winners and the manifest. See docs/protocol.md, "Arrays".
+"""Layouts of the arrays of REDUCE partitions: locations, winners and the manifest. See protocol.md, "Arrays".
 
 Each is u8 version, u8 kind, u16 flags, two u32 counts, u64 length of the rest when inflated, and the rest, deflated.
 Decoders check counts against lengths before they allocate; all raise ProtocolError.

@@ -1,4 +1,4 @@
-"""Meta sections of the frames of REDUCE partitions: pushes, replication, seals and chunks. Tables in docs/protocol.md.
+"""Meta sections of the frames of REDUCE partitions: pushes, replication, seals and chunks. Tables in protocol.md.
 
 Same conventions as messages.py. Per-batch entries are kept as the tuples of their struct: a worker decodes hundreds of
 thousands a second.

@@ -11,7 +11,7 @@ Rules
   masters refuse the token, which ends the call at once.
 * Only a status that a master of the cluster answered with is final (answers.py, common/errors.py). Whatever else comes
   from the leader's address means that the leader is looked for.
-* Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (docs/adr/0004-control-plane.md).
+* Calls go over HTTP unless gRPC is asked for: the same methods at a third of the CPU (ADR 4).
   Requests that are longer than a message over gRPC may be always do.
 
 Used by workers, sessions, drills and the CLI. Endpoints name the masters' HTTP ports; gRPC addresses are learnt there.
@@ -30,9 +30,7 @@ from typing import Any, Literal, Self
 
 from google.protobuf.message import DecodeError, Message
 
-from holdfast.common.addresses import is_address
 from holdfast.common.errors import (
-    ConfigError,
     HoldfastError,
     NotLeaderError,
     NotMasterError,
@@ -46,6 +44,7 @@ from holdfast.common.errors import (
 )
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.answers import not_master
+from holdfast.common.net.endpoints import parse_endpoints
 from holdfast.common.net.http_client import HttpClient, UnknownHostError
 from holdfast.common.net.methods import GRPC_MESSAGE_BYTES_MAX, METHODS, Method
 from holdfast.common.net.transports import ControlTransport, GrpcTransport
@@ -68,22 +67,6 @@ _SAY_S, _SAY_AGAIN_S = 3.0, 30.0
 #: ever more slowly, since what waits that long is a long poll.
 _WATCH_MIN_S, _WATCH_MAX_S = 0.15, 2.0
 _ELECTION_S = 2.0
-
-
-def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[str, ...]:
-    """Return each "host:port" of a list, or of a text with commas, once. Raises ConfigError for anything else."""
-    if not isinstance(endpoints, str | Sequence):
-        raise ConfigError(f'endpoints are a text, "host:port,host:port", or a list of such, not {endpoints!r}')
-    parts = endpoints.split(",") if isinstance(endpoints, str) else map(str, endpoints)
-    found = tuple(dict.fromkeys(part.strip() for part in parts if part.strip()))
-    for endpoint in found:
-        if not is_address(endpoint):
-            raise ConfigError(
-                f'"{endpoint}" is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"'
-            )
-    if not found:
-        raise ConfigError('there is no endpoint; write the masters\' HTTP addresses as "host:port,host:port"')
-    return found
 
 
 class ControlClient:

@@ -1,1 +1,1 @@
-"""Who may do what: tokens, certificates, and what a client shows of itself. docs/security.md has the whole."""
+"""Who may do what: tokens, certificates, and what a client shows of itself. docs/operate/security.md has the whole."""

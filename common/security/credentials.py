@@ -43,7 +43,7 @@ class CredentialsProvider(Protocol):
 
 
 class Credentials:
-    """A token and the CA of a cluster. Thread-safe; never pickled, so that no task or file gets a token by accident."""
+    """A token and the CA of a cluster. Thread-safe; never pickled."""
 
     def __init__(self, ca_pem: str, token: str) -> None:
         if not re.fullmatch(r"[!-~]*", token):
@@ -111,7 +111,7 @@ class Credentials:
         return found
 
     def read_again(self) -> Credentials:
-        """Read the files again, which may have been replaced. Raises ConfigError."""
+        """Read the files again. Raises ConfigError."""
         return self if self._files is None else Credentials.from_files(*self._files)
 
     @classmethod

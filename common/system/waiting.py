@@ -3,7 +3,7 @@
 Rules: `said` neither bounds nor wakes a wait; the bound belongs to the wait itself. Whatever may last longer than
 SAY_SECONDS is inside `said` or `bounded`, or its log is silent while people look for the reason. All waits of a loop
 share one timer, since nearly all are over long before they are logged. Event loop only. Called by all roles;
-docs/waits.md lists the places.
+tests/docs/waits.md lists the places.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ applications, those that have ended as well, or one host where there is no secur
 (common/shares.py), so that no user can take all of it; a part is reserved for workers, masters and operators.
 A call without room gets BUSY and is repeated. A body counts from before it is read until its call has ended, an answer
 from before it is written until the client has taken it. Called by handlers.py, http.py and grpc.py.
-docs/failure_model.md has all bounds.
+docs/operate/failure_model.md has all bounds.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 Rules: pure; kept in the leader's memory, so that a new leader has it after one check and a heartbeat of every worker.
 A worker may be restarted when no open partition is placed on it and nothing is being written there; it may be removed
 when it keeps nothing besides, or where its host goes away at a time nothing of which others have too few copies
-(docs/adr/0022-drain.md). Until everything is reported its state stays. Called by
+(docs/internals/adr/0022-drain.md). Until everything is reported its state stays. Called by
 master/control/draining.py.
 """
 

@@ -2,7 +2,7 @@
 
 The grace is for living workers, which remove their own files sooner and cheaper, and for reads that end. It is counted
 from when this leader first saw the folder dropped; a new leader counts anew. That something is unknown proves nothing
-(docs/adr/0010): it is recognised, and stays. Pure; the caller passes the time. Called by control/dfs_cleaning.py.
+(ADR 10): it is recognised, and stays. Pure; the caller passes the time. Called by control/dfs_cleaning.py.
 """
 
 from __future__ import annotations

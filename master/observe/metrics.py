@@ -1,4 +1,4 @@
-"""The masters' metrics for Prometheus; metric_help.py says what they mean, and docs/metrics.md lists them.
+"""The masters' metrics for Prometheus; metric_help.py says what they mean, and docs/operate/metrics.md lists them.
 
 Rules: no label takes values from clients: methods and statuses are fixed sets, so the number of series is bounded.
 Gauges are read when they are scraped. Called by handlers.py (counts) and http.py (the text).

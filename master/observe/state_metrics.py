@@ -1,7 +1,7 @@
 """What Prometheus reads of a master beyond its counts: peers, workers lost, room by tier, what fails, events.
 
 Rules: read when it is scraped, a few milliseconds for a thousand workers. Labels are names of the configuration or
-words of ours: masters, tiers, kinds of events; never what a client or a worker chose. docs/metrics.md lists them all.
+words of ours: masters, tiers, kinds of events; never what a client or a worker chose. metrics.md lists them all.
 Called by metrics.py.
 """
 

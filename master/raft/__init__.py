@@ -1,1 +1,1 @@
-"""The masters' replicated log: pysyncobj's Raft, hardened. `node.RaftNode` is the door; docs/raft.md explains it."""
+"""The masters' replicated log: pysyncobj's Raft, hardened. `node.RaftNode` is the door; raft.md explains it."""

@@ -197,7 +197,9 @@ class Acceptor:
             raise PeerRefused("not a hello of a Holdfast master")
         (version,) = _VERSION.unpack_from(hello)
         if version != PROTOCOL_VERSION:
-            raise PeerRefused(f"protocol version {version}; this master has {PROTOCOL_VERSION}: see docs/upgrade.md")
+            raise PeerRefused(
+                f"protocol version {version}; this one has {PROTOCOL_VERSION}: see docs/operate/upgrade.md"
+            )
         if len(hello) != _VERSION.size + NONCE_BYTES:
             raise PeerRefused("not a hello of a Holdfast master")
         self._bound = hello + self._nonce

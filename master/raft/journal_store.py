@@ -3,7 +3,7 @@
 Rules: one change is one synced transaction (never NOSYNC or WRITEMAP); the map grows when it is full; a record that
 fails its checksum, a missing entry, or the wrong cluster or node refuses to load and names what is wrong. LMDB has
 no checksums of its own, and syncs no names: those of a new journal are durable before anything is in it. Called by
-`journal`; the layout is in docs/disk_format.md's terms:
+`journal`; the layout is in docs/internals/disk_format.md's terms:
 
     key "i"            crc u32, version u16, cluster id, node id (each u16 length, bytes)
     key "m"            crc u32, version u16, term u64, commit u64, first u64, last u64, vote (u16 length, bytes)

@@ -2,7 +2,7 @@
 
 Rules: nothing of the installed package is changed for others (the module is executed a second time under our own
 globals); clock, random, journal, pickle and poller are replaced where the module looks them up; every override
-names the row of docs/raft.md it answers. `Hardened` is mixed in front of the library's `SyncObj`; its attributes
+names the row of raft.md it answers. `Hardened` is mixed in front of the library's `SyncObj`; its attributes
 beginning `_SyncObj__` are the library's private ones. Called by `member` alone.
 """
 

@@ -46,7 +46,7 @@ def refusal(agreed: Names, following: Names, now: Names) -> str:
     return (
         f"[master] peers are {_named(now)}; the masters agreed last on {_named(agreed)}{under_way}. Two leaders could "
         "be elected, each by a majority of its own list: add or take out one master at a time, restart all with that, "
-        "and wait until all say that they agree (raft.members_agreed in their logs) before the next: docs/operations.md"
+        "and wait until all log raft.members_agreed before the next: docs/operate/operations.md"
     )
 
 

@@ -1,4 +1,4 @@
-"""The snapshot of the replicated state: a stream of length-prefixed protobuf records (docs/control_plane.md).
+"""The snapshot of the replicated state: a stream of length-prefixed protobuf records (docs/internals/control_plane.md).
 
 Layout: "HFSTATE" and a version byte; then u32 little-endian length and a `Record` each, followed by the arrays that the
 record names, as they are; an `End` record with the number of records closes it. Raft's own file around it has the
@@ -69,7 +69,7 @@ def decode(chunks: Iterable[bytes]) -> StateTables:
     if magic != _MAGIC and magic[:-1] == _MAGIC[:-1]:
         raise SnapshotError(
             f"this is a snapshot of version {magic[-1]}, and this master reads version {VERSION}: start the release "
-            "that wrote it (docs/upgrade.md)"
+            "that wrote it (docs/operate/upgrade.md)"
         )
     if magic != _MAGIC:
         raise SnapshotError("this is no snapshot of Holdfast's masters")

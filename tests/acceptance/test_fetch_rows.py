@@ -1,4 +1,4 @@
-"""Fetching, as the tests of Apache Celeborn promise it; docs/acceptance.md has the list."""
+"""Fetching, as the tests of Apache Celeborn promise it; tests/acceptance/promises.md has the list."""
 
 import os
 import random
@@ -41,7 +41,7 @@ def test_row_07_a_flipped_bit_is_never_read(cluster: LocalCluster, session: Sess
     the next generation has the right result; with two copies the reader does not notice."""
     marker = random.Random(copies).randbytes(5_000)
     data = {0: [*records_of(0), (2, marker)], 1: records_of(1)}
-    shuffle = session.register_reduce_shuffle(PARTITIONS, copies=copies)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, replication=copies)
     shuffle.commit([push(shuffle, map_id, 10 + map_id, records) for map_id, records in data.items()])
     assert any(flip(path, marker) for path in files_of(cluster, shuffle)), "no file has the marker"
     if copies == 2:

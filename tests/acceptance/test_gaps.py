@@ -1,4 +1,4 @@
-"""What no test of Apache Celeborn covers and docs/acceptance.md lists as gaps: kills and restarts at every point."""
+"""What no test of Apache Celeborn covers and promises.md lists as gaps: kills and restarts at every point."""
 
 import asyncio
 import random
@@ -81,7 +81,7 @@ def written_around(shuffle: ReduceShuffle, trouble: Callable[[], None], size: in
 def test_g2_kill_9_of_a_worker_mid_push_with_two_copies(cluster: LocalCluster, session: Session, size: int) -> None:
     """Batches alone in frames, and many small ones merged, are on their way when a worker dies for good: the same
     attempts go on, and every record is read once."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=2)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=2)
     statuses, expected = written_around(shuffle, cluster.workers[0].kill, size)
     begin = time.monotonic()
     shuffle.commit(statuses)
@@ -92,7 +92,7 @@ def test_g2_kill_9_of_a_worker_mid_push_with_two_copies(cluster: LocalCluster, s
 
 def test_g2_kill_9_of_a_worker_mid_commit_with_two_copies(cluster: LocalCluster, session: Session) -> None:
     """One worker does not answer its seal and dies while the others have answered: the commit ends, all is read."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=2)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=2)
     data = {map_id: records_of(map_id) for map_id in range(MAPS)}
     statuses = [push(shuffle, map_id, map_id, records) for map_id, records in data.items()]
     victim, *others = cluster.workers
@@ -112,7 +112,7 @@ def test_g2_kill_9_of_a_worker_mid_commit_with_two_copies(cluster: LocalCluster,
 
 def test_g2_kill_9_of_a_worker_mid_fetch_with_two_copies(cluster: LocalCluster, session: Session) -> None:
     """Workers die one after the other while a reader has part of their data: it ends with every record, each once."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, replication=2)
     expected = large(shuffle)
     for victim in cluster.workers[:2]:
         reader = shuffle.reader(range(PARTITIONS))

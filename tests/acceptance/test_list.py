@@ -1,4 +1,4 @@
-"""docs/acceptance.md and the tests name each other."""
+"""tests/acceptance/promises.md and the tests name each other."""
 
 import ast
 import re
@@ -22,10 +22,10 @@ def named_in(path: Path) -> set[str]:
 def test_every_test_of_the_list_exists_and_every_numbered_test_is_listed() -> None:
     """No row points at a test that was renamed or removed, and no test with a row, gap or attack in its name is
     left out. Rows in the tests of Raft are those of another list."""
-    named = set(_NAMED.findall((ROOT / "docs/acceptance.md").read_text("utf-8")))
+    named = set(_NAMED.findall((ROOT / "tests/acceptance/promises.md").read_text("utf-8")))
     assert len(named) > 30
     gone = sorted(f"{file}::{name}" for file, name in named if name not in named_in(ROOT / file))
-    assert not gone, f"docs/acceptance.md names what is not there: {gone}"
+    assert not gone, f"tests/acceptance/promises.md names what is not there: {gone}"
     numbered = {
         (str(path.relative_to(ROOT)), name)
         for path in (ROOT / "tests").rglob("test_*.py")
@@ -33,4 +33,4 @@ def test_every_test_of_the_list_exists_and_every_numbered_test_is_listed() -> No
         for name in named_in(path)
         if _NUMBERED.fullmatch(name)
     }
-    assert not numbered - named, f"docs/acceptance.md does not list {sorted(numbered - named)}"
+    assert not numbered - named, f"tests/acceptance/promises.md does not list {sorted(numbered - named)}"

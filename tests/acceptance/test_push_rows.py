@@ -1,4 +1,4 @@
-"""Pushing, splitting and forgetting, as the tests of Apache Celeborn promise them; docs/acceptance.md has the list."""
+"""Pushing, splitting and forgetting, as the tests of Apache Celeborn promise them; promises.md has the list."""
 
 import contextlib
 import random
@@ -48,7 +48,7 @@ def epochs_of(shuffle: ReduceShuffle) -> dict[int, list[EpochResult]]:
 def test_row_01_every_piece_once_with_every_codec(session: Session, codec: Codec) -> None:
     """Maps push pieces of all sizes at the same time, alone and merged into frames, compressible and not: each
     partition holds every piece exactly once."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, replication=2)
     rng = random.Random(1)
     data: dict[int, Records] = {}
     for map_id in range(6):
@@ -107,7 +107,7 @@ def test_row_11_only_the_members_of_a_merged_push_that_are_full_split(tmp_path: 
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=sizes) as cluster,
         Session(cluster.endpoints, app="splits") as session,
     ):
-        shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, replication=2)
         data = {map_id: records_of(map_id, 200, PARTITIONS, size_max=3_000) for map_id in range(3)}
         for map_id, records in data.items():
             rng = random.Random(100 + map_id)
@@ -126,7 +126,7 @@ def test_row_19_a_worker_that_is_down_at_set_up(cluster: LocalCluster, session: 
     """A shuffle is registered while a worker that the masters call alive is dead, so places are on it: its maps push to
     the others, and the result is exact."""
     cluster.workers[1].kill()
-    shuffle = session.register_reduce_shuffle(PARTITIONS, copies=copies)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, replication=copies)
     data = {map_id: records_of(map_id, partitions=PARTITIONS) for map_id in range(2)}
     statuses = [push(shuffle, map_id, map_id, records) for map_id, records in data.items()]
     cluster.workers[1].start()  # with one copy a commit would wait for it: only it knows that it had nothing

@@ -1,4 +1,4 @@
-"""Through Spark, what no test of Apache Celeborn covers: kills at every point; docs/acceptance.md has the list.
+"""Through Spark, what no test of Apache Celeborn covers: kills at every point; promises.md has the list.
 
 As in test_spark_rows.py everything goes through the workers, and one Spark serves most tests. Tasks wait half-way for
 the test to kill somebody.

@@ -1,4 +1,4 @@
-"""Through Spark, what the tests of Apache Celeborn's Spark side promise; docs/acceptance.md has the list.
+"""Through Spark, what the tests of Apache Celeborn's Spark side promise; tests/acceptance/promises.md has the list.
 
 Everything is pushed to the workers and read from them (`World.through` counts it), and compared with what Spark's own
 shuffle gives. One Spark serves most tests.

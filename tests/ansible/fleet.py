@@ -41,7 +41,7 @@ class Fleet:
         self._wheelhouse = wheelhouse
         self._inventory = directory / "inventory" / "hosts.json"
         self._inventory.parent.mkdir()
-        #: what docs/operations.md calls DIR
+        #: what docs/operate/operations.md calls DIR
         self.secrets = directory / "secrets"
 
     def declare(
@@ -91,7 +91,7 @@ class Fleet:
         self._inventory.write_text(json.dumps({"holdfast": {"children": groups, "vars": shared}}, indent=1))
 
     def make_secrets(self) -> None:
-        """What docs/operations.md has people make on the control host for a secured cluster."""
+        """What docs/operate/operations.md has people make on the control host for a secured cluster."""
         secrets = self.secrets
         run(*_HOLDFAST, "ca", "init", secrets)
         for name, host in self.world.hosts.items():

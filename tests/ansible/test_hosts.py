@@ -84,7 +84,7 @@ class Job:
 
 
 def brings_sparks_token(fleet: Fleet, host: Host) -> None:
-    """As docs/operations.md has it; the user of the jobs, who is not the servers', can read both files and no
+    """As docs/operate/operations.md has it; the user of the jobs, who is not the servers', can read both files and no
     secret."""
     token = (fleet.secrets / "user.token").read_text("utf-8").strip()
     host.inside(
@@ -96,7 +96,7 @@ def brings_sparks_token(fleet: Fleet, host: Host) -> None:
 
 
 def changes_the_secret(fleet: Fleet, job: Job) -> None:
-    """As docs/operations.md has it, in three runs of the upgrade; the job goes on, and with the last one the token of
+    """As operations.md has it, in three runs of the upgrade; the job goes on, and with the last one the token of
     before is refused."""
     (host,) = fleet.world.hosts.values()
     before = fleet.secrets / "user.token"

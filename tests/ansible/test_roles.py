@@ -253,7 +253,7 @@ def test_nothing_of_ours_is_below_the_inventory(example: Inventory, tmp_path: Pa
 
 def test_commands_name_the_file_of_hosts() -> None:
     """Wherever people are told to give an inventory, it is its file and not the directory."""
-    for path in (*PLAYBOOKS, *(ROOT / "docs").glob("*.md")):
+    for path in (*PLAYBOOKS, *(ROOT / "docs").rglob("*.md")):
         for given in re.findall(r"(?:ansible|ansible-playbook) .*?-i (\S+)", path.read_text("utf-8")):
             assert given == "inventory/prod/hosts.yml", path
 
@@ -282,7 +282,7 @@ def test_people_can_read_what_is_for_them(example: Inventory) -> None:
     assert task["ansible.builtin.copy"]["mode"] == "0644"
     for path in (said["holdfast_ca_file"], said["holdfast_spark_token_file"]):
         assert Path(path).parent == Path("/opt/holdfast")
-    for page in ("operations", "security", "spark"):
+    for page in ("operate/operations", "operate/security", "use/spark"):
         assert "/opt/holdfast/ca.pem" in (ROOT / "docs" / f"{page}.md").read_text("utf-8")
 
 
@@ -393,6 +393,6 @@ def test_packages_are_asked_for_where_they_are_missing() -> None:
 
 
 def test_the_docs_name_playbooks_that_there_are() -> None:
-    """Each playbook is in docs/operations.md, and none that is not there."""
-    text = (ROOT / "docs" / "operations.md").read_text("utf-8")
+    """Each playbook is in docs/operate/operations.md, and none that is not there."""
+    text = (ROOT / "docs" / "operate" / "operations.md").read_text("utf-8")
     assert set(re.findall(r"playbooks/(\w+)\.yml", text)) == {path.stem for path in PLAYBOOKS}

@@ -43,7 +43,7 @@ from tests.attack.target import cluster_of, credentials_of, facts_of, log_of, ta
 from tests.support.tree import ROOT
 
 P99_FACTOR = 10.0
-#: docs/operations.md, "Sizing": a master gets at least 1 GiB, a worker `worker.memory` and 200 MiB.
+#: docs/operate/sizing.md: a master gets at least 1 GiB, a worker `worker.memory` and 200 MiB.
 WORKER_MEMORY_MIB = 256
 BYTES_MAX = {"master": 1024 * MIB, "worker": (WORKER_MEMORY_MIB + 200) * MIB}
 BACK_SHARE = 1.2

@@ -63,7 +63,7 @@ def check_honest(cluster: LocalCluster) -> None:
     """A job of somebody else: every byte comes back."""
     chance = random.Random(7)
     with Session(cluster.endpoints, app="honest", credentials=cluster.credentials) as session:
-        shuffle = session.register_reduce_shuffle(_PARTITIONS, _MAPS, copies=2)
+        shuffle = session.register_reduce_shuffle(_PARTITIONS, _MAPS, replication=2)
         wrote = {(partition, chance.randbytes(1_000)) for partition in range(_PARTITIONS) for _ in range(8)}
         statuses = []
         for number in range(_MAPS):

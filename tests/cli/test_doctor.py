@@ -3,6 +3,7 @@ names, limits, servers; what a machine cannot be made to be is in tests/unit/cli
 
 import json
 import os
+import re
 import resource
 import socket
 import subprocess
@@ -404,7 +405,7 @@ def test_keys_and_secrets_that_others_read_are_named(tmp_path: Path):
     Path(setup.security.key_file).unlink()
     assert "cannot read" in only(reported(setup), "certificate").what
     bare = replace(setup, cluster=replace(setup.cluster, secret_file=""))
-    assert "docs/security.md" in only(reported(bare), "secret").remedy
+    assert "docs/operate/security.md" in only(reported(bare), "secret").remedy
 
 
 def test_tokens_of_clients_are_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
@@ -438,10 +439,10 @@ GOOD = {
 SPARK: dict[str, tuple[dict[str, str | None], str, str]] = {
     "Spark's own manager": ({"spark.shuffle.manager": None}, "spark-manager", "spark-conf"),
     "no endpoints": ({"spark.holdfast.master.endpoints": None}, "spark-endpoints", "master.endpoints=host:port"),
-    "endpoints that are none": ({"spark.holdfast.master.endpoints": "here"}, "spark-key", "docs/spark.md"),
+    "endpoints that are none": ({"spark.holdfast.master.endpoints": "here"}, "spark-key", "docs/use/spark.md"),
     "a slip of the pen": ({"spark.holdfast.replicaton": "2"}, "spark-key", "write spark.holdfast.replication"),
     "a CA without a token": ({"spark.holdfast.security.ca": "/etc/ca.pem"}, "spark-key", "security.tokenFile"),
-    "six copies": ({"spark.holdfast.replication": "6"}, "spark-key", "docs/spark.md"),
+    "six copies": ({"spark.holdfast.replication": "6"}, "spark-key", "docs/use/spark.md"),
     "a jar that is not there": ({"spark.jars": "/nowhere/holdfast.jar"}, "spark-jar", "holdfast spark-jar"),
     "no jar at all": ({"spark.jars": None}, "spark-jar", "name it there"),
     "Spark's shuffle service with nothing to serve": (
@@ -559,7 +560,7 @@ def test_a_jar_for_another_spark_is_named(tmp_path: Path, java: dict[str, str]):
 
 
 def test_every_code_is_documented():
-    """docs/doctor.md names every code that the doctor may say, and no other."""
-    text = (Path(__file__).parents[2] / "docs" / "doctor.md").read_text("utf-8")
-    rows = [line.split("|")[1].strip().strip("`") for line in text.splitlines() if line.startswith("| `")]
-    assert sorted(rows) == sorted(code for group in CODES.values() for code in group)
+    """docs/operate/doctor.md names every code that the doctor may say, and no other."""
+    text = (Path(__file__).parents[2] / "docs" / "operate" / "doctor.md").read_text("utf-8")
+    listed = re.findall(r"^- `([a-z-]+)`: \S", text, re.MULTILINE)
+    assert sorted(listed) == sorted(code for group in CODES.values() for code in group)

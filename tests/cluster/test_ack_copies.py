@@ -58,7 +58,7 @@ def test_a_replica_that_stands_still_holds_up_no_push(tmp_path: Path, dies: bool
         Session(cluster.endpoints, app="slow") as session,
     ):
         session.ack_copies = 2
-        shuffle = session.register_reduce_shuffle(partitions=1, maps=2, copies=3)
+        shuffle = session.register_reduce_shuffle(partitions=1, maps=2, replication=3)
         assert shuffle.ack_copies == 2
         number, (slow, other) = place(shuffle)
         primary, still, third = [worker_of(cluster, each) for each in (number, slow, other)]
@@ -104,13 +104,13 @@ def test_how_many_copies_acknowledge_is_checked_where_it_is_asked_for(tmp_path: 
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="two") as session,
     ):
-        assert session.register_reduce_shuffle(1, copies=2).ack_copies == 2
+        assert session.register_reduce_shuffle(1, replication=2).ack_copies == 2
         for number in (0, 6):
             with pytest.raises(ConfigError, match="ack_copies"):
                 session.ack_copies = number
         session.ack_copies = 1
         for number in (0, 3):
             with pytest.raises(ConfigError, match="ack_copies"):
-                session.register_reduce_shuffle(1, copies=2, ack_copies=number)
-        assert session.register_reduce_shuffle(1, copies=2).ack_copies == 1
-        assert session.register_reduce_shuffle(1, copies=2, ack_copies=2).ack_copies == 2
+                session.register_reduce_shuffle(1, replication=2, ack_copies=number)
+        assert session.register_reduce_shuffle(1, replication=2).ack_copies == 1
+        assert session.register_reduce_shuffle(1, replication=2, ack_copies=2).ack_copies == 2

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import Codec, MapShuffle, MapStatus, Session
+from holdfast.client import Ack, Codec, MapShuffle, MapStatus, Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.write.writer import MapWriter
 from holdfast.common.errors import (
@@ -319,8 +319,10 @@ def test_wrong_arguments_say_what_is_right(shared: LocalCluster, session: Sessio
     for wrong in (0, -1, 10**7):
         with pytest.raises(ConfigError, match="partitions"):
             session.register_map_shuffle(wrong)
-    with pytest.raises(ConfigError, match="copies"):
-        session.register_map_shuffle(1, copies=COPIES_MAX + 1)
+    with pytest.raises(ConfigError, match="replication"):
+        session.register_map_shuffle(1, replication=COPIES_MAX + 1)
+    with pytest.raises(ConfigError, match="'memory', 'written', 'synced'"):
+        session.register_map_shuffle(1, ack="fsynced")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="app"):
         Session(shared.endpoints)
     with pytest.raises(ConfigError, match="endpoint"):
@@ -328,6 +330,22 @@ def test_wrong_arguments_say_what_is_right(shared: LocalCluster, session: Sessio
     shuffle, _ = fill(session, maps=1)
     with pytest.raises(ValueError, match="partitions"):
         list(shuffle.reader([PARTITIONS]))
+
+
+def test_masters_and_levels_are_named_as_people_have_them(
+    shared: LocalCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Masters come as a text, as a list, or from HOLDFAST_MASTERS; a level by its name. Without masters the error names
+    the variable."""
+    for endpoints in (shared.endpoints, shared.endpoints.split(",")):
+        with Session(endpoints, app="named") as session:
+            assert session.register_reduce_shuffle(1, ack="synced").ack is Ack.SYNCED
+    monkeypatch.setenv("HOLDFAST_MASTERS", shared.endpoints)
+    with Session(app="named") as session:
+        assert session.register_map_shuffle(1, ack="Memory").ack is Ack.MEMORY  # type: ignore[arg-type]
+    monkeypatch.delenv("HOLDFAST_MASTERS")
+    with pytest.raises(ConfigError, match="HOLDFAST_MASTERS"):
+        Session(app="named")
 
 
 def test_wrong_numbers_say_what_is_right(shared: LocalCluster, session: Session) -> None:

@@ -151,7 +151,7 @@ def test_a_commit_is_final(session: Session) -> None:
 
 def test_maps_that_push_at_once_share_connections(session: Session) -> None:
     """Eight attempts in eight threads of one process come through whole."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, replication=2)
     data = {map_id: records_of(map_id, count=200) for map_id in range(8)}
     statuses: dict[int, PushStatus] = {}
 
@@ -307,7 +307,7 @@ def test_a_copy_that_recovery_cut_is_not_the_last_word(tmp_path: Path, sizes_tel
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="cut") as session,
     ):
-        shuffle = session.register_reduce_shuffle(PARTITIONS, copies=2)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, replication=2)
         data = {map_id: records_of(map_id, count=120, size_max=1_000_000) for map_id in range(2)}
         statuses = [push(shuffle, map_id, map_id, records) for map_id, records in data.items()]
         cluster.workers[0].kill()

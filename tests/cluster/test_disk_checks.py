@@ -166,7 +166,7 @@ def test_times_and_states_are_shown(tmp_path: Path) -> None:
         assert min(found["flush_us"], found["fetch_us"]) > 0
         assert (found["state"], found["errors"], found["device"] > 0) == ("well", 0, True)
         text = urllib.request.urlopen(f"http://{cluster.workers[0].http}/metrics", timeout=60).read().decode()
-        documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+        documented = (Path(__file__).parents[2] / "docs" / "operate" / "metrics.md").read_text()
         for name in ("healthy", "errors", "flush_us", "fetch_us", "capacity_bytes"):
             assert f'holdfast_worker_directory_{name}{{path="{found["path"]}"}}' in text
             assert f"`holdfast_worker_directory_{name}`" in documented

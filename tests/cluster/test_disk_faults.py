@@ -62,7 +62,7 @@ def test_a_disk_that_fails_mid_push(tmp_path: Path, error: str, copies: int) -> 
         three(tmp_path / "cluster", first=faults) as cluster,
         Session(cluster.endpoints, app="faults") as session,
     ):
-        shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=copies)
         pushers = Pushers(shuffle, mib)
         statuses = pushers.run()
         assert any(epoch.epoch > 0 for epoch in _commit(shuffle, statuses)), "nothing was moved"
@@ -100,7 +100,7 @@ def test_a_directory_that_goes_mid_push(tmp_path: Path, what: str, copies: int) 
     what was there is LOST in the manifest and refused by name, and everything else is read."""
     root = tmp_path / "cluster"
     with three(root) as cluster, Session(cluster.endpoints, app="faults") as session:
-        shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=copies)
         pushers = Pushers(shuffle, mib=48)
         statuses = pushers.run(meanwhile=lambda: _remove(root / "w1", what), after_bytes=12 * MIB)
         _commit(shuffle, statuses)
@@ -114,7 +114,7 @@ def test_a_directory_that_goes_mid_push(tmp_path: Path, what: str, copies: int) 
 
         assert wait_until(reported, SECONDS_MAX)
         # Nothing new goes there.
-        again = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
+        again = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=copies)
         more = Pushers(again, mib=8)
         _commit(again, more.run())
         assert judge(again, wanted(more.seed, 8)) == set()
@@ -139,7 +139,7 @@ def test_sealed_data_in_a_deleted_directory(tmp_path: Path) -> None:
     with three(root) as cluster, Session(cluster.endpoints, app="faults") as session:
         made = []
         for copies in (1, 2):
-            shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
+            shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=copies)
             pushers = Pushers(shuffle, mib=8)
             _commit(shuffle, pushers.run())
             made.append((shuffle, pushers))

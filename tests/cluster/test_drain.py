@@ -81,7 +81,7 @@ class Writing:
     """Four maps that have pushed the first half of their records and go on when they are told to."""
 
     def __init__(self, session: Session, copies: int) -> None:
-        self.shuffle: ReduceShuffle = session.register_reduce_shuffle(2 * PARTITIONS, MAPS, copies=copies)
+        self.shuffle: ReduceShuffle = session.register_reduce_shuffle(2 * PARTITIONS, MAPS, replication=copies)
         self._data = {map_id: records_of(map_id, 2 * HALF, 2 * PARTITIONS) for map_id in range(MAPS)}
         self._writers: dict[int, PushWriter] = {
             map_id: self.shuffle.writer(map_id, map_id, buffer_bytes=2 * MIB) for map_id in self._data

@@ -26,7 +26,7 @@ class Load:
     """Maps that push one after the other until told to end."""
 
     def __init__(self, session: Session, copies: int) -> None:
-        self.shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, copies=copies)
+        self.shuffle = session.register_reduce_shuffle(PARTITIONS, MAPS, replication=copies)
         self.written: list[list[bytes]] = [[] for _ in range(PARTITIONS)]
         self.statuses: list = []
         self._end = threading.Event()

@@ -179,10 +179,10 @@ def test_health_and_reflection(shared: LocalCluster):
 
 
 def test_metrics_have_documented_names_and_bounded_labels(shared: LocalCluster):
-    """Every series is in docs/metrics.md; labels are methods and statuses, never what a client sent."""
+    """Every series is in docs/operate/metrics.md; labels are methods and statuses, never what a client sent."""
     with urllib.request.urlopen(f"http://{leader_of(shared).address}/metrics", timeout=60) as page:
         text = page.read().decode()
-    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text("utf-8")
+    documented = (Path(__file__).parents[2] / "docs" / "operate" / "metrics.md").read_text("utf-8")
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
     assert len(names) > 15
     assert {name for name in names if f"`{name}`" not in documented} == set()

@@ -1,5 +1,5 @@
-"""Metrics as documented: real servers against docs/metrics.md, both ways; alerts, runbooks and the dashboard by that
-list; and their logs as JSON."""
+"""Metrics as documented: real servers against docs/operate/metrics.md, both ways; alerts, runbooks and the dashboard
+by that list; and their logs as JSON."""
 
 import json
 import re
@@ -26,7 +26,7 @@ BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path
 #: What nobody may find in metrics: they would be labels that clients choose.
 APP, USER = "an-app-of-this-test", "a-user-of-this-test"
 SECRET = "a secret of this test, long enough"
-_ROW = re.compile(r"^\| `(\w+)` \| ([\w, ]+?) \| ([^|]*?) ?\| ([^|]*?) ?\| (.+) \|$", re.MULTILINE)
+_ROW = re.compile(r"^- `(\w+)`(?: \((histogram|grows)\))?(?: \{([\w,]+)\})?: \S", re.MULTILINE)
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
@@ -38,11 +38,15 @@ class Family(NamedTuple):
 
 
 def documented() -> dict[str, Family]:
-    """What docs/metrics.md lists."""
-    rows = _ROW.findall((ROOT / "docs/metrics.md").read_text("utf-8"))
-    return {
-        name: Family(kind.partition(",")[0], frozenset(labels.split(", ")) - {""}) for name, kind, _, labels, _ in rows
-    }
+    """What docs/operate/metrics.md lists."""
+    rows = _ROW.findall((ROOT / "docs/operate/metrics.md").read_text("utf-8"))
+    return {name: Family(_kind(name, mark), frozenset(labels.split(",")) - {""}) for name, mark, labels in rows}
+
+
+def _kind(name: str, mark: str) -> str:
+    if mark == "histogram":
+        return mark
+    return "counter" if name.endswith("_total") else "gauge"
 
 
 def exposed(text: str) -> dict[str, Family]:
@@ -158,8 +162,8 @@ def test_every_alert_is_of_metrics_that_exist() -> None:
 
 
 def test_every_alert_has_a_runbook_and_every_runbook_its_alert() -> None:
-    """docs/runbooks.md says of each what it means, where to look and what to do, and of nothing else."""
-    text = (ROOT / "docs/runbooks.md").read_text("utf-8")
+    """docs/operate/runbooks.md says of each what it means, where to look and what to do, and of nothing else."""
+    text = (ROOT / "docs/operate/runbooks.md").read_text("utf-8")
     books = {part.split("\n", 1)[0].strip(): part for part in text.split("\n## ")[1:]}
     assert set(books) == set(alerts())
     for name, book in books.items():

@@ -36,7 +36,7 @@ def test_a36_a_pushed_row_that_cannot_be_undone_is_an_error(
 ) -> None:
     """A batch with the right checksum whose payload is not its codec's: the read fails by name, and does not end
     without that row because the batch was counted before it was undone."""
-    shuffle = session.register_reduce_shuffle(1, copies=copies)
+    shuffle = session.register_reduce_shuffle(1, replication=copies)
     with monkeypatch.context() as now:
         damage(now)
         status = push(shuffle, 0, 1, [(0, TEXT)], codec=Codec.LZ4)
@@ -50,7 +50,7 @@ def test_a36_a_written_row_that_cannot_be_undone_is_an_error(
     session: Session, monkeypatch: pytest.MonkeyPatch, copies: int
 ) -> None:
     """The same of a MAP shuffle."""
-    shuffle = session.register_map_shuffle(1, copies=copies)
+    shuffle = session.register_map_shuffle(1, replication=copies)
     with monkeypatch.context() as now:
         damage(now)
         with shuffle.writer(0, 1, codec=Codec.LZ4) as writer:
@@ -144,12 +144,12 @@ def test_a01_a_wrong_argument_ends_nothing(session: Session) -> None:
 def test_a46_a_map_of_which_nothing_comes_is_missed(session: Session, copies: int) -> None:
     """A shuffle so wide that the commit does not say which map wrote for which partition, and a worker whose copy is
     shorter than what it sealed: without the second map that read would look whole. The masters know the size."""
-    shuffle = session.register_reduce_shuffle(1, copies=copies)
+    shuffle = session.register_reduce_shuffle(1, replication=copies)
     wrote = [push(shuffle, map_id, map_id + 1, [(0, TEXT)]) for map_id in range(2)]
     shuffle._commit(ReduceWinners(1, (wrote[0].attempt, wrote[1].attempt)).encode())
     assert read(shuffle, [0]) == contents({0: [(0, TEXT)], 1: [(0, TEXT)]})
 
-    short = session.register_reduce_shuffle(1, copies=copies)
+    short = session.register_reduce_shuffle(1, replication=copies)
     first = push(short, 0, 1, [(0, TEXT)])
     short._commit(ReduceWinners(1, (first.attempt, AttemptId(2))).encode())
     reported, whole = short.manifest(), shuffle.manifest().epochs.epochs[0]

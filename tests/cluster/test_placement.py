@@ -76,7 +76,7 @@ def test_copies_are_on_two_racks_and_a_lost_worker_is_replaced_on_its_own(racks:
     """Every partition is on both racks; when a worker is killed each partition keeps its other copy, what the worker
     had goes to the other one of its rack, and a leader that comes new says the same."""
     with Session(racks.endpoints, app="racks") as session:
-        shuffle = session.register_reduce_shuffle(40, 1, copies=2)
+        shuffle = session.register_reduce_shuffle(40, 1, replication=2)
         found = explained(racks, session)
         before = names(found)
         on = {"w1": 1, "w2": 1, "w3": 2, "w4": 2}
@@ -101,7 +101,7 @@ def test_a_reload_moves_workers_to_other_racks_and_one_that_fails_changes_nothin
     words = ["reload", "--masters", racks.endpoints, "--json"]
     wait_until(lambda: places(racks)["w2"] == "/dc/r1", "the places")
     with Session(racks.endpoints, app="moved") as session:
-        session.register_reduce_shuffle(40, 1, copies=2)
+        session.register_reduce_shuffle(40, 1, replication=2)
         table.write_text(TABLE.replace("h2 /dc/r1", "h2 /dc/r2").replace("h3 /dc/r2", "h3 /dc/r1"))
         done = CliRunner().invoke(holdfast, words, standalone_mode=False)
         assert [each["problem"] for each in json.loads(done.stdout)["masters"]] == [""] * 3
@@ -138,10 +138,10 @@ def test_status_tells_how_open_partitions_stand(tmp_path: Path, table: Path) -> 
             wait_until(lambda: status()["adhering"] == wanted, f"{wanted} to be told")
 
         wait_until(lambda: set(places(cluster).values()) == {"/dc/r1", "/dc/r2"}, "the places")
-        shuffle = session.register_reduce_shuffle(40, 1, copies=2)
+        shuffle = session.register_reduce_shuffle(40, 1, replication=2)
         reported(40, 0, 0)
         assert not status()["warnings"]
-        session.register_reduce_shuffle(6, 1, copies=5)
+        session.register_reduce_shuffle(6, 1, replication=5)
         reported(40, 0, 6)
         table.write_text(TABLE.replace("h2 /dc/r1", "h2 /dc/r2").replace("h3 /dc/r2", "h3 /dc/r1"))
         CliRunner().invoke(holdfast, ["reload", "--masters", cluster.endpoints], standalone_mode=False)
@@ -164,7 +164,7 @@ def test_open_epochs_that_lost_a_copy_are_told_until_it_is_back(tmp_path: Path) 
         local_cluster(1, 3, dir=tmp_path / "cluster", settings=settings) as cluster,
         Session(cluster.endpoints, app="short") as session,
     ):
-        session.register_reduce_shuffle(12, 1, copies=2)
+        session.register_reduce_shuffle(12, 1, replication=2)
         on_first = sum("w1" in pair for pair in names(explained(cluster, session)))
         cluster.workers[0].kill()
         wait_until(lambda: metric(cluster, "holdfast_master_open_epochs_short") == on_first > 0, "the epochs")
@@ -189,8 +189,8 @@ def test_durability_over_regions_wants_all_copies_to_acknowledge(tmp_path: Path,
     ):
         wait_until(lambda: set(places(cluster).values()) == {"/a/r1", "/a/r2", "/b/r3"}, "the places")
         with pytest.raises(HoldfastError, match="leave ack_copies out"):
-            session.register_reduce_shuffle(4, 1, copies=3, ack_copies=2)
-        session.register_reduce_shuffle(4, 1, copies=3)
+            session.register_reduce_shuffle(4, 1, replication=3, ack_copies=2)
+        session.register_reduce_shuffle(4, 1, replication=3)
 
 
 def test_a_lost_worker_keeps_its_epochs_for_a_while_if_so_wished(tmp_path: Path) -> None:
@@ -200,7 +200,7 @@ def test_a_lost_worker_keeps_its_epochs_for_a_while_if_so_wished(tmp_path: Path)
         local_cluster(1, 3, dir=tmp_path / "cluster", settings=settings) as cluster,
         Session(cluster.endpoints, app="grace") as session,
     ):
-        session.register_reduce_shuffle(12, 1, copies=2)
+        session.register_reduce_shuffle(12, 1, replication=2)
         before = names(explained(cluster, session))
         cluster.workers[0].kill()
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 2, "the worker to be lost")
@@ -247,7 +247,7 @@ def test_a_writer_waits_for_what_is_enforced_and_then_hears_of_it(tmp_path: Path
             return metric(cluster, "holdfast_master_revives_without_room")
 
         with Session(cluster.endpoints, app="patient") as session, ThreadPoolExecutor(1) as pool:
-            shuffle = session.register_reduce_shuffle(2, 1, copies=2)
+            shuffle = session.register_reduce_shuffle(2, 1, replication=2)
             with shuffle.writer(0) as writer:
                 other.kill()
                 writer.write(0, b"kept")
@@ -257,7 +257,7 @@ def test_a_writer_waits_for_what_is_enforced_and_then_hears_of_it(tmp_path: Path
                 shuffle.commit([ended.result()])
             assert [bytes(each.payload) for each in shuffle.reader([0, 1])] == [b"kept"]
         with Session(cluster.endpoints, app="hasty", no_room_grace=1.0) as session:
-            shuffle = session.register_reduce_shuffle(2, 1, copies=2)
+            shuffle = session.register_reduce_shuffle(2, 1, replication=2)
             other.kill()
             with shuffle.writer(0) as writer:
                 writer.write(0, b"lost")
@@ -282,7 +282,7 @@ def test_what_no_longer_stands_as_wished_is_repaired(tmp_path: Path, table: Path
         local_cluster(1, 4, dir=tmp_path / "cluster", settings=settings) as cluster,
         Session(cluster.endpoints, app="repaired") as session,
     ):
-        shuffle = session.register_reduce_shuffle(8, 1, copies=2)
+        shuffle = session.register_reduce_shuffle(8, 1, replication=2)
         with shuffle.writer(0) as writer:
             writer.write(0, b"kept")
             status = writer.close()
@@ -320,7 +320,7 @@ def test_what_cannot_be_moved_holds_up_nothing_else(tmp_path: Path, table: Path)
         Session(cluster.endpoints, app="enforced") as two,
         Session(cluster.endpoints, app="single") as one,
     ):
-        two.register_reduce_shuffle(6, 1, copies=2)
+        two.register_reduce_shuffle(6, 1, replication=2)
         one.register_reduce_shuffle(6, 1)
         before = explained(cluster, two)
         cluster.workers[2].kill()

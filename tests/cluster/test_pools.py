@@ -43,7 +43,7 @@ def test_a_pool_holds_for_new_places_and_for_all_that_move(pools: LocalCluster) 
     hands on, and what is revived when nobody of the pool is left but one, also by the next leader. What was pushed is
     read."""
     with Session(pools.endpoints, app="fast", tags=["ssd"]) as session:
-        shuffle = session.register_reduce_shuffle(40, 1, copies=2)
+        shuffle = session.register_reduce_shuffle(40, 1, replication=2)
         ring = session.register_map_shuffle(4, 2)
         by_number = {each.worker: name for name, each in listed(pools).items()}
         assert ring.assignment is not None
@@ -73,7 +73,7 @@ def test_the_masters_settings_confine_a_user(pools: LocalCluster) -> None:
         session.register_reduce_shuffle(40, 1)
         assert used(pools, session) == {"w1", "w2", "w3", "w4"}
     with Session(pools.endpoints, app="night", user="nightly", tags=["ssd"]) as session:
-        session.register_reduce_shuffle(40, 1, copies=2)
+        session.register_reduce_shuffle(40, 1, replication=2)
         found = explained(pools, session)
         assert (used(pools, session), found["tags"]) == ({"w3"}, ["etl", "ssd"])
         assert {one["name"]: one["why"] for one in found["decisions"][0]["left_out"]} == {

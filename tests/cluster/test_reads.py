@@ -86,7 +86,7 @@ def test_a_late_worker_loses_to_the_other_copy(shared: LocalCluster) -> None:
 def test_a_late_worker_of_map_files(shared: LocalCluster) -> None:
     """The same for MAP partitions: the other copy is read from its beginning, in order."""
     with Session(shared.endpoints, app="late maps", fetch=LATE) as session:
-        shuffle = session.register_map_shuffle(PARTITIONS, 1, copies=2)
+        shuffle = session.register_map_shuffle(PARTITIONS, 1, replication=2)
         records = [(partition, bytes([partition]) * 50_000) for partition in range(PARTITIONS) for _ in range(20)]
         with shuffle.writer(0, 1) as writer:
             shuffle.commit([writer.close(records)])
@@ -100,7 +100,7 @@ def test_a_late_worker_of_map_files(shared: LocalCluster) -> None:
 def test_large_partitions_of_which_one_worker_is_late(shared: LocalCluster) -> None:
     """Many times the credit, two maps, every partition in files of their own: nothing twice, nothing missing."""
     with Session(shared.endpoints, app="large", fetch=LATE) as session:
-        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, copies=2)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, replication=2)
         data = {map_id: records_of(map_id, 60, size_max=MIB) for map_id in range(2)}
         shuffle.commit([push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()])
         for index in (0, 1):
@@ -152,7 +152,7 @@ def test_a_loaded_worker_gives_way(shared: LocalCluster, order: str) -> None:
     """A reader that holds streams of a worker open makes the next one ask the other; as given nothing changes that."""
     options = FetchOptions(order=order, pending_threshold=1)
     with Session(shared.endpoints, app="load", fetch=options) as session:
-        shuffle = session.register_reduce_shuffle(PARTITIONS, 1, copies=2)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, 1, replication=2)
         data: dict[int, list[tuple[int, bytes]]] = {0: [(0, bytes([number]) * MIB) for number in range(40)]}
         shuffle.commit([push(shuffle, 0, 7, data[0])])
         expected: Contents = contents(data)

@@ -105,7 +105,7 @@ def test_a06_a_copy_that_missed_the_commit_is_sealed_when_its_worker_is_back(tmp
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
         Session(cluster.endpoints, app="late") as session,
     ):
-        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=2)
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, replication=2)
         statuses = write(shuffle)
         away, other = cluster.workers
         away.kill()
@@ -230,7 +230,7 @@ def test_a06_copies_that_had_no_place_are_reported_and_promised_to_nobody(
         away.kill()
         wait_until(lambda: metric(cluster, "holdfast_master_workers_alive") == 1, "the worker is lost")
         register = session.register_map_shuffle if kind == "map" else session.register_reduce_shuffle
-        shuffle = register(partitions=4, maps=3, copies=2)
+        shuffle = register(partitions=4, maps=3, replication=2)
         assert (shuffle.copies_wanted, shuffle.copies) == (2, 1)
         (placed,) = logged(caplog, LogEvent.SHUFFLE_FEWER_COPIES)
         found = [str(placed["shuffle"]), placed["copies"], placed["wanted"], placed["lost_workers"]]
@@ -263,7 +263,7 @@ def test_a06_who_waits_for_copies_is_reported_for_which_worker(tmp_path: Path, c
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
         Session(cluster.endpoints, app="late") as session,
     ):
-        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=2)
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, replication=2)
         statuses = write(shuffle)
         name = "w1"
         cluster.workers[0].kill()
@@ -326,7 +326,7 @@ def test_the_loss_of_two_of_three_before_the_commit_is_counted_and_mended(tmp_pa
         local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=AT_ONCE) as cluster,
         Session(cluster.endpoints, app="three") as session,
     ):
-        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, copies=3)
+        shuffle = session.register_reduce_shuffle(partitions=4, maps=3, replication=3)
         statuses = write(shuffle)
         for worker in cluster.workers[:2]:
             worker.kill()

@@ -362,7 +362,7 @@ def test_row_49_everything_works_and_nothing_is_kept(cluster: LocalCluster, keep
         assert session.ticket.credentials is not None
         application = session.ticket.credentials.token
         assert application != user.token
-        shuffle = session.register_reduce_shuffle(4, 2, copies=2)
+        shuffle = session.register_reduce_shuffle(4, 2, replication=2)
         payload = bytes(range(256)) * 1_024
         statuses = []
         for each in range(2):
@@ -372,7 +372,7 @@ def test_row_49_everything_works_and_nothing_is_kept(cluster: LocalCluster, keep
                 statuses.append(writer.close())
         shuffle.commit(statuses)
         assert sum(bytes(each.payload) == payload for each in shuffle.reader(range(4))) == 128
-        files = session.register_map_shuffle(2, 1, copies=2)
+        files = session.register_map_shuffle(2, 1, replication=2)
         with files.writer(0, 0) as writer:
             writer.write_region([(0, payload)])
             files.commit([writer.close()])

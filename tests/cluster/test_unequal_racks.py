@@ -33,7 +33,7 @@ def test_five_primaries_share_one_replica_without_waiting_for_idle_windows(tmp_p
         Session(cluster.endpoints, app="unequal") as session,
     ):
         for size in (100, MIB, 6 * MIB):
-            shuffle = session.register_reduce_shuffle(PARTITIONS, 2, copies=2)
+            shuffle = session.register_reduce_shuffle(PARTITIONS, 2, replication=2)
             statuses = []
             for map_id in range(2):
                 with shuffle.writer(map_id, map_id) as writer:

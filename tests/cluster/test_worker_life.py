@@ -247,10 +247,10 @@ def test_sigterm_ends_the_worker_in_order(tmp_path: Path) -> None:
 
 
 def test_metrics_and_health_are_reported(world: World) -> None:
-    """Every counter of /status is in /metrics by its documented name, and in docs/metrics.md."""
+    """Every counter of /status is in /metrics by its documented name, and in docs/operate/metrics.md."""
     text = urllib.request.urlopen(f"http://{world.worker.http}/metrics", timeout=60).read().decode()
     status = world.status()
-    documented = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
+    documented = (Path(__file__).parents[2] / "docs" / "operate" / "metrics.md").read_text()
     for name in status["counters"]:
         assert f"holdfast_worker_{name}_total " in text
         assert f"`holdfast_worker_{name}_total`" in documented

@@ -136,7 +136,8 @@ def test_a_store_that_is_gone(world, tmp_path):
 def test_a_store_that_hangs_for_good(world, tmp_path):
     """A store that never answers is an error in bounded time, a look at it too; nobody waits for it at the end."""
     write(tmp_path / "file", 3 * MIB)
-    store = claimed(world, call_timeout="1s", retry_window="1s")
+    claimed(world).close()  # a server that has just started answers its first calls late
+    store = claimed(world, call_timeout="1s", retry_window="5s")
     world.hang()
     for ask in (lambda: store.put(name_in(CLUSTER), tmp_path / "file"), lambda: store.size(f"{CLUSTER}/x")):
         with pytest.raises(DfsError, match="DFS store") as caught:

@@ -1,4 +1,4 @@
-"""The text of docs/api.md: the face of the Python client, from its docstrings. Called by tests/write_docs.py."""
+"""The text of docs/use/api.md: the face of the Python client, from its docstrings. Called by tests/write_docs.py."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ MODULES = {
 _MADE_BY_USERS = ("FetchOptions",)
 _INTRODUCTION = """# Python API
 
-Made from the docstrings by `python -m tests.write_docs`; change them there. What is not here is not public, and may
-change with any release; [python.md](python.md) says how the parts go together.
+Made by `python -m tests.write_docs` from the docstrings. Other names are not public. [python.md](python.md) shows how
+the parts work together. Times are in seconds, sizes in bytes; what has no arrow returns nothing.
 """
 
 
@@ -34,51 +34,80 @@ def _module(name: str, names: str) -> Iterator[str]:
     yield from ("", f"## {name}", "", names)
     found = {each: getattr(module, each) for each in sorted(module.__all__)}
     errors = {each: value for each, value in found.items() if _is_error(value)}
+    shown: dict[Any, str] = {}
     for each, value in found.items():
         if each not in errors:
-            yield from _class(each, value) if inspect.isclass(value) else _function(each, value, "###")
+            yield from _class(each, value, shown) if inspect.isclass(value) else _function(each, value, f"### {each}")
     if errors:
-        yield from ("", "### Errors", "", "| Error | Is a | When |", "|---|---|---|")
+        yield from ("", "### Errors", "")
         for each, value in errors.items():
-            yield f"| `{each}` | `{value.__bases__[0].__name__}` | {' '.join((inspect.getdoc(value) or '').split())} |"
+            text = " ".join((inspect.getdoc(value) or "").split())
+            yield f"- `{each}` ({value.__bases__[0].__name__}): {text}"
 
 
 def _is_error(value: Any) -> bool:
     return inspect.isclass(value) and issubclass(value, Exception)
 
 
-def _class(name: str, value: type[Any]) -> Iterator[str]:
+def _class(name: str, value: type[Any], shown: dict[Any, str]) -> Iterator[str]:
     yield from ("", f"### {name}", "", *_text(value))
     if issubclass(value, enum.Enum):
         yield from ("", ", ".join(f"`{name}.{each.name}`" for each in value))
         return
     if "__init__" in vars(value) and (vars(value)["__init__"].__doc__ or name in _MADE_BY_USERS):
-        yield from _function(name, value.__init__, "####")
+        yield from _function(name, value.__init__)
     for each, member in sorted(vars(value).items()):
         if each.startswith("_"):
             continue
         if isinstance(member, property):
-            yield from ("", f"#### {name}.{each}", "", *_text(member))
+            first, *more = _text(member)
+            yield from ("", f"`{name}.{each}`: {first}", *more)
         elif inspect.isfunction(member):
-            yield from _function(f"{name}.{each}", member, "####")
+            yield from _function(f"{name}.{each}", member)
     for written in vars(value).get("__orig_bases__", value.__bases__):
-        base = get_origin(written) or written
-        types = dict(zip(getattr(base, "__parameters__", ()), get_args(written), strict=False))
-        for each, member in sorted(vars(base).items()):
-            if inspect.isfunction(member) and not each.startswith("_") and base.__module__.startswith("holdfast"):
-                yield from _function(f"{name}.{each}", member, "####", types)
+        yield from _inherited(name, vars(value), written, shown)
 
 
-def _function(name: str, value: Any, level: str, types: Mapping[TypeVar, Any] = MappingProxyType({})) -> Iterator[str]:
+def _inherited(name: str, own: Mapping[str, Any], written: Any, shown: dict[Any, str]) -> Iterator[str]:
+    """The methods of one base; `shown`: bases whose methods are on the page already, and the class that has them."""
+    base = get_origin(written) or written
+    types = dict(zip(getattr(base, "__parameters__", ()), get_args(written), strict=False))
+    # Coroutines run on the client's own event loop, and are nothing for callers.
+    found = {
+        each: member
+        for each, member in sorted(vars(base).items())
+        if base.__module__.startswith("holdfast") and each not in own and each[0] != "_"
+        if inspect.isfunction(member) and not inspect.iscoroutinefunction(member)
+    }
+    if not found:
+        return
+    if base in shown:
+        yield from ("", f"As of {shown[base]}: {', '.join(f'`{each}`' for each in found)}.")
+        return
+    shown[base] = name
+    for each, member in found.items():
+        yield from _function(f"{name}.{each}", member, types=types)
+
+
+def _function(
+    name: str, value: Any, heading: str = "", types: Mapping[TypeVar, Any] = MappingProxyType({})
+) -> Iterator[str]:
     """`types`: what the type variables of an inherited method's class are in the class that is shown."""
     signature = inspect.signature(value)
     parameters = [each for each in signature.parameters.values() if each.name != "self"]
     shown = signature.replace(
         parameters=[_credentials(each) for each in parameters],
-        return_annotation=_plain(signature.return_annotation, types),
+        return_annotation=_returned(signature.return_annotation, types),
     )
     text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
-    yield from ("", f"{level} {name}", "", "```text", f"{name}{_wrapped(shown)}", "```", "", *text)
+    written = f"{name}{_wrapped(shown)}"
+    block = ("```text", written, "```") if "\n" in written else (f"`{written}`",)
+    yield from ("", *((heading, "") if heading else ()), *block, *(("", *text) if text else ()))
+
+
+def _returned(annotation: Any, types: Mapping[TypeVar, Any]) -> Any:
+    """Without that of what returns nothing."""
+    return inspect.Signature.empty if annotation in (None, "None") else _plain(annotation, types)
 
 
 def _wrapped(signature: inspect.Signature) -> str:

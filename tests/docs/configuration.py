@@ -1,4 +1,4 @@
-"""Makes docs/configuration.md from the sections of the configuration. Called by tests/write_docs.py."""
+"""Makes docs/operate/configuration.md from the sections of the configuration. Called by tests/write_docs.py."""
 
 from __future__ import annotations
 
@@ -13,12 +13,11 @@ _INTRODUCTION = """# Configuration
 
 Made from common/config/config.py by `python -m tests.write_docs`; change it there.
 
-A file is TOML. Unknown keys, wrong types and wrong units are refused with the line and the nearest known key. Sizes
-are text with a unit (B, KiB, MiB, GiB, TiB), durations too (ms, s, m, h, d). One file may hold the sections of every
-role; each reads what it needs. The variable `HOLDFAST_SECTION_KEY` wins over the file, as in
-`HOLDFAST_WORKER_DATA_PORT=7080` or `HOLDFAST_LOG_LEVEL=DEBUG`; lists are separated by commas, tables are written as
-in the file. What the Spark plug-in reads, the share of an executor's memory that it may take among it, is set in Spark
-and listed in [spark.md](spark.md).
+A configuration file is TOML; one file may hold the sections of all roles. Sizes (B, KiB, MiB, GiB, TiB) and durations
+(ms, s, m, h, d) are text with a unit. Servers refuse unknown keys, wrong types and wrong units with the line and the
+nearest known key. A variable `HOLDFAST_SECTION_KEY` overrides the file, as in `HOLDFAST_WORKER_DATA_PORT=7080`;
+separate lists by commas and write tables as in the file. For Spark's settings see [spark.md](../use/spark.md). Each key
+is followed by its default unless that is empty.
 """
 
 
@@ -29,17 +28,18 @@ def documentation() -> str:
 
 def _document(kind: type[object]) -> Iterator[str]:
     for section, section_kind in typing.get_type_hints(kind).items():
-        yield f"\n## [{section}]\n\n{section_kind.__doc__}\n\n| Key | Default | Meaning |\n|---|---|---|"
+        yield f"\n## [{section}]\n\n{section_kind.__doc__}\n"
         yield from _rows(section_kind)
         for key, hint in typing.get_type_hints(section_kind).items():
             for table in typing.get_args(hint):
                 if isinstance(table, type) and hasattr(table, "__dataclass_fields__"):
-                    yield f"\nEach of `{section}.{key}`:\n\n| Key | Default | Meaning |\n|---|---|---|"
+                    yield f"\nEach of `{section}.{key}`:\n"
                     yield from _rows(table)
 
 
 def _rows(kind: type[object]) -> Iterator[str]:
     for key in dataclasses.fields(typing.cast("typing.Any", kind)):
         needed = key.default is dataclasses.MISSING
-        default = "needed" if needed else f"`{render_value(text_of(key, kind, key.default))}`"
-        yield f"| `{key.name}` | {default} | {key.metadata['reason']} |"
+        default = "required" if needed else f"`{render_value(text_of(key, kind, key.default))}`"
+        shown = "" if default in ('`""`', "`[]`") else f" ({default})"
+        yield f"- `{key.name}`{shown}: {key.metadata['reason']}"

@@ -1,4 +1,4 @@
-"""Finds every place in the sources that logs, and writes docs/log_events.md from them and the catalogue.
+"""Finds every place in the sources that logs, and writes docs/operate/log_events.md from them and the catalogue.
 
 A place that logs names its event as `LogEvent.NAME`, in both languages; nothing else may log.
 """
@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from holdfast.common.log_events import MEANINGS, LogEvent
+from holdfast.common.log_events import MEANINGS, REPORT, LogEvent
 from tests.support.tree import PARTS, ROOT
 
 JAVA = "client/jvm/src/main/java/"
@@ -144,37 +144,38 @@ def breaches(path: str, text: str) -> Iterator[str]:
         yield from (f"{path}: {call.event}: no fact can be called {each}" for each in RESERVED & set(call.facts))
 
 
-HEAD = """# What Holdfast logs
+HEAD = """# Log events
 
 Made from `common/log_events.py` and the calls in the sources by `python -m tests.write_docs`.
 
-Every line is one event. In text it is `event.name key=value… — sentence`, in JSON (`[log] format = "json"`) an object
-with `event`, `message` (the sentence) and every fact as a key of its own; both have time and level before that. The
-plug-in and the Python client log the same lines through the logging of Spark or of the program. Names and sentences are
-fixed, so search and alert by name; what differs is in the facts. Values with spaces stand in quotes.
+Every log line is one event: `time level event.name key=value… — sentence` as text, or an object with `event`,
+`message` (the sentence) and a key for each fact with `[log] format = "json"`. The plug-in and the Python client log
+through the logging of Spark or of the program. Names never change: search and alert by name.
 
-| Level | It means |
-|---|---|
+Each entry: name (who logs it; *all*: shared code), sentence, what to do, `[facts]` besides `reason`. Masters keep
+events with a star for `holdfast events`, their page and `holdfast_master_events_total`.
 """
-TABLE = """
-*By* says whose logs have it: masters, workers, the Python client, the plug-in in Spark's logs; *all* is what they
-share. A star: masters keep it, and `holdfast events`, the page and `holdfast_master_events_total` have the same name.
-
-| Event | Level | What it means | What to do | Facts | By |
-|---|---|---|---|---|---|
-"""
+#: Not repeated with each event.
+PLAIN = ("Nothing.", REPORT)
 
 
 def documentation() -> str:
-    """docs/log_events.md."""
+    """docs/operate/log_events.md."""
     of: dict[str, list[Call]] = {}
     for call in calls():
         of.setdefault(call.event, []).append(call)
-    text = HEAD + "".join(f"| {level.word} | {meaning} |\n" for level, meaning in MEANINGS.items()) + TABLE
-    for event in sorted(LogEvent, key=str):
-        found = of.get(event.name, [])
-        facts = ", ".join(f"`{fact}`" for fact in dict.fromkeys(fact for call in found for fact in call.facts))
-        by = ", ".join(sorted({call.part for call in found})) + (" *" if any(call.kept for call in found) else "")
-        name = f'<a id="{event}"></a>`{event}`'
-        text += f"| {name} | {event.level.word} | {event.sentence} | {event.to_do} | {facts} | {by} |\n"
+    text = HEAD
+    for level, meaning in sorted(MEANINGS.items(), reverse=True):
+        text += f"\n## {level.word.capitalize()}: {meaning}\n\n"
+        text += "".join(
+            _entry(event, of.get(event.name, [])) for event in sorted(LogEvent, key=str) if event.level is level
+        )
     return text
+
+
+def _entry(event: LogEvent, found: list[Call]) -> str:
+    facts = ",".join(dict.fromkeys(fact for call in found for fact in call.facts if fact != "reason"))
+    star = "\\*" if any(call.kept for call in found) else ""
+    by = ",".join(sorted({call.part for call in found}))
+    parts = (event.sentence, "" if event.to_do in PLAIN else event.to_do, f"`[{facts}]`" if facts else "")
+    return f'- <a id="{event}"></a>`{event}`{star} ({by}): {" ".join(filter(None, parts))}\n'

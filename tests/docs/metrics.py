@@ -1,8 +1,7 @@
-"""Makes docs/metrics.md from the help texts of masters and workers. Called by tests/write_docs.py."""
+"""Makes docs/operate/metrics.md from the help texts of masters and workers. Called by tests/write_docs.py."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 
 from holdfast.master.observe import metric_help as masters
@@ -12,20 +11,18 @@ from holdfast.worker.server.observe import metric_help as workers
 Row = tuple[str, str, str, str]
 _INTRODUCTION = """# Metrics
 
-Made by `python -m tests.write_docs` from the help texts in `master/observe/metric_help.py` and
-`worker/server/observe/metric_help.py`; change them there.
+Made by `python -m tests.write_docs` from `master/observe/metric_help.py` and `worker/server/observe/metric_help.py`.
 
-`GET /metrics` on the HTTP port of every master and worker, in Prometheus' text format. A test scrapes real servers and
-compares: every metric that they expose is in these tables with this type and these labels, and the other way round.
+Every master and worker serves `GET /metrics` on its HTTP port, in Prometheus' text format.
 
-No label takes its values from clients. Labels are: `method` and `status` (fixed sets of [protocol.md](protocol.md)),
-`event` (a name of [log_events.md](log_events.md)), `tier` (`MEMORY`, `SSD`, `HDD`, `DFS`, `other`), `peer` (masters of
-the configuration), `path` (directories of the configuration), `version`, `le`. There is none for a shuffle, an
-application or a user: [sight.md](sight.md) says where to look for one.
-
-*gauge, grows*: begins at 0 with the process and only grows, so `increase()` and `rate()` are what to ask. What only
-the leader knows is 0 or absent on followers: take the `max` or `sum` over masters. Alerts: [runbooks.md](runbooks.md)
-and deploy/prometheus; a dashboard: deploy/grafana/holdfast.json.
+* Type: names in `_total` are counters; all others are gauges unless marked *histogram*. A gauge marked *grows* starts
+  at 0 with the process and only grows: use `increase()` and `rate()`.
+* Labels are in braces; clients never set them. `method`, `status`: see [protocol.md](../internals/protocol.md);
+  `event`: [log_events.md](log_events.md); `tier`: `MEMORY`, `SSD`, `HDD`, `DFS`, `other`; `peer`, `path`: from the
+  configuration.
+* Metrics of the leader are 0 or absent on followers: take `max` or `sum` over masters.
+* Single shuffles, applications and users: [monitoring.md](monitoring.md). Alerts: deploy/prometheus
+  ([runbooks.md](runbooks.md)). Dashboard: deploy/grafana/holdfast.json.
 
 ```yaml
 scrape_configs:
@@ -37,58 +34,46 @@ rule_files: [deploy/prometheus/*.yml]
 ```
 
 """
-_TABLE = "| Name | Type | Unit | Labels | Meaning |\n|---|---|---|---|---|"
 _EVENTS = """
-Every master counts the events of the log, and counts them again after a restart: take one master's, and no alert on it.
+Every master counts all events: use one master's count, and do not alert on it.
 """
 _BOTH = """
 ## Both
 
-| Name | Type | Unit | Labels | Meaning |
-|---|---|---|---|---|
-| `process_cpu_seconds_total` | counter | seconds |  | time on a core |
-| `process_resident_memory_bytes` | gauge | bytes |  | resident memory, mapped files included |
-| `process_virtual_memory_bytes` | gauge | bytes |  | address space |
-| `process_start_time_seconds` | gauge | seconds |  | when it started, since 1970 |
-| `process_open_fds` | gauge |  |  | descriptors open |
-| `process_max_fds` | gauge |  |  | as many as may be |
+- `process_cpu_seconds_total`: time on a core
+- `process_resident_memory_bytes`: resident memory, mapped files included
+- `process_virtual_memory_bytes`: address space
+- `process_start_time_seconds`: start, since 1970
+- `process_open_fds`: open descriptors
+- `process_max_fds`: limit of those
 """
-#: What a name, and a meaning, say of the unit; the first that fits.
-_UNITS = (
-    (r"_per_second$", "bytes/s"),
-    (r"_bytes(_max|_peak|_(in|out|written))?(_total)?$|_bytes_(in|out)_total$|_bytes_written_total$", "bytes"),
-    (r"_microseconds(_max|_total)|_us$", "µs"),
-    (r"_seconds(_max)?$|_created$", "seconds"),
-    (r"_index$", "index"),
-)
-_FLAG = re.compile(r"(^|: )1 (on|while|once) ")
 
 
 def documentation() -> str:
     """The whole page."""
-    parts = ("## Masters\n", _table(_masters()), _EVENTS, "## Workers\n", _table(_workers()), _BOTH)
+    parts = ("## Masters\n", _list(_masters()), _EVENTS, "## Workers\n", _list(_workers()), _BOTH)
     return _INTRODUCTION + "\n".join(parts)
 
 
-def _table(rows: Iterator[Row]) -> str:
-    lines = (f"| `{name}` | {kind} | {_unit(name, text)} | {labels} | {text} |" for name, kind, labels, text in rows)
-    return "\n".join([_TABLE, *lines])
+def _list(rows: Iterator[Row]) -> str:
+    return "\n".join(map(_row, rows))
 
 
-def _unit(name: str, meaning: str) -> str:
-    if _FLAG.search(meaning):
-        return "0 or 1"
-    return next((unit for pattern, unit in _UNITS if re.search(pattern, name)), "")
+def _row(row: Row) -> str:
+    name, kind, labels, text = row
+    assert name.endswith("_total") == (kind == "counter"), "the page leaves out what the name says"
+    kind = "" if kind in ("counter", "gauge") else f" ({kind})"
+    return f"- `{name}`{kind}{f' {{{labels}}}' if labels else ''}: {text}"
 
 
 def _masters() -> Iterator[Row]:
     calls, seconds = "holdfast_master_calls", "holdfast_master_call_seconds"
-    yield f"{calls}_total", "counter", "method, status", masters.CALLS
-    yield f"{calls}_created", "gauge", "method, status", "when each of these series began (added by the client library)"
+    yield f"{calls}_total", "counter", "method,status", masters.CALLS
+    yield f"{calls}_created", "gauge", "method,status", "start of each series"
     yield seconds, "histogram", "method", masters.CALL_SECONDS
-    yield f"{seconds}_created", "gauge", "method", "when each of these series began"
+    yield f"{seconds}_created", "gauge", "method", "start of each series"
     for name, meaning in masters.GAUGES.items():
-        kind = "gauge, grows" if name in masters.GROWING else "gauge"
+        kind = "grows" if name in masters.GROWING else "gauge"
         yield f"holdfast_master_{name}", kind, "", meaning
     for name, (label, meaning) in masters.LABELLED.items():
         yield f"holdfast_master_{name}", "gauge", label, meaning

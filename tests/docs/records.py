@@ -1,4 +1,4 @@
-"""The tables of docs/cli.md that say what --json prints of each thing, from the classes of tools/cli/records.py. Called
+"""The lists of docs/operate/cli.md with the keys that --json prints, from the classes of tools/cli/records.py. Called
 by tests/write_docs.py."""
 
 from __future__ import annotations
@@ -14,26 +14,21 @@ _BEGIN, _END = "<!-- records -->\n", "<!-- end of records -->\n"
 
 
 def documentation() -> str:
-    """docs/cli.md with the tables as they have to be."""
-    text = (ROOT / "docs" / "cli.md").read_text("utf-8")
+    """docs/operate/cli.md with the lists as they have to be."""
+    text = (ROOT / "docs" / "operate" / "cli.md").read_text("utf-8")
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return "".join((before, _BEGIN, *map(_table, (WorkerRecord, ShuffleRecord, ApplicationRecord)), "\n", _END, after))
+    return "".join((before, _BEGIN, *map(_list, (WorkerRecord, ShuffleRecord, ApplicationRecord)), "\n", _END, after))
 
 
-def _table(record: type[Any]) -> str:
+def _list(record: type[Any]) -> str:
     name = record.__name__.removesuffix("Record")
-    head = f"\n**{name}**: {record.__doc__}\n"
-    return "\n".join((head, "| Key | Type | |", "|---|---|---|", *_rows(record), ""))
+    return "\n".join((f"\n**{name}**: {record.__doc__}\n", *_rows(record), ""))
 
 
 def _rows(record: type[Any]) -> Iterator[str]:
+    """Keys that say themselves what they are first, in one item."""
     hints = get_type_hints(record, include_extras=True)
-    for field in fields(record):
-        kind, text = hints[field.name].__origin__, hints[field.name].__metadata__[0]
-        yield f"| `{field.name}` | {_json_type(kind)} | {text} |"
-
-
-def _json_type(kind: Any) -> str:
-    names = {int: "number", str: "text", list[str]: "list of texts", list[dict[str, Any]]: "list of objects"}
-    return names.get(kind, "object")
+    texts = {field.name: hints[field.name].__metadata__[0] for field in fields(record)}
+    yield "- " + ", ".join(f"`{name}`" for name, text in texts.items() if not text)
+    yield from (f"- `{name}`: {text}" for name, text in texts.items() if text)

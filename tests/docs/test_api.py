@@ -1,4 +1,4 @@
-"""The public face of the Python client is documented; tests/unit/test_config.py compares docs/api.md with it."""
+"""The public face of the Python client is documented; tests/unit/test_config.py compares docs/use/api.md with it."""
 
 import importlib
 import inspect

@@ -1,4 +1,4 @@
-"""The words of docs/adr/0033-words.md are those of the code, and the glossary has what people meet."""
+"""The words of docs/internals/adr/0033-words.md are those of the code, and the glossary has what people meet."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 
 from tests.support.tree import PARTS, ROOT
 
-ADR = ROOT / "docs" / "adr" / "0033-words.md"
+ADR = ROOT / "docs" / "internals" / "adr" / "0033-words.md"
 GLOSSARY = ROOT / "docs" / "glossary.md"
 _ROW = re.compile(r"^\| `(\w+)` \| `(\w+)` \| `([\w/.]+)` \|$", re.MULTILINE)
 _FILES = re.compile(r"^\| `([\w/]+\.py)` \| `([\w/]+\.py)` \|$", re.MULTILINE)

@@ -1,4 +1,4 @@
-"""docs/journey.md and docs/ARCHITECTURE.md name files and functions that exist."""
+"""docs/internals/journey.md and docs/ARCHITECTURE.md name files and functions that exist."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def has(path: Path, function: str) -> bool:
     return re.search(rf"^\s*(?:async )?(?:def|class) {function}\b", path.read_text("utf-8"), re.MULTILINE) is not None
 
 
-@pytest.mark.parametrize("page", ["journey.md", "ARCHITECTURE.md"])
+@pytest.mark.parametrize("page", ["internals/journey.md", "ARCHITECTURE.md"])
 def test_what_is_named_exists(page: str) -> None:
     """Each file and each `file::function` of the page is there."""
     text = (ROOT / "docs" / page).read_text("utf-8")
@@ -65,7 +65,7 @@ def test_what_does_not_exist_is_found() -> None:
 
 def test_the_journey_names_functions() -> None:
     """The main path is followed function by function."""
-    text = (ROOT / "docs" / "journey.md").read_text("utf-8")
+    text = (ROOT / "docs" / "internals" / "journey.md").read_text("utf-8")
     assert sum(bool(function) for _, function in _FILE.findall(text)) > 30
 
 
@@ -110,7 +110,7 @@ def _under_way(begin: CodeType) -> set[str]:
 
 def listed(begin: str) -> list[str]:
     """The files that the journey names from these words on, up to the end of their sentence."""
-    text = (ROOT / "docs" / "journey.md").read_text("utf-8")
+    text = (ROOT / "docs" / "internals" / "journey.md").read_text("utf-8")
     return re.findall(r"`([\w/]+\.py)`", text[text.index(begin) :].partition("`.")[0] + "`")
 
 

@@ -50,5 +50,7 @@ def test_links_lead_somewhere(page: Path) -> None:
 
 def test_a_broken_link_is_found() -> None:
     """To a page, a heading of another page, and one of its own."""
-    text = "[a](docs/nothing.md), [b](docs/cli.md#nothing), [c](#nothing), [d](docs/cli.md), [e](#links)\n"
-    assert broken(ROOT / "README.md", text) == ["docs/nothing.md", "docs/cli.md#nothing", "#nothing", "#links"]
+    text = (
+        "[a](docs/nothing.md), [b](docs/operate/cli.md#nothing), [c](#nothing), [d](docs/operate/cli.md), [e](#links)\n"
+    )
+    assert broken(ROOT / "README.md", text) == ["docs/nothing.md", "docs/operate/cli.md#nothing", "#nothing", "#links"]

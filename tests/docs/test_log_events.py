@@ -1,4 +1,4 @@
-"""The catalogue of log events, the calls in the sources of both languages, and docs/log_events.md agree."""
+"""The catalogue of log events, the calls in the sources of both languages, and docs/operate/log_events.md agree."""
 
 import re
 from collections import Counter
@@ -72,9 +72,9 @@ def test_sentences_differ() -> None:
 
 
 def test_the_pages_of_the_docs_are_current() -> None:
-    """docs/log_events.md and LogEvent.java are what is made of the catalogue today: python -m tests.write_docs and
-    tests.write_tables; each event has an anchor."""
-    page = (ROOT / "docs/log_events.md").read_text("utf-8")
+    """docs/operate/log_events.md and LogEvent.java are what is made of the catalogue today: python -m
+    tests.write_docs and tests.write_tables; each event has an anchor."""
+    page = (ROOT / "docs/operate/log_events.md").read_text("utf-8")
     assert page == log_events.documentation()
     assert all(page.count(f'<a id="{event}"></a>') == 1 for event in LogEvent)
     assert JAVA_EVENTS.read_text("utf-8") == java_events()

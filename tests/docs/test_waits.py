@@ -1,4 +1,4 @@
-"""docs/waits.md and the sources agree on where Holdfast waits, and for how long."""
+"""tests/docs/waits.md and the sources agree on where Holdfast waits, and for how long."""
 
 import re
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ class Row:
 @cache
 def rows() -> tuple[Row, ...]:
     """All lines of all tables."""
-    text = (ROOT / "docs/waits.md").read_text("utf-8")
+    text = (ROOT / "tests/docs/waits.md").read_text("utf-8")
     lines = [line for line in text.splitlines() if line.startswith("| `")]
     found = [_ROW.match(line) for line in lines]
     assert all(found), f"not five columns: {[line for line, each in zip(lines, found, strict=True) if not each]}"
@@ -65,13 +65,13 @@ def words() -> frozenset[str]:
 
 
 def test_every_place_that_waits_is_listed_once() -> None:
-    """A new place that waits is described in docs/waits.md, and one that went is removed from it."""
+    """A new place that waits is described in tests/docs/waits.md, and one that went is removed from it."""
     listed = [row.place for row in rows()]
     assert len(set(listed)) == len(listed), "a place is listed twice"
     there = places()
     assert len(there) > 100
-    assert sorted(set(listed) - there) == [], "docs/waits.md lists what does not wait, or is not there"
-    assert sorted(there - set(listed)) == [], "docs/waits.md does not list these"
+    assert sorted(set(listed) - there) == [], "tests/docs/waits.md lists what does not wait, or is not there"
+    assert sorted(there - set(listed)) == [], "tests/docs/waits.md does not list these"
 
 
 @pytest.mark.parametrize("row", rows(), ids=lambda row: row.place.replace(" ", ":"))

@@ -151,7 +151,7 @@ def test_a06_fewer_copies_are_a_warning(programs: Programs, tmp_path: Path) -> N
 
             def written(shuffle_id: int) -> None:
                 java.call("register", shuffle_id, 0, 4, 1, 2, False, False)
-                shuffle = session.register_reduce_shuffle(partitions=4, maps=1, copies=2, shuffle_id=shuffle_id)
+                shuffle = session.register_reduce_shuffle(partitions=4, maps=1, replication=2, shuffle_id=shuffle_id)
                 with shuffle.writer(0, attempt=5) as writer:
                     for partition in range(4):
                         writer.write(partition, b"x" * 100)

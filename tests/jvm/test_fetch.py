@@ -113,7 +113,7 @@ def sum_of(expected: Contents, partitions: Iterable[int] = range(PARTITIONS), ma
 
 def large(cluster_session: Session, copies: int, megabytes: int = 24) -> tuple[ReduceShuffle, Contents]:
     """A committed shuffle whose partitions lie in files of their own."""
-    shuffle = cluster_session.register_reduce_shuffle(PARTITIONS, 2, copies=copies)
+    shuffle = cluster_session.register_reduce_shuffle(PARTITIONS, 2, replication=copies)
     data = {map_id: records_of(map_id, megabytes * 2, size_max=MIB) for map_id in range(2)}
     shuffle.commit([push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()])
     return shuffle, contents(data)
@@ -203,7 +203,7 @@ def connected(process: psutil.Process) -> set[int]:
 def test_what_python_pushes_java_reads(session: Session, reader: Reader, copies: int, codec: Codec) -> None:
     """Every codec, one copy and two: all partitions at once, each alone, none, ranges of maps; winners or statuses tell
     who wrote where."""
-    shuffle = session.register_reduce_shuffle(PARTITIONS, 4, copies=copies)
+    shuffle = session.register_reduce_shuffle(PARTITIONS, 4, replication=copies)
     data: dict[int, Records] = {
         map_id: [(partition, payload[: len(payload) // 2] * 2) for partition, payload in records_of(map_id)]
         for map_id in range(4)
@@ -360,7 +360,7 @@ def test_a06_a_copy_that_was_sealed_after_the_manifest_was_read(tmp_path: Path, 
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=settings) as cluster,
         Session(cluster.endpoints, app="late") as session,
     ):
-        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, copies=2)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, replication=2)
         data = {map_id: records_of(map_id, 10) for map_id in range(2)}
         statuses = [push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()]
         cluster.workers[0].kill()
@@ -383,7 +383,7 @@ def test_copies_that_were_made_again_after_the_manifest_was_read(tmp_path: Path,
         local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=settings) as cluster,
         Session(cluster.endpoints, app="restored") as session,
     ):
-        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, copies=2)
+        shuffle = session.register_reduce_shuffle(PARTITIONS, 2, replication=2)
         data = {map_id: records_of(map_id, 10) for map_id in range(2)}
         shuffle.commit([push(shuffle, map_id, 7 + map_id, records) for map_id, records in data.items()])
         reader.ask(shuffle, pause=-1)

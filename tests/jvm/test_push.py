@@ -51,7 +51,7 @@ class Pushing:
         copies, ack = shape.get("copies", 1), shape.get("ack", Ack.WRITTEN)
         ack_copies = shape.get("ack_copies", copies)
         self.shuffle = session.register_reduce_shuffle(
-            self.partitions, self.maps, copies=copies, ack=ack, ack_copies=ack_copies
+            self.partitions, self.maps, replication=copies, ack=ack, ack_copies=ack_copies
         )
         key, level = self.shuffle.key, f"{int(ack)}/{ack_copies}"
         names = (cluster.endpoints, key.instance.hex(), key.shuffle, self.partitions, self.maps, copies, level)

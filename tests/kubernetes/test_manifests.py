@@ -202,7 +202,7 @@ def test_variables_of_services_stay_out(objects: list[Manifest]) -> None:
 
 def test_the_secret_has_what_is_read(objects: list[Manifest]) -> None:
     """The page says how it is made, with the files that the settings name, and no more of them."""
-    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text("utf-8")
     plain, secured = (line for line in page.splitlines() if "create secret generic holdfast " in line)
     for made in servers(objects):
         read = taken(objects, made, pod_names(made)[0])
@@ -215,7 +215,7 @@ def test_the_secret_has_what_is_read(objects: list[Manifest]) -> None:
 
 def test_one_certificate_is_believed_for_all_pods(tmp_path: Path) -> None:
     """That of the page names the pods of both services, of as many as there may be, and nobody else."""
-    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text("utf-8")
     hosts = re.findall(r"--host '(\S+)'", page)
     make_ca(tmp_path)
     certificate, key = issue(tmp_path, "server", hosts)
@@ -241,7 +241,7 @@ def test_images_are_those_of_the_recipe(objects: list[Manifest]) -> None:
 
 def test_servers_take_the_settings_of_the_page() -> None:
     """The overlay in the documentation names keys that there are, and generators that the base has."""
-    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text("utf-8")
     blocks = [yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL)]
     (overlay,) = (each for each in blocks if each["kind"] == "Kustomization")
     objects = rendered(KUBERNETES / "base")

@@ -27,7 +27,7 @@ Made = Callable[[str], Node]
 
 @pytest.fixture
 def made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Made:
-    """The Secret is what docs/kubernetes.md tells people to make, with the addresses that names have here."""
+    """The Secret is what docs/operate/kubernetes.md tells people to make, with the addresses that names have here."""
 
     def make(overlay: str) -> Node:
         files = {"cluster.secret": SECRET}  # completed below, when it is known where the pods will be
@@ -89,7 +89,7 @@ def test_pods_shuffle_and_restart(overlay: str, made: Made, processes: Processes
     credentials = Credentials(files["ca.pem"].decode(), files["admin.token"].decode().strip()) if secured else None
     endpoints = ",".join(node.address(name, 7070) for name in masters)
     with Session(endpoints, app="rows", credentials=credentials) as session:
-        number = write_table(session, table({"id": range(ROWS)}), 4, copies=2)
+        number = write_table(session, table({"id": range(ROWS)}), 4, replication=2)
         assert first.stop() == 0
         assert not first.probe("livenessProbe")
         assert sorted(shuffle_table(session, number)["id"].to_pylist()) == list(range(ROWS))

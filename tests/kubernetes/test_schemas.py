@@ -31,8 +31,8 @@ def validate(each: Manifest, version: str) -> None:
 
 
 def volumes() -> list[Manifest]:
-    """What docs/kubernetes.md shows."""
-    page = (ROOT / "docs" / "kubernetes.md").read_text("utf-8")
+    """What docs/operate/kubernetes.md shows."""
+    page = (ROOT / "docs" / "operate" / "kubernetes.md").read_text("utf-8")
     return [each for text in re.findall(r"```yaml\n(.*?)```", page, re.DOTALL) for each in yaml.safe_load_all(text)]
 
 

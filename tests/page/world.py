@@ -237,7 +237,7 @@ async def _job(cluster: LocalCluster, client: ControlClient, name: str, copies: 
 
 def _shuffles(session: Session, copies: int) -> None:
     """One shuffle is committed, one stays open. Blocks."""
-    committed, _ = (session.register_reduce_shuffle(partitions=40, maps=1, copies=copies) for _ in range(2))
+    committed, _ = (session.register_reduce_shuffle(partitions=40, maps=1, replication=copies) for _ in range(2))
     writer = committed.writer(0)
     for partition in range(40):
         writer.write(partition, bytes(MIB // 4))

@@ -210,7 +210,7 @@ def test_another_protocol_version_is_named() -> None:
     """A hello of another version is refused with both versions in the text."""
     hello = bytearray(Initiator(MemberIdentity("m2", "c1", SECRET), "m1", ONE).hello())
     hello[1] = 9
-    with pytest.raises(PeerRefused, match="version 9; this master has 3"):
+    with pytest.raises(PeerRefused, match="version 9; this one has 3"):
         Acceptor(MemberIdentity("m1", "c1", SECRET), {"m2": ""}, TWO).feed(bytes(hello))
 
 

@@ -1,4 +1,4 @@
-"""Finds for every planted mistake the first seed that shows it, and writes the table of docs/simulator.md.
+"""Finds for every planted mistake the first seed that shows it, and writes docs/internals/planted_mistakes.md.
 
     python -m tests.sim.search [--seeds N] [--begin SEED] [--bug NAME ...] [--keep]
 
@@ -24,7 +24,7 @@ from tests.sim.map_bugs import MAP_BUGS
 from tests.sim.scenario import run_seed
 
 FOUND = Path(__file__).with_name("found.json")
-TABLE = Path(__file__).parents[2] / "docs" / "simulator.md"
+TABLE = Path(__file__).parents[2] / "docs" / "internals" / "planted_mistakes.md"
 #: A mistake that is not found within so many seeds is a hole in the simulation.
 SEEDS_MAX = 2_000
 _BEGIN, _END = "<!-- mistakes -->", "<!-- end of mistakes -->"
@@ -63,12 +63,8 @@ def _is_safe(seed: int) -> bool:
 
 
 def table(found: dict[str, int]) -> str:
-    """The rows of the page."""
-    rows = ["| Mistake | What it is | Seed |", "|---|---|---|"]
-    for name in sorted(BUGS):
-        what = (BUGS[name].__doc__ or "").strip().replace("\n", " ")
-        rows.append(f"| `{name}` | {' '.join(what.split())} | {found.get(name, 'not found')} |")
-    return "\n".join(rows)
+    """The list of the page; the docstring of each mistake describes it."""
+    return "\n".join(f"* `{name}` {found.get(name, 'not found')}" for name in sorted(BUGS))
 
 
 def write(found: dict[str, int]) -> None:
@@ -77,7 +73,7 @@ def write(found: dict[str, int]) -> None:
     page = TABLE.read_text()
     before, _, rest = page.partition(_BEGIN)
     after = rest.partition(_END)[2]
-    TABLE.write_text(f"{before}{_BEGIN}\n{table(found)}\n{_END}{after}")
+    TABLE.write_text(f"{before}{_BEGIN}\n\n{table(found)}\n\n{_END}{after}")
 
 
 def main() -> int:

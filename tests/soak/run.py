@@ -142,7 +142,7 @@ class _Soak:
 
     def _shuffle(self, shape: Shape) -> None:
         report = self._report
-        shuffle = self._session.register_reduce_shuffle(shape.partitions, shape.maps, copies=2)
+        shuffle = self._session.register_reduce_shuffle(shape.partitions, shape.maps, replication=2)
         plans = [self._plan() for _ in range(shape.maps)]
         try:
             with report.timed("push"):

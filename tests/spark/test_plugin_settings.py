@@ -58,8 +58,8 @@ def test_a25_what_cannot_be_honoured_is_said(cluster: LocalCluster, tmp_path: Pa
 
 
 def test_a25_every_setting_of_spark_has_its_line() -> None:
-    """docs/spark.md says of every setting of shuffles that the installed Spark has whether it holds."""
-    table = (ROOT / "docs" / "spark.md").read_text().split("## Spark's own settings")[1].split("\n## ")[0]
+    """docs/use/spark.md says of every setting of shuffles that the installed Spark has whether it holds."""
+    table = (ROOT / "docs" / "use" / "spark.md").read_text().split("## Spark's own settings")[1].split("\n## ")[0]
     reported = re.findall(r"`(spark\.[A-Za-z0-9.*]+)`", table)
     spark = installed_spark()
     pattern = re.compile(rf"spark\.(?:{_GROUPS})\.[A-Za-z0-9.]+|{_SQL}".encode())

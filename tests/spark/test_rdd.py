@@ -1,4 +1,4 @@
-"""The example of docs/python.md that pushes from an RDD, run as it stands there."""
+"""The example of docs/use/python.md that pushes from an RDD, run as it stands there."""
 
 import re
 from collections import defaultdict
@@ -12,7 +12,7 @@ from tests.support.tree import ROOT
 
 def test_the_example_of_the_documentation_runs(spark: SparkSession, session: Session) -> None:
     """Values are grouped by key through a shuffle of REDUCE partitions, with the attempts that Spark numbers."""
-    page = (ROOT / "docs" / "python.md").read_text("utf-8")
+    page = (ROOT / "docs" / "use" / "python.md").read_text("utf-8")
     (code,) = re.findall(r"```python\n(from pyspark import TaskContext\n.*?)```", page, re.DOTALL)
     rdd = spark.sparkContext.parallelize([(number % 10, number) for number in range(1_000)], 4)
     names: dict[str, Any] = {"rdd": rdd, "session": session, "sc": spark.sparkContext}

@@ -1,7 +1,7 @@
 """What Spark makes of statuses that name no executor: the ground on which the plug-in's generations stand.
 
 Each test runs tests/spark/probe_job.py over Spark's own shuffle, in which only the locations are synthetic
-(client/jvm/src/test/java/…/probe). docs/adr/0014-synthetic-locations.md says what was seen on which Spark.
+(client/jvm/src/test/java/…/probe). docs/internals/adr/0014-synthetic-locations.md says what was seen on which Spark.
 """
 
 import json

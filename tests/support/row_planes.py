@@ -1,4 +1,4 @@
-"""Rows of Spark SQL, and their planes as docs/protocol.md has them; what writers make is compared with it."""
+"""Rows of Spark SQL, and their planes as docs/internals/protocol.md has them; what writers make is compared with it."""
 
 import random
 import struct

@@ -1,4 +1,4 @@
-"""The configurations in docs/deployment.md: servers take them as they stand, and they fit together."""
+"""The configurations in docs/operate/deployment.md: servers take them as they stand, and they fit together."""
 
 import re
 
@@ -12,7 +12,7 @@ from tests.support.tree import ROOT
 @pytest.fixture
 def written() -> tuple[Config, Config]:
     """The master's and the worker's, as text in the page."""
-    text = (ROOT / "docs" / "deployment.md").read_text("utf-8")
+    text = (ROOT / "docs" / "operate" / "deployment.md").read_text("utf-8")
     master, worker = re.findall(r"```toml\n(.*?)```", text, re.DOTALL)
     return config.parse(master, source="master.toml"), config.parse(worker, source="worker.toml")
 

@@ -37,7 +37,7 @@ def copies(cluster: LocalCluster) -> list[Figure]:
 
 
 def _figures(cluster: LocalCluster, session: Session, number: int, small: list[float]) -> list[Figure]:
-    shuffle = session.register_reduce_shuffle(_PARTITIONS, 1, copies=number)
+    shuffle = session.register_reduce_shuffle(_PARTITIONS, 1, replication=number)
     payload = secrets.token_bytes(_BATCH_BYTES)
     before, began = _cpu(cluster), time.perf_counter()
     with shuffle.writer(0, attempt=0) as writer:
@@ -57,7 +57,7 @@ def _figures(cluster: LocalCluster, session: Session, number: int, small: list[f
 
 def _small(session: Session) -> dict[int, list[float]]:
     """Seconds from the last word of an attempt with one small batch to its answer, by copies."""
-    shuffles = {number: session.register_reduce_shuffle(1, _SMALL, copies=number) for number in _COPIES}
+    shuffles = {number: session.register_reduce_shuffle(1, _SMALL, replication=number) for number in _COPIES}
     found: dict[int, list[float]] = {number: [] for number in _COPIES}
     for attempt in range(_SMALL):
         for number, shuffle in shuffles.items():
@@ -78,7 +78,7 @@ def _answered(shuffle: ReduceShuffle, attempt: int) -> float:
 def _acknowledged(session: Session) -> list[Figure]:
     """Seconds from one batch of 256 KiB to its acknowledgement, and until its attempt has ended, with three copies."""
     shuffles = {
-        number: session.register_reduce_shuffle(1, _SMALL, copies=3, ack_copies=number) for number in _ACK_COPIES
+        number: session.register_reduce_shuffle(1, _SMALL, replication=3, ack_copies=number) for number in _ACK_COPIES
     }
     found: dict[int, list[tuple[float, float]]] = {number: [] for number in _ACK_COPIES}
     for attempt in range(_SMALL):

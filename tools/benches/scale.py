@@ -3,7 +3,7 @@
 Every partition is larger than one epoch may be, so each has two. The workers are simulated by one process: they
 register, and answer the masters' seals at once with what one of them would have; nothing is pushed. So a figure is what
 masters, network and encoding take, without the disks, and the process of the workers shares the machine. What one host
-takes of the data itself is in docs/performance.md.
+takes of the data itself is in docs/internals/performance.md.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _note(spans: list[list[float]]) -> str:
 def _shuffle(session: Session, partitions: int, copies: int) -> list[float]:
     """Run one shuffle; returns the seconds of each step. Raises AssertionError if something else was read."""
     times = [time.perf_counter()]
-    shuffle = session.register_reduce_shuffle(partitions, MAPS, copies=copies)
+    shuffle = session.register_reduce_shuffle(partitions, MAPS, replication=copies)
     times.append(time.perf_counter())
     statuses = []
     for map_id in range(MAPS):

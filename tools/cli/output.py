@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ConfigError, RetryError
+from holdfast.common.net.endpoints import MASTERS_VARIABLE
 from holdfast.common.visible import visible, visible_lines
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def masters_of(value: str | None) -> str:
 _masters = functools.partial(
     click.option,
     "--masters",
-    envvar="HOLDFAST_MASTERS",
+    envvar=MASTERS_VARIABLE,
     metavar="HOST:PORT,…",
     help="HTTP addresses of the masters. Default: the variable HOLDFAST_MASTERS.",
 )

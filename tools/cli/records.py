@@ -1,7 +1,7 @@
 """What --json prints of a worker, a shuffle and an application, the same in all commands. Pure.
 
-Rules: one class for each thing; its fields are the keys, and their comments are the documentation: docs/cli.md is made
-of them (tests/docs/records.py). Screens draw from the same records.
+Rules: one class for each thing; its fields are the keys, and their comments are the documentation, of which
+docs/operate/cli.md is made (tests/docs/records.py). Screens draw from the same records.
 """
 
 from __future__ import annotations
@@ -25,71 +25,70 @@ _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us"
 class WorkerRecord:
     """A worker, in `workers`, `top`, `drain` and `undrain`."""
 
-    worker: Annotated[int, "its number"]
-    name: Annotated[str, "`worker.name`"]
-    host: Annotated[str, "`worker.host`"]
-    rack: Annotated[str, "as it says itself"]
-    place: Annotated[str, "`/region/rack`, as the masters resolved it"]
-    data_address: Annotated[str, "of the data plane"]
-    http_address: Annotated[str, "of metrics and `/status`"]
+    worker: Annotated[int, ""]
+    name: Annotated[str, ""]
+    host: Annotated[str, ""]
+    rack: Annotated[str, ""]
+    place: Annotated[str, "`/region/rack`, resolved by the masters"]
+    data_address: Annotated[str, ""]
+    http_address: Annotated[str, ""]
     state: Annotated[str, "`alive`, `draining`, `lost`, `gone`"]
-    version: Annotated[str, "of Holdfast"]
-    machine_id: Annotated[str, "as it registered"]
+    version: Annotated[str, ""]
+    machine_id: Annotated[str, ""]
     incarnation: Annotated[int, "grows at each start"]
     last_seen_ms: Annotated[int, "since its last heartbeat"]
-    memory_bytes: Annotated[int, "that it uses for data"]
-    files: Annotated[int, "that it keeps"]
-    push_rate: Annotated[int, "bytes a second between its last two heartbeats; 0 of one that is away"]
-    fetch_rate: Annotated[int, "the same of what is read"]
-    used_bytes: Annotated[int, "sum of its directories; 0 of one that is away"]
-    free_bytes: Annotated[int, "sum of its directories; 0 of one that is away"]
-    tags: Annotated[list[str], "`worker.tags`"]
-    problems: Annotated[list[str], "directories and the DFS that it cannot use, as sentences"]
-    directories: Annotated[list[dict[str, Any]], f"of each: {', '.join(f'`{key}`' for key in _DISK_KEYS)}"]
+    memory_bytes: Annotated[int, ""]
+    files: Annotated[int, ""]
+    push_rate: Annotated[int, "bytes a second; 0 if away"]
+    fetch_rate: Annotated[int, "the same"]
+    used_bytes: Annotated[int, "sum of directories; 0 if away"]
+    free_bytes: Annotated[int, "the same"]
+    tags: Annotated[list[str], ""]
+    problems: Annotated[list[str], "unusable directories or DFS"]
+    directories: Annotated[list[dict[str, Any]], f"each: {', '.join(f'`{key}`' for key in _DISK_KEYS)}"]
     drain: Annotated[
         dict[str, Any] | None,
-        f"{', '.join(f'`{key}`' for key in (*_DRAIN_KEYS, 'left_ms', 'reach'))}; null where it does not drain, and "
-        "numbers that are not known yet",
+        f"{', '.join(f'`{key}`' for key in (*_DRAIN_KEYS, 'left_ms', 'reach'))}; null if not draining",
     ]
     dfs: Annotated[dict[str, Any] | None, f"{', '.join(f'`{key}`' for key in _DFS_KEYS)}; null without a DFS tier"]
-    counters: Annotated[dict[str, int], "its counters, by name"]
+    counters: Annotated[dict[str, int], ""]
 
 
 @dataclass(frozen=True, slots=True)
 class ShuffleRecord:
     """One generation of a shuffle, in `shuffles` and `top`."""
 
-    instance: Annotated[str, "of its application, 32 hex digits"]
-    shuffle: Annotated[int, "its number in the application"]
-    generation: Annotated[int, "which try at it this is"]
+    instance: Annotated[str, ""]
+    shuffle: Annotated[int, ""]
+    generation: Annotated[int, ""]
     kind: Annotated[str, "`map` or `reduce`"]
-    application: Annotated[str, "its name"]
-    user: Annotated[str, "whose it is"]
+    application: Annotated[str, ""]
+    user: Annotated[str, ""]
     partitions: Annotated[int, ""]
-    maps: Annotated[int, "0 where that is not known yet"]
-    copies: Annotated[int, "that could be placed"]
-    copies_wanted: Annotated[int, "that were asked for"]
-    ack_copies: Annotated[int, "of these, which hold a push before it is acknowledged"]
-    epochs: Annotated[int, "of REDUCE partitions: all that there ever were"]
-    moves: Annotated[int, "of these, above a partition's first"]
-    lost: Annotated[int, "epochs that the commit found lost"]
-    sealing: Annotated[int, "epochs that a pending commit asked to be sealed"]
-    sealed: Annotated[int, "of these, answered for"]
-    incomplete: Annotated[int, "copies that lack something that was acknowledged, and count for nothing"]
-    under_replicated: Annotated[int, "epochs that have fewer copies than were asked for"]
-    awaited: Annotated[int, "of these, for which a worker is awaited"]
-    bytes: Annotated[int, "once it is committed"]
+    maps: Annotated[int, "0 if not known yet"]
+    copies: Annotated[int, "placed"]
+    copies_wanted: Annotated[int, "requested"]
+    ack_copies: Annotated[int, "copies that acknowledge a push"]
+    epochs: Annotated[int, "REDUCE: all ever opened"]
+    moves: Annotated[int, "epochs beyond a partition's first"]
+    lost: Annotated[int, "lost epochs at the commit"]
+    sealing: Annotated[int, "epochs that a pending commit seals"]
+    sealed: Annotated[int, "of these, done"]
+    incomplete: Annotated[int, "unused copies that lack acknowledged data"]
+    under_replicated: Annotated[int, "epochs with too few copies"]
+    awaited: Annotated[int, "of these, waiting for a worker"]
+    bytes: Annotated[int, "after the commit"]
     created_ms: Annotated[int, "since 1970"]
     state: Annotated[str, "`open` or `committed`"]
-    why: Annotated[str, "what keeps it alive, and what will delete it"]
-    application_bytes: Annotated[int, "that its application holds, all copies counted"]
-    application_bytes_limit: Annotated[int, "that it may hold; 0: no bound"]
-    application_files: Annotated[int, "the same in files"]
-    application_files_limit: Annotated[int, "the same in files"]
-    user_bytes: Annotated[int, "that its user holds; 0 where users have no quota"]
-    user_bytes_limit: Annotated[int, "that the user may hold; 0: no bound"]
-    user_files: Annotated[int, "the same in files"]
-    user_files_limit: Annotated[int, "the same in files"]
+    why: Annotated[str, "what keeps it and what will delete it"]
+    application_bytes: Annotated[int, "all copies"]
+    application_bytes_limit: Annotated[int, "0: none"]
+    application_files: Annotated[int, ""]
+    application_files_limit: Annotated[int, ""]
+    user_bytes: Annotated[int, "0 without user quotas"]
+    user_bytes_limit: Annotated[int, "0: none"]
+    user_files: Annotated[int, ""]
+    user_files_limit: Annotated[int, ""]
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,13 +96,13 @@ class ApplicationRecord:
     """An application, in `apps` and `forget --dry-run`."""
 
     instance: Annotated[str, "32 hex digits"]
-    name: Annotated[str, "several may have it"]
-    user: Annotated[str, "whose it is"]
-    spark_id: Annotated[str, "its id in Spark; empty without Spark"]
+    name: Annotated[str, "not unique"]
+    user: Annotated[str, ""]
+    spark_id: Annotated[str, "empty without Spark"]
     created_ms: Annotated[int, "since 1970"]
-    shuffles: Annotated[int, "that it has"]
-    bytes: Annotated[int, "that living workers hold of it, all copies counted"]
-    why: Annotated[str, "what keeps it alive, and what will delete it"]
+    shuffles: Annotated[int, ""]
+    bytes: Annotated[int, "on live workers, all copies"]
+    why: Annotated[str, "what keeps it and what will delete it"]
 
 
 def _same(record: type[Any], message: Any, *others: str) -> dict[str, Any]:

@@ -99,7 +99,7 @@ async def _silent(endpoints: str, report: Report, instance: bytes) -> None:
     """An application that says one word: its lease lasts, by this clock, and then ends.
 
     A client of its own says it: the masters remember answers for 15 minutes by their clocks, so that where these differ
-    by more a call that is tried again at the next leader may be refused as too old (docs/failure_model.md).
+    by more a call that is tried again at the next leader may be refused as too old (docs/operate/failure_model.md).
     """
     async with ControlClient(endpoints) as control:
         await register_application(control, instance, "silent", lease_ms=int(LEASE_SECONDS * 1e3))

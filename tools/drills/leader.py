@@ -32,7 +32,7 @@ Reply = TypeVar("Reply", bound=Message)
 
 #: The longest that clients run before a kill.
 _RUN_SECONDS = 0.6
-#: What a failover may take at p99; see docs/failure_model.md.
+#: What a failover may take at p99; see docs/operate/failure_model.md.
 FAILOVER_SECONDS = 1.5
 FAILOVER = "failover: from kill to the next accepted command"
 _COMMAND_SECONDS_MAX = 120.0

@@ -110,7 +110,7 @@ class _Load:
     # Both kinds, in threads.
 
     def _push_one(self, seed: int) -> None:
-        shuffle = self.session.register_reduce_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self.copies)
+        shuffle = self.session.register_reduce_shuffle(jobs.PARTITIONS, jobs.MAPS, replication=self.copies)
         data = {map_id: jobs.records_of(seed, map_id, RECORDS) for map_id in range(jobs.MAPS)}
         writers = {map_id: shuffle.writer(map_id, attempt=map_id, buffer_bytes=1 * MIB) for map_id in data}
         for step in range(_STEPS):
@@ -127,7 +127,7 @@ class _Load:
         self._read_and_judge(shuffle, seed, shuffle.manifest().winners.attempts)
 
     def _map_one(self, seed: int) -> None:
-        shuffle = self.session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS, copies=self.copies)
+        shuffle = self.session.register_map_shuffle(jobs.PARTITIONS, jobs.MAPS, replication=self.copies)
         statuses: list[MapStatus] = []
         for map_id in range(jobs.MAPS):
             records = jobs.records_of(seed, map_id, RECORDS)

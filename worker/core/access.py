@@ -55,7 +55,7 @@ def check_hello(hello: Hello, cluster_id: str) -> None:
     if hello.version != PROTOCOL_VERSION:
         raise ProtocolError(
             f"this worker has version {PROTOCOL_VERSION} of the data protocol, not {hello.version}: run clients and "
-            "workers of releases that go together (docs/upgrade.md; `holdfast doctor` names the odd ones)",
+            "workers of releases that go together (docs/operate/upgrade.md; `holdfast doctor` names the odd ones)",
             status=Status.BAD_VERSION,
         )
     if hello.cluster_id != cluster_id:

@@ -6,7 +6,7 @@ also once their log has grown past everything this worker has seen; so what they
 told. Nothing is deleted on the
 word of another state than the one with which this worker registered, nor of one below what it has seen: that one is
 older for sure. Silence never
-deletes anything. See docs/adr/0010-only-what-was-dropped-is-deleted.md.
+deletes anything. See docs/internals/adr/0010-only-what-was-dropped-is-deleted.md.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
 """The two small files of a storage directory: whose it is, and how often its worker has started.
 
-Bytes in docs/disk_format.md. Both are repeated in the index, so that one damaged
+Bytes in docs/internals/disk_format.md. Both are repeated in the index, so that one damaged
 copy loses nothing. Pure: bytes in, values out.
 """
 
@@ -55,7 +55,7 @@ class Identity:
             raise ConfigError(
                 f"the storage directory has format {version}, of {'a later' if version > FORMAT else 'an earlier'} "
                 f"release of Holdfast, and this one reads format {FORMAT}: start a release that reads it, or name an "
-                "empty directory in worker.directories (docs/upgrade.md)"
+                "empty directory in worker.directories (docs/operate/upgrade.md)"
             )
         if magic != _IDENTITY_MAGIC or len(body) != start + cluster + name:
             raise CorruptError("an identity file without its magic number, or of another length than its header has")

@@ -6,7 +6,7 @@ Within a category: the one whose failure is longest ago, of slow ones the one wi
 the given order. A failure and a slow answer are forgotten after a while. Without an own region none is another one; a
 worker of which no region is known is in another one. Called by read_book.py.
 
-Source: the read order of Apache BookKeeper's policies, without B1, B2, B3 and B5 (docs/adr/0023-read-order.md).
+Source: the read order of Apache BookKeeper's policies, without B1, B2, B3 and B5 (ADR 23).
 """
 
 from __future__ import annotations

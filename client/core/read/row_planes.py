@@ -1,4 +1,4 @@
-"""Rows of Spark SQL, from the planes they were compressed as (docs/protocol.md, "Row planes").
+"""Rows of Spark SQL, from the planes they were compressed as (docs/internals/protocol.md, "Row planes").
 
 Rules: nothing that planes say of themselves is believed: all their rows must be in them, to the byte, before one is
 made. Memory is a few times that of the rows, however many they are. The twin of wire/RowPlanes.java, which turns rows

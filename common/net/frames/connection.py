@@ -41,7 +41,7 @@ TURN_BYTES = 4 * MIB
 #: Answers that a peer does not take: past this its requests are not read.
 HELD_BYTES_HIGH = 256 * KIB
 HELD_BYTES_LOW = 64 * KIB
-#: Kernel buffers per socket; see docs/adr/0007-data-plane.md for what was measured.
+#: Kernel buffers per socket; see docs/internals/adr/0007-data-plane.md for what was measured.
 SOCKET_BUFFER_BYTES = 4 * MIB
 #: A closing connection may take this long to deliver why.
 LINGER_SECONDS = 1.0

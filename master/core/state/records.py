@@ -130,7 +130,7 @@ class Application:
 class Shuffle:
     """One generation of a shuffle. It is committed when `committed_ms` is not 0; then `winners` is final.
 
-    `assignment`, `winners` and `manifest` (of REDUCE) are arrays of docs/protocol.md; `winners_digest` is over the
+    `assignment`, `winners` and `manifest` (of REDUCE) are arrays of protocol.md; `winners_digest` is over the
     content, so that two encodings of the same winners are equal. `copies_wanted` was asked for, `copies` were placed,
     `ack_copies` hold a push before it is acknowledged; which copies are `incomplete` is packed by state/incomplete.py.
     `moves` are the epochs of REDUCE partitions above the first, as state/moves.py packs them. `created_index` is the

@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 BLOCK_BYTES = 4_096
-#: What lies in one sector is written whole or not at all (docs/disk_format.md). Of longer writes more is left to chance
+#: What lies in one sector is written whole or not at all (disk_format.md). Of longer writes more is left to chance
 #: than disks do, so that what is small here is cut as often as what is large elsewhere.
 SECTOR_BYTES, SHORT_BYTES = 512, 64
 #: What stands for a page, as small as what is written here.

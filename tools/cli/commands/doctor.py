@@ -78,7 +78,9 @@ def _load(file: Path) -> Config:
 
     config = configuration.parse(read_small_text(file, "the configuration"), os.environ, str(file))
     if not (config.master.peers or config.master.directory or config.worker.directories or config.worker.masters):
-        raise ConfigError(f"{file} sets up neither a master nor a worker; docs/deployment.md has a file of each")
+        raise ConfigError(
+            f"{file} sets up neither a master nor a worker; docs/operate/deployment.md has a file of each"
+        )
     return config
 
 
@@ -103,7 +105,7 @@ def _become(user: str) -> None:
 
 def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | None) -> list[str]:
     """The masters to ask: from the option, else from a file."""
-    from holdfast.common.net.control import parse_endpoints
+    from holdfast.common.net.endpoints import parse_endpoints
 
     if masters:
         return list(parse_endpoints(masters))
@@ -119,7 +121,7 @@ def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | No
 
 def _named(settings: Mapping[str, str]) -> list[str]:
     """The masters that Spark's settings name."""
-    from holdfast.common.net.control import parse_endpoints
+    from holdfast.common.net.endpoints import parse_endpoints
     from holdfast.tools.doctor.core.spark import PREFIX
 
     try:

@@ -50,7 +50,7 @@ _OPTIONS = (
     click.option(
         "--inventory",
         type=PATH,
-        help="Run against the staging cluster of this file (docs/drills.md): only drills that kill, stop and start.",
+        help="Run against this file's staging cluster (docs/operate/drills.md): only drills that kill, stop and start.",
     ),
     click.option(
         "--yes",

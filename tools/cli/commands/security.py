@@ -19,7 +19,7 @@ _DAYS_MAX = 36_500
 
 @click.group()
 def ca() -> None:
-    """Make a certificate authority for trials, and certificates of servers; docs/security.md."""
+    """Make a certificate authority for trials, and certificates of servers; docs/operate/security.md."""
 
 
 @ca.command("init")
@@ -73,7 +73,7 @@ def token(
 ) -> None:
     """Make a token. Its bearer has its identity until it expires: it cannot be revoked before.
 
-    Put it into a file, and set HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/spark.md.
+    Put it into a file, and set HOLDFAST_TOKEN_FILE and HOLDFAST_CA, or the Spark settings of docs/use/spark.md.
     """
     from holdfast.common.security.server import read_secret
 

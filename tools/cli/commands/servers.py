@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from holdfast.client.cluster.server import Server
 
 _config_option = click.option(
-    "--config", "file", required=True, type=PATH, help="The TOML file; see docs/configuration.md."
+    "--config", "file", required=True, type=PATH, help="The TOML file; see docs/operate/configuration.md."
 )
 
 

@@ -38,7 +38,7 @@ def check_roles(config: Config) -> Iterator[Symptom]:
         try:
             require_worker(config)
         except ConfigError as error:
-            yield problem("peers", "[worker]", str(error), "set it; docs/deployment.md has a whole file")
+            yield problem("peers", "[worker]", str(error), "set it; docs/operate/deployment.md has a whole file")
 
 
 def check_secret(config: Config, secret: SecretFact | None, loopback: bool) -> Iterator[Symptom]:
@@ -82,7 +82,7 @@ def _silent(cluster: Cluster, any_there: bool) -> Iterator[Symptom]:
     closed = [each for each in cluster.masters if each.error and each.speaks_tls]
     if closed:
         what = f"the server uses TLS, and did not accept these credentials: {closed[0].error}"
-        remedy = "set HOLDFAST_CA to the cluster's CA and HOLDFAST_TOKEN_FILE to a token (docs/security.md)"
+        remedy = "set HOLDFAST_CA to the cluster's CA and HOLDFAST_TOKEN_FILE to a token (docs/operate/security.md)"
         yield problem("token", ", ".join(each.address for each in closed), what, remedy)
     for each in cluster.masters:
         if each in closed:
@@ -162,7 +162,9 @@ def check_welcome(welcomes: Sequence[WelcomeFact], config: Config) -> Iterator[S
             yield problem("certificate", where, what, remedy)
         if each.only_master_tls:
             what = "uses TLS, and in this file security.enabled is false: the two cannot connect"
-            remedy = "enable [security] here as there, with certificate, key_file and ca (docs/security.md); restart it"
+            remedy = (
+                "enable [security] here too, with certificate, key_file and ca (docs/operate/security.md); restart it"
+            )
             yield problem("security-differs", where, what, remedy)
         if each.only_file_tls:
             what = "uses no TLS, and in this file security.enabled is true: the two cannot connect"
@@ -252,13 +254,11 @@ def check_versions(cluster: Cluster, own: Mapping[str, str]) -> Iterator[Symptom
             if versions.get(name, usual) != usual
         ]
         if wrong:
-            remedy = "bring all servers and clients to one release, in the order of docs/upgrade.md"
+            remedy = "bring all servers and clients to one release, in the order of docs/operate/upgrade.md"
             yield problem("protocol-differs", who, f"runs Holdfast {version} with {'; '.join(wrong)}", remedy)
         elif version and version != own["holdfast"]:
             far = _distance(version, own["holdfast"]) > 1
-            remedy = (
-                "finish the upgrade (docs/upgrade.md): two releases run side by side only while one replaces the other"
-            )
+            remedy = "finish the upgrade (docs/operate/upgrade.md): two releases run side by side only during one"
             what = f"runs Holdfast {version}, here is {own['holdfast']}"
             yield (problem if far else advice)("version-differs", who, what, remedy)
     for name in _LIBRARIES:

@@ -1,6 +1,6 @@
 """The findings of the doctor: one for each problem, with where it is and what to do.
 
-Rules: a finding has a code of the table below, which docs/doctor.md repeats and tests name; its remedy is one sentence.
+Rules: a finding has a code of the table below, which doctor.md repeats and tests name; its remedy is one sentence.
 A problem is what breaks a promise, keeps a server or a job from running, or will soon; advice is all else.
 """
 

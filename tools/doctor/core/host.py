@@ -17,7 +17,7 @@ NOFILE_LEAST, NOFILE_GOOD = 4_096, 65_536
 #: Of the memory there is: the rest is for Python, the index's pages and the page cache.
 MEMORY_SHARE = 0.8
 #: What a worker may hold beside the bodies of frames, at all its bounds at once: TLS of its connections, what its
-#: streams read, epochs, what it remembers of attempts (docs/failure_model.md, "What a server may use").
+#: streams read, epochs, what it remembers of attempts (docs/operate/failure_model.md, "What a server may use").
 _WORKER_FIXED = 768 * MIB
 _ANY = ("", "0.0.0.0", "::")
 

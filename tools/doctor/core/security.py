@@ -33,7 +33,7 @@ def check_security(config: Config, found: CertificateFact | None, now_s: float) 
     if not config.security.enabled:
         return
     if not config.cluster.secret_file:
-        remedy = "give all masters and workers the same file; see docs/security.md"
+        remedy = "give all masters and workers the same file; see docs/operate/security.md"
         yield problem("secret", "cluster.secret_file", "is not set, and tokens are made of it", remedy)
     if found is None:
         return
@@ -99,7 +99,7 @@ def check_job(found: JobFact | None, source: str, now_s: float) -> Iterator[Symp
         yield problem("spark-security", ca, f"no job starts: {found.ca_error}", remedy)
     elif found.ca_ends_s and found.ca_ends_s <= now_s:
         what = f"no job starts: the CA in {found.ca} has expired"
-        yield problem("spark-security", ca, what, "put the cluster's present ca.pem there (docs/security.md)")
+        yield problem("spark-security", ca, what, "put the cluster's present ca.pem there (docs/operate/security.md)")
     for each in [each for each in found.welcomes if each.certificate_refused][:1]:
         what = f"the CA in {found.ca} does not vouch for the master: {each.certificate_refused}"
         remedy = "put the ca.pem of this cluster there, and name masters as their certificates do"

@@ -156,10 +156,10 @@ def _keys(spark: SparkFact) -> Iterator[Symptom]:
         where = f"{spark.source} {key}"
         if name not in KEYS:
             near = difflib.get_close_matches(name, KEYS, n=1, cutoff=0.5)
-            remedy = f"write {PREFIX}{near[0]}" if near else "take it out; docs/spark.md lists those that there are"
+            remedy = f"write {PREFIX}{near[0]}" if near else "take it out; docs/use/spark.md lists those that there are"
             yield problem("spark-key", where, "is not a setting of the plug-in, and prevents Spark's start", remedy)
         elif not KEYS[name].fullmatch(value):
-            remedy = f"see docs/spark.md for what {name} takes"
+            remedy = f"see docs/use/spark.md for what {name} takes"
             yield problem("spark-key", where, f'has the value "{value}", which prevents Spark\'s start', remedy)
     given = [key for key in _SECURITY if spark.settings.get(PREFIX + key)]
     if len(given) == 1:
@@ -187,7 +187,7 @@ def _endpoints(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
 def _secured(spark: SparkFact, cluster: Cluster | None) -> Iterator[Symptom]:
     if cluster is not None and cluster.secured and not any(spark.settings.get(PREFIX + key) for key in _SECURITY):
         what = "the masters require TLS and a token, and the settings name neither: no job starts"
-        remedy = f"set {' and '.join(PREFIX + key for key in _SECURITY)} (docs/security.md)"
+        remedy = f"set {' and '.join(PREFIX + key for key in _SECURITY)} (docs/operate/security.md)"
         yield problem("spark-security", spark.source, what, remedy)
 
 

@@ -13,8 +13,8 @@ from holdfast.tools.doctor.core.host import MEMORY_SHARE
 #: A worker uses one core; its disks, the network and what else the host does need some, too. The playbooks reckon so.
 CORES_EACH = 4
 _REMEDY = (
-    "set holdfast_workers_per_host and run playbooks/change_workers.yml (docs/operations.md), or start further workers "
-    "with files, ports and directories of their own"
+    "set holdfast_workers_per_host and run playbooks/change_workers.yml (docs/operate/operations.md), or start further "
+    "workers with files, ports and directories of their own"
 )
 
 

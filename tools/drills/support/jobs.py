@@ -57,7 +57,7 @@ class Job:
         self._sizes = sizes
         self._report = report
         self.shuffle: ReduceShuffle = session.register_reduce_shuffle(
-            PARTITIONS, MAPS, copies=copies, ack=ack, shuffle_id=shuffle_id
+            PARTITIONS, MAPS, replication=copies, ack=ack, shuffle_id=shuffle_id
         )
 
     async def push(self, seconds: float, attempts_from: int = 0) -> None:

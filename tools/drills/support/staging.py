@@ -1,6 +1,6 @@
 """A staging cluster as the drills see it: servers elsewhere, killed, stopped and started by commands of an inventory.
 
-    cluster = staging_cluster(Path("staging.toml"))     # docs/drills.md has the format
+    cluster = staging_cluster(Path("staging.toml"))     # docs/operate/drills.md has the format
 
 Rules: nothing is known of a server but its addresses and its commands; whether it runs is asked of it. No shell runs a
 command. Called by drill.py for `--inventory`.
@@ -142,7 +142,7 @@ def staging_cluster(file: Path) -> LocalCluster:
         text = read_small_text(file, "the inventory")
         tables = _of_ansible(read_json(text.encode())) if file.suffix == ".json" else read_toml(text)
     except ValueError as error:
-        raise ConfigError(f"{file}: no inventory: {error}; docs/drills.md has an example") from error
+        raise ConfigError(f"{file}: no inventory: {error}; docs/operate/drills.md has an example") from error
     known = {"masters", "workers", *_COMMANDS, *_OPTIONAL}
     if strange := tables.keys() - known:
         raise ConfigError(

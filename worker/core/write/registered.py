@@ -5,7 +5,7 @@ opened to an address, that the masters do not have. What they said is remembered
 one of which something is on the disks was let in before: work under way needs no masters. What nobody has said waits,
 in order and within bounds of its connection, of its owner (shares.py) and of all; without an answer in time it is
 refused as BUSY, and may come again. That something is not registered is not remembered: it may be in a moment. Pure:
-times are given. Called by membership/asking.py; see docs/adr/0032-only-what-is-registered.md.
+times are given. Called by membership/asking.py; see docs/internals/adr/0032-only-what-is-registered.md.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class KeptIdentity(NamedTuple):
         return cls(standing.worker, standing.raft_index, standing.state, standing.incarnation, change)
 
     def encode(self) -> bytes:
-        """The file's bytes (docs/worker.md)."""
+        """The file's bytes (docs/internals/worker.md)."""
         return with_crc(_FORMAT.pack(_MAGIC, _VERSION, 0, *self))
 
     @classmethod

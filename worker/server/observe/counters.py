@@ -1,7 +1,7 @@
 """What a worker has done since it started, as plain numbers: cheap to count, shown by /metrics, /status and heartbeats.
 
 Rules: counters only grow; the names here are the names everywhere, with `holdfast_worker_` before and `_total` behind
-them in /metrics. What each means stands with it, and docs/metrics.md is made of that.
+them in /metrics. What each means stands with it, and docs/operate/metrics.md is made of that.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What each number of a worker means: the help texts of /metrics, of which docs/metrics.md is made. Plain data."""
+"""What each number of a worker means: the help texts of /metrics, of which metrics.md is made. Plain data."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A worker's numbers in the format of Prometheus; docs/metrics.md lists the names. Called by http.py."""
+"""A worker's numbers in the format of Prometheus; docs/operate/metrics.md lists the names. Called by http.py."""
 
 from __future__ import annotations
 

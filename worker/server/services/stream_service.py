@@ -39,7 +39,7 @@ PLAN_ROWS = 1_024
 TURN_FRAMES = 64
 #: Streams of a connection that are asked in one turn of the loop and have nothing to send yet.
 PASSED_MAX = 512
-#: Bodies up to this are copied through memory (docs/adr/0007-data-plane.md), while a connection holds little of them.
+#: Bodies up to this are copied through memory (ADR 7), while a connection holds little of them.
 SMALL_BYTES = 16 * KIB
 SMALL_HELD_BYTES_MAX = 128 * KIB
 

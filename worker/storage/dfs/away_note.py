@@ -5,7 +5,7 @@ Rules: a worker that has seen the marker of a DFS notes the store's id, and from
 makes no marker. That it has used it is in every directory from before the first move to the DFS on, so it outlives an
 index, and a disk: a directory whose index is new takes it over from the others, with the word that something may be
 missing, before its index is made. That word goes when the DFS has been searched, and not before. Bytes in
-docs/disk_format.md. Called by store.py and away.py.
+docs/internals/disk_format.md. Called by store.py and away.py.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The LMDB environment of one storage directory. Key spaces and bytes in docs/disk_format.md, reasons in docs/adr/0006.
+"""The LMDB environment of one storage directory. Key spaces and bytes in disk_format.md, reasons in ADR 6.
 
     b"M"                                     whose directory this is: the bytes of the identity file
     b"S"                                     starts: incarnation and boot id, as in the starts file

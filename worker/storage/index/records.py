@@ -1,6 +1,6 @@
 """The records of sealed files, one family for all of them: what the index holds, and what a file's footer repeats.
 
-Bytes in docs/disk_format.md. A sealed file has a FileRecord: its length, and an EpochRecord for each epoch in it, of
+Bytes in disk_format.md. A sealed file has a FileRecord: its length, and an EpochRecord for each epoch in it, of
 which a pack file has many, all others one. An epoch's record is the persisted answer to its seal, says where its data
 lies, and has its chunks. They are what differs: those of a partition are rows, whole batches with the maps that they
 are of (which chunks a range of maps needs; within a chunk the batch headers say the rest); those of a map file say

@@ -2,7 +2,7 @@
 
 Every region has at least one chunk, of at most 64 entries: one for every partition with bytes in it. A chunk stands by
 itself: it names its region and where that lies, so opening one partition reads one chunk per region, however large the
-file is. Bytes in docs/disk_format.md. Pure: every length is checked before anything is read, and what does not fit is a
+file is. Bytes in disk_format.md. Pure: every length is checked before anything is read, and what does not fit is a
 CorruptError. Called by the writer, the reader and records.py.
 """
 

@@ -1,6 +1,6 @@
 """The bytes of the push log: heads and notes of its segments, heads of its records.
 
-Bytes in docs/disk_format.md. Pure: every length is checked before anything is read. Called by push_log.py and
+Bytes in docs/internals/disk_format.md. Pure: every length is checked before anything is read. Called by push_log.py and
 log_recovery.py.
 """
 

@@ -2,7 +2,7 @@
 
 Pure: facts in, a decision out. A combination that is not in the table cannot happen; meeting one is an error that names
 the facts. opening.py and reconcile.py gather facts and carry decisions out. The same tables stand in
-docs/disk_format.md.
+docs/internals/disk_format.md.
 
 Files of maps and of partitions are one to the table. Which boot wrote the bytes is no question: a sealed name is given
 only after the bytes are synced. Unsealed files are in no table: of maps they are never read, of partitions they are
@@ -66,7 +66,7 @@ class Decision(Enum):
 
 _N, _L, _F = Name, Length, Footer
 
-#: One line a case. A letter names it in reports and in docs/disk_format.md.
+#: One line a case. A letter names it in reports and in docs/internals/disk_format.md.
 FILE_TABLE: dict[Facts, tuple[str, Decision]] = {
     Facts(_N.SEALED, _L.EQUAL): ("A", Decision.KEEP),
     Facts(_N.SEALED, _L.LONGER, _F.RIGHT): ("B", Decision.CUT_TAIL),

@@ -1,4 +1,4 @@
-"""The decision table of docs/storage.md, each of its 32 situations played on real directories."""
+"""The decision table of docs/operate/storage.md, each of its 32 situations played on real directories."""
 
 import itertools
 from functools import partial
@@ -17,7 +17,7 @@ from holdfast.worker.storage.settings import StoreSettings
 from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
-DOCS = Path(__file__).parents[4] / "docs" / "storage.md"
+DOCS = Path(__file__).parents[4] / "docs" / "operate" / "storage.md"
 HEADER = "| In cache | Cache room | Disk room | DFS room | Over | Rule | A batch is sent to | Files of MEMORY move |"
 CAPACITY = 100 * MIB
 SITUATIONS = list(itertools.product([True, False], repeat=5))

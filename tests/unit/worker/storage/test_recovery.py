@@ -258,7 +258,8 @@ def test_a_directory_of_another_format_is_refused_untouched(root, version):
     (root / names.IDENTITY).write_bytes(other + crc32c(other).to_bytes(4, "little"))
     before = {path: path.read_bytes() for path in root.rglob("*") if path.is_file()}
     with pytest.raises(
-        ConfigError, match=rf"format {version}.* reads format {FORMAT}.*name an empty directory.*docs/upgrade\.md"
+        ConfigError,
+        match=rf"format {version}.* reads format {FORMAT}.*name an empty directory.*docs/operate/upgrade\.md",
     ):
         open_store(root)
     assert {path: path.read_bytes() for path in root.rglob("*") if path.is_file()} == before

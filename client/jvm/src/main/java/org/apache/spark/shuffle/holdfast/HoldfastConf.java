@@ -24,7 +24,7 @@ import scala.Tuple2;
  * The settings under {@code spark.holdfast.}, read once and checked; each has its default here and nowhere else.
  *
  * <p>A wrong value is an IllegalArgumentException whose sentence names the key. Read by the manager, on the driver and on executors
- * alike: Spark hands the driver's settings to its executors. docs/spark.md explains them.
+ * alike: Spark hands the driver's settings to its executors. docs/use/spark.md explains them.
  *
  * @param endpoints the masters' HTTP addresses, "host:port,host:port"
  * @param security the credentials of this client, and the CA of the masters

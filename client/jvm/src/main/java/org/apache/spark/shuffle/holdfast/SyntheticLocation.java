@@ -10,7 +10,7 @@ import scala.Option;
  *
  * <p>No executor keeps the data, so a status names none. All statuses of a generation name one place, and no other
  * status names it: so a fetch failure that names it makes Spark drop exactly that generation's outputs, and later
- * events about it are ignored (docs/adr/0014-synthetic-locations.md). Host and executor carry the same name, since
+ * events about it are ignored (docs/internals/adr/0014-synthetic-locations.md). Host and executor carry the same name, since
  * with an external shuffle service Spark forgets outputs by host.
  *
  * <p>Used by writers (statuses), readers (which generation to ask for, fetch failures) and the driver.

@@ -7,7 +7,7 @@ import org.apache.spark.SparkConf;
 
 /**
  * Settings of Spark that Holdfast does not do, or that cost time or safety with it, each with a sentence that says what to do.
- * docs/spark.md has them all. What cannot be undone here is refused by {@link HoldfastConf}.
+ * docs/use/spark.md has them all. What cannot be undone here is refused by {@link HoldfastConf}.
  */
 final class Warnings {
     private static final String PUSH = "spark.shuffle.push.enabled";

@@ -6,7 +6,7 @@ import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
-/** The call numbers of one client id, and which of them are under way (docs/control_plane.md, "Calls are applied once"). Thread-safe. */
+/** The call numbers of one client id, and which of them are under way (docs/internals/control_plane.md, "Calls are applied once"). Thread-safe. */
 final class CallNumbers {
     /** How far the numbers of calls under way may be apart; the answer table remembers twice as many calls of a client. */
     private static final int AT_ONCE_MAX = 64;

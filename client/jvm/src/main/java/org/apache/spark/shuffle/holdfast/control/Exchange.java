@@ -24,7 +24,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * One try at one master: an HTTP/1.1 POST with a JSON body over a connection of its own for as long as it lasts. Never blocks;
  * {@link Round} calls {@link #go} when the connection is ready. Every failure is an outcome: the master's own refusal by its
  * status number, and UNAVAILABLE for what says nothing about the call: refused, reset, or answered as no master of this
- * cluster does (docs/control_plane.md), whatever its HTTP status is.
+ * cluster does (docs/internals/control_plane.md), whatever its HTTP status is.
  */
 final class Exchange {
     /** A refusal of a master that does not lead; {@code leader} is the HTTP address of the one that does, or "". */

@@ -18,7 +18,7 @@ import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * The masters, as typed calls (docs/control_plane.md). One per JVM; thread-safe. A call is made by the thread that wants its answer: it
+ * The masters, as typed calls (docs/internals/control_plane.md). One per JVM; thread-safe. A call is made by the thread that wants its answer: it
  * finds the leader, repeats what may succeed later until its deadline, and ends soon after that thread is interrupted
  * (INTERNAL, the interrupt kept). Refusals are thrown with the status that the master gave.
  */

@@ -47,7 +47,7 @@ public final class PushWriter {
     private final long attempt;
     private final Compression compression;
     private final Shrinking shrinking;
-    private final Turning turning = new Turning();
+    private final PlanesChoice planes = new PlanesChoice();
     private final Encryption encryption;
     private final SeededCrc crc;
 
@@ -290,13 +290,13 @@ public final class PushWriter {
     /** Puts a payload, compressed, at the position of {@code dst}; returns the codec's number, or 0 where it did not shrink. */
     private int compress(int partition, byte[] data, int off, int len, ByteBuffer dst) {
         int from = dst.position();
-        boolean due = compression.ofRows() && turning.due();
+        boolean due = compression.ofRows() && planes.due();
         if (due) {
             compression.compress(data, off, len, dst, false);
         }
         int asTheyAre = dst.position() - from;
-        Codec used = compression.compress(data, off, len, dst.position(from), due || turning.better());
-        if (due && !turning.compared(asTheyAre, dst.position() - from)) {
+        Codec used = compression.compress(data, off, len, dst.position(from), due || planes.better());
+        if (due && !planes.compared(asTheyAre, dst.position() - from)) {
             used = compression.compress(data, off, len, dst.position(from), false);
         }
         return shrinking.shrank(partition, len, dst.position() - from) ? used.number() : 0;

@@ -1,6 +1,6 @@
 package org.apache.spark.shuffle.holdfast.wire;
 
-/** How safe a batch is before it is acknowledged (docs/failure_model.md). */
+/** How safe a batch is before it is acknowledged (docs/operate/failure_model.md). */
 public final class Ack {
     /** In the worker's memory: lost with the process. */
     public static final int MEMORY = 0;

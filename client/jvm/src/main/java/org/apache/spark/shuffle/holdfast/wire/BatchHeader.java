@@ -4,7 +4,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * The header of a batch, the unit of exactly-once (docs/protocol.md, "Batch"): {@link #write} seals a batch whose payload is
+ * The header of a batch, the unit of exactly-once (docs/internals/protocol.md, "Batch"): {@link #write} seals a batch whose payload is
  * already in the buffer, {@link #parse} verifies one and keeps its fields until the next call.
  *
  * <p>Allocates nothing per batch; a reader keeps one instance. Buffers are little endian. Not thread-safe.

@@ -8,7 +8,7 @@ import net.jpountz.lz4.LZ4Factory;
 import net.jpountz.lz4.LZ4SafeDecompressor;
 
 /**
- * How payloads are compressed: u32 length of the original, then one LZ4 block or one zstd frame (docs/protocol.md). The codecs of rows have another one
+ * How payloads are compressed: u32 length of the original, then one LZ4 block or one zstd frame (docs/internals/protocol.md). The codecs of rows have another one
  * compress the {@link RowPlanes} of the original. Thread-safe; zstd contexts are kept in {@link ZstdContexts}.
  */
 public enum Codec {

@@ -5,7 +5,7 @@ import java.nio.ByteOrder;
 import java.util.zip.CRC32C;
 
 /**
- * The header of a frame, 32 bytes (docs/protocol.md, "Frame"). {@link #decode} checks magic, version, type and lengths, so that
+ * The header of a frame, 32 bytes (docs/internals/protocol.md, "Frame"). {@link #decode} checks magic, version, type and lengths, so that
  * has one may allocate what it claims; {@link #checkMeta} checks the CRC once the meta section is there. Buffers are little endian.
  */
 public record FrameHeader(int type, int flags, long requestId, int metaBytes, int bodyBytes, int status, int crc) {

@@ -6,7 +6,7 @@ import java.nio.ByteOrder;
 import java.util.Arrays;
 
 /**
- * Rows of SQL, turned so that equal bits of neighbouring rows lie side by side, where LZ4 and zstd see long runs (docs/protocol.md, "Row planes").
+ * Rows of SQL, turned so that equal bits of neighbouring rows lie side by side, where LZ4 and zstd see long runs (docs/internals/protocol.md, "Row planes").
  *
  * <p>Rows are a length as u32 and as many bytes, of which the first {@code words} times eight are the fixed part: UnsafeRow's bitset and one word for each
  * field. First they become <em>columns</em>, byte 0 of all lengths, byte 1 of all, and so on, to the last byte of the last word; eight rows at a time, in

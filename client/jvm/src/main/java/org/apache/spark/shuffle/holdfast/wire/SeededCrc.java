@@ -5,7 +5,7 @@ import java.nio.ByteOrder;
 import java.util.zip.CRC32C;
 
 /**
- * CRC-32C of batches, seeded with where they belong (docs/protocol.md, "Batch"): application instance, shuffle, generation,
+ * CRC-32C of batches, seeded with where they belong (docs/internals/protocol.md, "Batch"): application instance, shuffle, generation,
  * state, partition. {@link CRC32C} has no start value, so the 36 seed bytes go first, together with the header.
  *
  * <p>Allocates nothing per batch. Not thread-safe: one per writer or reader. The position and limit of a buffer that is
