@@ -61,7 +61,7 @@ def test_row_07_a_flipped_bit_is_never_read(cluster: LocalCluster, session: Sess
 def test_row_13_whole_and_by_ranges_of_maps(cluster: LocalCluster, session: Session) -> None:
     """Whole, by every range of maps, and whole again while another reader is in the middle: always exactly the records
     asked for, and no read changes a byte on disk."""
-    shuffle, expected = fill(session, copies=2)
+    shuffle, expected = fill(session, replication=2)
     before = files_of(cluster, shuffle)
     halfway = shuffle.reader(range(PARTITIONS))
     next(halfway)
@@ -83,7 +83,7 @@ def test_row_13_whole_and_by_ranges_of_maps(cluster: LocalCluster, session: Sess
 def test_row_43_a_silent_worker_is_left_for_the_other_copy(cluster: LocalCluster, session: Session) -> None:
     """A worker that the masters call alive stands still: whoever reads what it and others have does not wait for it as
     for a worker that has the only copy, and gets everything."""
-    shuffle, expected = fill(session, copies=2)
+    shuffle, expected = fill(session, replication=2)
     cluster.workers[0].kill(signal.SIGSTOP)
     begin = time.monotonic()
     assert read(shuffle) == expected

@@ -138,10 +138,10 @@ def test_row_19_a_worker_that_is_down_at_set_up(cluster: LocalCluster, session: 
 def test_row_20_unregistering_frees_the_space(cluster: LocalCluster, session: Session) -> None:
     """One shuffle, and many at a time, committed or not, are gone from every worker once they are unregistered; another
     one stays and is read."""
-    committed = [fill(session, copies=2)[0] for _ in range(3)]
+    committed = [fill(session, replication=2)[0] for _ in range(3)]
     open_one = session.register_reduce_shuffle(PARTITIONS)
     push(open_one, 0, 1, records_of(1, 200, PARTITIONS))
-    kept, expected = fill(session, copies=2)
+    kept, expected = fill(session, replication=2)
     assert all(bytes_in(folders_of(cluster, shuffle)) for shuffle in committed)
     for shuffle in (*committed, open_one):
         shuffle.unregister()

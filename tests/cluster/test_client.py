@@ -206,7 +206,7 @@ def test_two_copies_survive_a_worker(tmp_path: Path) -> None:
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="copies") as session,
     ):
-        shuffle, wanted = fill(session, copies=2)
+        shuffle, wanted = fill(session, replication=2)
         assert all(len(set(winner.workers)) == 2 for winner in shuffle.manifest().winners.maps)
         cluster.workers[0].kill()
         assert read(shuffle) == wanted

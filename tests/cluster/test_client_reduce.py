@@ -33,7 +33,7 @@ from tests.support.reduce_client import PARTITIONS, contents, fill, push, read, 
 @pytest.mark.parametrize("copies", [1, 2])
 def test_what_is_pushed_is_read(session: Session, copies: int, ack: Ack) -> None:
     """Four maps, four partitions, at every level, one copy and two: the same multiset, at once and one by one."""
-    shuffle, expected = fill(session, copies=copies, ack=ack)
+    shuffle, expected = fill(session, replication=copies, ack=ack)
     assert shuffle.copies == copies
     assert read(shuffle) == expected
     for partition in range(PARTITIONS):
@@ -173,7 +173,7 @@ def test_a_copy_lost_after_the_commit(tmp_path: Path) -> None:
         local_cluster(masters=3, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="kill") as session,
     ):
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         for index in (0, 1):
             cluster.workers[index].kill()
             assert read(shuffle) == expected
@@ -187,7 +187,7 @@ def test_row_26_a_volume_above_the_split_size(tmp_path: Path) -> None:
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=small) as cluster,
         Session(cluster.endpoints, app="splits") as session,
     ):
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         assert read(shuffle) == expected
         epochs = [epoch.epoch for epoch in shuffle.manifest().epochs.epochs]
         assert max(epochs) > 1, "nothing was split"
@@ -344,7 +344,7 @@ def test_a_copy_that_recovery_cut_is_not_the_last_word(tmp_path: Path, sizes_tel
 
 def test_unregistered_while_it_is_read(session: Session) -> None:
     """Files that are gone because the shuffle was unregistered are not called lost: GiveUp, as the masters say."""
-    shuffle, expected = fill(session, copies=2)
+    shuffle, expected = fill(session, replication=2)
     assert read(shuffle) == expected
     shuffle.unregister()
 

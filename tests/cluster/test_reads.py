@@ -61,7 +61,7 @@ def test_a_late_worker_loses_to_the_other_copy(shared: LocalCluster) -> None:
     """A worker stands still: its copies are read from the other one, each record once, and it counts as slow, not as
     failed. The next readers ask the other one first, also when it is well again, until that is forgotten."""
     with Session(shared.endpoints, app="late", fetch=LATE) as session:
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         reads = read_state_of(shuffle.ticket)
         slow = asked_first(shuffle, 0)
         (other,) = set(BOTH) - {slow}
@@ -115,7 +115,7 @@ def test_a_worker_that_failed_is_asked_last(tmp_path: Path) -> None:
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster") as cluster,
         Session(cluster.endpoints, app="failed") as session,
     ):
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         failing = asked_first(shuffle, 0)
         server = server_of(cluster, session, failing)
         server.kill()
@@ -135,7 +135,7 @@ def test_a_worker_that_the_masters_call_lost_is_not_asked(tmp_path: Path) -> Non
         ) as cluster,
         Session(cluster.endpoints, app="lost") as session,
     ):
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         lost = asked_first(shuffle, 0)
         server_of(cluster, session, lost).kill()
         assert wait_until(lambda: any(each.state == "lost" for each in session.workers()), 20.0)

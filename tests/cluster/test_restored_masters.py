@@ -32,11 +32,11 @@ endpoints, instance, number, commits, seed = sys.argv[1:]
 session = Session(endpoints, attach=instance)
 records = records_like(int(seed))
 if number == "9":
-    shuffle = session.register_map_shuffle(PARTITIONS, 1, copies=2, shuffle_id=9)
+    shuffle = session.register_map_shuffle(PARTITIONS, 1, replication=2, shuffle_id=9)
     with shuffle.writer(0, 1) as writer:
         status = writer.close(records)
 else:
-    shuffle = session.register_reduce_shuffle(PARTITIONS, 1, copies=2, shuffle_id=int(number))
+    shuffle = session.register_reduce_shuffle(PARTITIONS, 1, replication=2, shuffle_id=int(number))
     status = push(shuffle, 0, 1, records)
 if commits == "True":
     shuffle.commit([status])

@@ -310,7 +310,7 @@ def test_three_copies_survive_the_loss_of_two_workers(tmp_path: Path, kind: str)
         local_cluster(masters=1, workers=3, dir=tmp_path / "cluster", settings=PATIENT) as cluster,
         Session(cluster.endpoints, app="three") as session,
     ):
-        shuffle = getattr(session, kind)(partitions=4, maps=3, copies=3)
+        shuffle = getattr(session, kind)(partitions=4, maps=3, replication=3)
         assert (shuffle.copies, shuffle.copies_wanted) == (3, 3)
         shuffle.commit(write(shuffle))
         assert shuffle.under_replicated == 0

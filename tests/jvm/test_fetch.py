@@ -474,7 +474,7 @@ def test_partitions_of_many_epochs(tmp_path: Path, reader: Reader) -> None:
         local_cluster(masters=1, workers=2, dir=tmp_path / "cluster", settings=small) as cluster,
         Session(cluster.endpoints, app="splits") as session,
     ):
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         assert max(epoch.epoch for epoch in shuffle.manifest().epochs.epochs) > 1, "nothing was split"
         for maps in (range(MAPS_MAX), range(1, 3)):
             reader.ask(shuffle, maps=maps, who="statuses")

@@ -70,7 +70,7 @@ def test_a_late_worker_loses_to_the_other_copy(cluster: LocalCluster, reader: Re
 def test_one_stream_at_a_time_has_no_rival(cluster: LocalCluster, reader: Reader) -> None:
     """Where the bytes in flight are for one stream a late one is left as ever, when it stands still for 3 s."""
     with Session(cluster.endpoints, app="narrow") as session:
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         reader.ask(shuffle, pause=-1, credit=NARROW, order=LATE)
         reader.paused()
         cluster.workers[0].kill(signal.SIGSTOP)
@@ -86,7 +86,7 @@ def test_one_stream_at_a_time_has_no_rival(cluster: LocalCluster, reader: Reader
 def test_a_worker_that_does_not_even_shake_hands(cluster: LocalCluster, reader: Reader) -> None:
     """Without a connection to it a worker that stands still is left after the delay, as one that failed."""
     with Session(cluster.endpoints, app="hands") as session:
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         cluster.workers[0].kill(signal.SIGSTOP)
         try:
             reader.ask(shuffle, order=LATE)
@@ -100,7 +100,7 @@ def test_a_worker_that_does_not_even_shake_hands(cluster: LocalCluster, reader: 
 def test_many_tasks_share_what_is_known(cluster: LocalCluster, reader: Reader) -> None:
     """Eight tasks of a JVM read at once, speculatively, while nobody is late: nothing twice, nobody slow."""
     with Session(cluster.endpoints, app="many") as session:
-        shuffle, expected = fill(session, copies=2)
+        shuffle, expected = fill(session, replication=2)
         reader.ask(shuffle, tasks=8, order="region:here:5000:2")
         answer = reader.answer()
         assert answer["sum"] == sum_of(expected)
