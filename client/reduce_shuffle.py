@@ -131,10 +131,10 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
         maps: range | None = None,
         return_grace: float = RETURN_GRACE_SECONDS,
     ) -> Iterator[Record]:
-        """Yield every record of these partitions, verified, once each, in any order.
+        """Yield every (partition, map, payload) of these partitions, verified, once each, in any order.
 
         maps: only records of these maps, a range with step 1.
-        return_grace: wait for a lost worker with the last copy.
+        return_grace: seconds to wait for a lost worker with the last copy.
         Raises ConfigError for invalid partitions or maps, CorruptError or DataLostError with the place.
         """
         wanted = partition_list(partitions, self.partitions)

@@ -88,10 +88,10 @@ class Session:
 
         endpoints: the masters' HTTP addresses, "host:port,host:port,host:port" or a list; default: HOLDFAST_MASTERS.
         attach: join the newest living application `app`, or this instance id (16 bytes or 32 hex digits).
-        lease_seconds: life of shuffles without a renewal; default: the cluster's.
-        no_room_grace: wait for a worker with room; then NoRoomError.
+        lease_seconds: how long shuffles live without a renewal; default: the cluster's.
+        no_room_grace: seconds to wait for a worker with room; then NoRoomError.
         user: owner, for quotas; default: this process's user. Only for a new application.
-        tags: use only workers with all these tags. Only for a new application.
+        tags: use only workers with all these tags and those of the user. Only for a new application.
         fetch: how readers choose between copies.
         credentials: CA and user's token of a secured cluster; default: the files that HOLDFAST_CA and
             HOLDFAST_TOKEN_FILE name.

@@ -66,10 +66,10 @@ class MapShuffle(ClientShuffle[Manifest]):
         self._manifest = Manifest(array, b"", self.addresses)
 
     def reader(self, partitions: Iterable[int], *, return_grace: float = RETURN_GRACE_SECONDS) -> Iterator[Record]:
-        """Yield every record of these partitions, verified.
+        """Yield every (partition, map, payload) of these partitions, verified.
 
         Records of one map and partition keep their order. Raises CorruptError or DataLostError with the place.
-        return_grace: wait for a lost worker with the last copy.
+        return_grace: seconds to wait for a lost worker with the last copy.
         """
         return Steady(read_partitions(self, self.manifest(), partitions, grace(return_grace)))
 

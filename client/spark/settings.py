@@ -14,10 +14,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
-from holdfast.client.checks import AckName, checked_tags
+from holdfast.client.checks import AckName, ack_of, checked_tags
 from holdfast.client.spark.jar import check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
+from holdfast.common.formats.messages import Ack
 from holdfast.common.limits import COPIES_MAX
 from holdfast.common.net.endpoints import masters_of
 from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE, check_path
@@ -54,7 +55,7 @@ def conf(
     endpoints: str | Sequence[str] | None = None,
     *,
     replication: int = 1,
-    ack: AckName = "written",
+    ack: Ack | AckName = "written",
     ack_copies: int | None = None,
     fallback: Literal["auto", "never"] = "auto",
     tags: Sequence[str] = (),
@@ -87,7 +88,6 @@ def conf(
     if ack_copies is not None and ack_copies not in range(1, replication + 1):
         raise ConfigError(f"ack_copies is 1 to {replication}, the copies that there are, not {ack_copies!r}")
     for name, value, known in (
-        ("ack", ack, ("memory", "written", "synced")),
         ("fallback", fallback, ("auto", "never")),
         ("deploy_mode", deploy_mode, ("client", "cluster")),
     ):
@@ -98,7 +98,7 @@ def conf(
         "spark.shuffle.sort.io.plugin.class": f"{PACKAGE}.HoldfastShuffleDataIO",
         "spark.holdfast.master.endpoints": ",".join(masters),
         "spark.holdfast.replication": str(replication),
-        "spark.holdfast.ack": ack,
+        "spark.holdfast.ack": ack_of(ack).name.lower(),
         **({"spark.holdfast.ack.copies": str(ack_copies)} if ack_copies is not None else {}),
         "spark.holdfast.fallback": fallback,
         **({"spark.holdfast.tags": ",".join(checked_tags(tags))} if tags else {}),

@@ -18,6 +18,8 @@ from typing import Any
 
 from mkdocs.structure.files import File
 
+from tests.docs.anchors import anchor
+
 ROOT = Path(__file__).parents[2]
 #: Pages of the long shelves, in the order in which people need them.
 OPERATE = """
@@ -57,11 +59,6 @@ def title_of(page: Path) -> str:
     """The first heading of a page, else its name."""
     found = _TITLE.search(page.read_text("utf-8"))
     return found[1].replace("`", "") if found else page.stem.replace("_", " ").capitalize()
-
-
-def slug(text: str, separator: str) -> str:
-    """The anchor of a heading, as GitHub makes it."""
-    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", separator)
 
 
 def inside(text: str, page: str, source: Path) -> str:
@@ -110,7 +107,7 @@ def lists(text: str) -> str:
 def on_config(config: Any) -> Any:
     """Set the navigation, and anchors as the links of the pages have them."""
     config.nav = navigation(Path(config.docs_dir))
-    config.mdx_configs.setdefault("toc", {})["slugify"] = slug
+    config.mdx_configs.setdefault("toc", {})["slugify"] = lambda heading, _: anchor(heading)
     return config
 
 

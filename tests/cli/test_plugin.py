@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from holdfast.client import Ack
 from holdfast.client.spark import enable
 from holdfast.client.spark.jar import Spark, _plan, build, installed_spark, jar, prebuild, write_sum
 from holdfast.common.errors import ConfigError
@@ -154,6 +155,9 @@ def test_wrong_settings_are_refused() -> None:
         conf("nowhere", jar="local:/x.jar")
     with pytest.raises(ConfigError, match="replication is 1 to 5, not 6"):
         conf("one:1", replication=6, jar="local:/x.jar")
+    assert conf("one:1", ack=Ack.SYNCED, jar="local:/x.jar")["spark.holdfast.ack"] == "synced"
+    with pytest.raises(ConfigError, match="'memory', 'written', 'synced'"):
+        conf("one:1", ack="fsynced", jar="local:/x.jar")  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="ack_copies is 1 to 2, the copies that there are, not 3"):
         conf("one:1", replication=2, ack_copies=3, jar="local:/x.jar")
     with pytest.raises(ConfigError, match="is no tag"):

@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from tests.docs.anchors import anchor
 from tests.support.tree import ROOT
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 _LINK = re.compile(r"\]\(([^)\s]+)\)")
 _HEADING = re.compile(r"^#+ (.*)$", re.MULTILINE)
 _NAMED = re.compile(r'id="([^"]+)"')
-
-
-def anchor(heading: str) -> str:
-    """What a heading is called in a link, as the usual viewers of Markdown have it."""
-    text = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", heading.strip()).lower()
-    return re.sub(r"[^\w\- ]", "", text).replace(" ", "-")
 
 
 @cache
