@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Generic, TypeVar
 from holdfast.client.connection.addresses import known_addresses, sights_of
 from holdfast.client.connection.runtime import runtime
 from holdfast.client.connection.ticket import Ticket, explain
+from holdfast.client.notebook import table
 from holdfast.client.read.manifests import AnyManifest
 from holdfast.client.read.shared_read_state import read_state_of
 from holdfast.common.errors import GiveUpError, HoldfastError, RetryError
@@ -44,7 +45,7 @@ def keep(kept: OrderedDict[ShuffleKey, _Kept], key: ShuffleKey, value: _Kept, mo
     return found
 
 
-@dataclass
+@dataclass(repr=False)
 class ClientShuffle(Generic[Manifest_co]):
     """One generation of one shuffle, whatever kind its partitions are of."""
 
@@ -65,7 +66,7 @@ class ClientShuffle(Generic[Manifest_co]):
 
     def dropped_error(self) -> HoldfastError | None:
         """Return the masters' error if the shuffle was dropped, else None."""
-        request = pb.GetManifestRequest(key=self.key_message(), holder=self.ticket.holder)
+        request = pb.GetManifestRequest(key=key_message(self.key), holder=self.ticket.holder)
         try:
             self._call("Shuffles/GetManifest", request)
         except HoldfastError as error:
@@ -97,18 +98,14 @@ class ClientShuffle(Generic[Manifest_co]):
 
     def unregister(self) -> None:
         """Drop the shuffle: workers delete its files."""
-        request = pb.UnregisterShuffleRequest(key=self.key_message(), holder=self.ticket.holder)
+        request = pb.UnregisterShuffleRequest(key=key_message(self.key), holder=self.ticket.holder)
         self._call("Shuffles/UnregisterShuffle", request)
-
-    def key_message(self) -> pb.ShuffleKey:
-        """The key as a message."""
-        return key_message(self.key)
 
     async def _poll_manifest(self, *, offers_winners: bool = False) -> Manifest_co:
         """Ask until the shuffle is committed, for up to COMMIT_WAIT_SECONDS; raises what the masters refuse."""
         wait_ms = min(LONG_POLL_MS_MAX, 5_000)
         request = pb.GetManifestRequest(
-            key=self.key_message(), wait_ms=wait_ms, holder=self.ticket.holder, offers_winners=offers_winners
+            key=key_message(self.key), wait_ms=wait_ms, holder=self.ticket.holder, offers_winners=offers_winners
         )
         end = asyncio.get_running_loop().time() + COMMIT_WAIT_SECONDS
         deadline_s = wait_ms / 1e3 + _ANSWER_SECONDS
@@ -129,7 +126,7 @@ class ClientShuffle(Generic[Manifest_co]):
 
     def _say_winners(self, winners: bytes, deadline_s: float = 30.0, waiting: str = "") -> None:
         """Commit these winners, and log missing copies."""
-        request = pb.CommitRequest(key=self.key_message(), winners_array=winners, holder=self.ticket.holder)
+        request = pb.CommitRequest(key=key_message(self.key), winners_array=winners, holder=self.ticket.holder)
         reply: pb.CommitReply = self._call("Shuffles/Commit", request, deadline_s, waiting)
         self.under_replicated = reply.under_replicated
         if reply.under_replicated:
@@ -154,3 +151,17 @@ class ClientShuffle(Generic[Manifest_co]):
         if found is not None and len(found.winners_array) + len(found.manifest_array) > MANIFEST_CARRIED_BYTES_MAX:
             state["_manifest"] = None
         return state
+
+    def __repr__(self) -> str:
+        """Without what only writers and readers need."""
+        shape = ", ".join(f"{name}={value}" for name, value in self._shape().items()) or "to read"
+        return f"{type(self).__name__}({self.key}, {shape})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        known = {"partitions": self.partitions, **self._shape(), "under_replicated": self.under_replicated}
+        return table(f"{type(self).__name__} {self.key}", known.items())
+
+    def _shape(self) -> dict[str, object]:
+        """What was asked for, by name; empty where it was opened to be read."""
+        raise NotImplementedError

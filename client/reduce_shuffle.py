@@ -47,7 +47,7 @@ _RANDOM_BITS = 63
 _NAMED_MAX = 10
 
 
-@dataclass
+@dataclass(repr=False)
 class ReduceShuffle(ClientShuffle[PushManifest]):
     """One generation of a shuffle of REDUCE partitions."""
 
@@ -68,14 +68,6 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
     _MANIFEST = PushManifest
     _manifests: ClassVar[OrderedDict[ShuffleKey, PushManifest]] = OrderedDict()
     _MANIFESTS_MAX = _KEPT_MAX
-
-    def __repr__(self) -> str:
-        """Without what only writers and readers need."""
-        maps = "not said" if self.maps is None else self.maps
-        shape = f"partitions={self.partitions}, maps={maps}, copies={self.copies}, ack={self.ack.name}"
-        if 0 < self.ack_copies < self.copies_wanted:
-            shape += f", ack_copies={self.ack_copies}"
-        return f"ReduceShuffle({self.key}, {shape})" if self.locations_array else f"ReduceShuffle({self.key}, to read)"
 
     def writer(
         self,
@@ -167,6 +159,16 @@ class ReduceShuffle(ClientShuffle[PushManifest]):
     def addresses(self) -> dict[WorkerId, str]:
         """Data addresses of the workers named at registration."""
         return {worker: address for worker, (_, address) in self.workers.items()}
+
+    def _shape(self) -> dict[str, object]:
+        if not self.locations_array:
+            return {}
+        maps = "not said" if self.maps is None else self.maps
+        shape: dict[str, object] = {"partitions": self.partitions, "maps": maps, "copies": self.copies}
+        shape["ack"] = self.ack.name
+        if 0 < self.ack_copies < self.copies_wanted:
+            shape["ack_copies"] = self.ack_copies
+        return shape
 
     def _claim(self, map_id: int, attempt: int) -> None:
         """Two writers with one number would mix their batches, and the result would be the output of neither."""

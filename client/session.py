@@ -13,9 +13,11 @@ import getpass
 import itertools
 import os
 import secrets
+import sys
 import time
 from collections.abc import Sequence
 from dataclasses import replace
+from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
@@ -25,9 +27,11 @@ from holdfast.client.connection.runtime import runtime
 from holdfast.client.connection.ticket import Ticket, explain
 from holdfast.client.core.write.revivals import NO_ROOM_GRACE_NS
 from holdfast.client.core.write.route import pause_ns
+from holdfast.client.notebook import table
 from holdfast.client.read.fetch_options import FetchOptions
 from holdfast.client.reduce_shuffle import ReduceShuffle, workers_of
 from holdfast.client.shuffle import MapShuffle
+from holdfast.client.worker_info import WorkerInfo, worker_info
 from holdfast.common.errors import (
     ApplicationGoneError,
     ConfigError,
@@ -141,6 +145,12 @@ class Session:
     def __repr__(self) -> str:
         """Application, instance as messages name it, and whether it is closed."""
         return f"Session(app={self.app!r}, instance={self.instance.hex()[:8]}{', closed' if self.closed else ''})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        state = "closed" if self.closed else "application gone" if self._gone is not None else "open"
+        known = {"instance": self.instance.hex()[:8], "state": state}
+        return table(f"Session {self.app}", {**known, "cluster": self.cluster_id, "masters": self._endpoints}.items())
 
     @property
     def ack_copies(self) -> int:
@@ -303,9 +313,9 @@ class Session:
         key, reply = self._open_shuffle(shuffle_id, generation, pb.PARTITION_KIND_MAP)
         return MapShuffle(self.ticket, key, reply.partitions, None, known_addresses(reply.workers))
 
-    def workers(self) -> list[pb.WorkerInfo]:
+    def workers(self) -> list[WorkerInfo]:
         """Return the workers of the cluster."""
-        return list(self._call("Admin/ListWorkers", pb.ListWorkersRequest()).workers)
+        return list(map(worker_info, self._call("Admin/ListWorkers", pb.ListWorkersRequest()).workers))
 
     def close(self) -> None:
         """Release the lease. Without any, the shuffles are dropped."""
@@ -390,7 +400,7 @@ class Session:
         if self.closed:
             raise ConfigError("this session is closed; make another one, with attach=True for the shuffles of this one")
         if self._gone is not None:
-            raise self._gone.reworded(str(self._gone))
+            raise self._gone.reworded(str(self._gone)) from self._gone
         try:
             return runtime().run(runtime().call(self._ticket, method, request, deadline_s))
         except HoldfastError as error:
@@ -436,6 +446,36 @@ class Session:
         return str(reply.token)
 
 
+def connect(
+    endpoints: str | Sequence[str] | None = None,
+    app: str = "",
+    *,
+    attach: bool | bytes | str = False,
+    lease_seconds: float | None = None,
+    no_room_grace: float = NO_ROOM_GRACE_NS / 1e9,
+    user: str | None = None,
+    tags: Sequence[str] = (),
+    fetch: FetchOptions | None = None,
+    credentials: Credentials | None = None,
+) -> Session:
+    """Open a session; use it as a context manager, or close it.
+
+    app: the application's name; default of a new one: the name of the running program.
+    Other arguments and errors are those of holdfast.client.Session.
+    """
+    return Session(
+        endpoints,
+        app if app or attach else _program(),
+        attach=attach,
+        lease_seconds=lease_seconds,
+        no_room_grace=no_room_grace,
+        user=user,
+        tags=tags,
+        fetch=fetch,
+        credentials=credentials,
+    )
+
+
 def check_session(given: object) -> None:
     """Raise ConfigError unless this is a session."""
     if not isinstance(given, Session):
@@ -456,3 +496,10 @@ def _user() -> str:
         return getpass.getuser().encode(errors="replace").decode()  # the environment may hold any bytes
     except (KeyError, OSError):
         return ""  # a container without an entry for this user
+
+
+def _program() -> str:
+    """The name of what runs: of the file, or with `python -m` of the package."""
+    path = Path((getattr(sys, "argv", None) and sys.argv[0]) or "")
+    name = path.parent.name if path.stem == "__main__" else path.stem
+    return name.encode(errors="replace").decode() or "python"

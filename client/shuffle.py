@@ -32,7 +32,7 @@ from holdfast.common.steady import Steady
 RETURN_GRACE_SECONDS = 30.0
 
 
-@dataclass
+@dataclass(repr=False)
 class MapShuffle(ClientShuffle[Manifest]):
     """One generation of a shuffle of MAP partitions."""
 
@@ -83,3 +83,10 @@ class MapShuffle(ClientShuffle[Manifest]):
         if not payloads:
             raise ConflictError(f"map {map_id} of shuffle {self.key} has no broadcast region")
         return payloads
+
+    def _shape(self) -> dict[str, object]:
+        return (
+            {"partitions": self.partitions, "copies": self.copies, "ack": self.ack.name}
+            if self.assignment is not None
+            else {}
+        )

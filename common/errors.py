@@ -29,6 +29,19 @@ class HoldfastError(Exception):
         if status is not None:
             self.status = status
 
+    @property
+    def code(self) -> str:
+        """What to compare and to search for, such as "NO_ROOM": the name of the status; the class's if that says more,
+        as "StartError"."""
+        own, status = type(self), self.status
+        says_all = ERRORS[status] is own and status is not Status.INTERNAL
+        return status.name if self.from_server or says_all or status is not own.status else own.__name__
+
+    @property
+    def docs(self) -> str:
+        """Where the documentation says what it means and what to do."""
+        return f"docs/operate/troubleshooting.md#{self.code}"
+
     def reworded(self, message: str) -> Self:
         """Return the same error with another message and no traceback: status, `from_server` and all else are kept."""
         fresh = copy.copy(self)

@@ -25,6 +25,7 @@ from typing import Any
 
 from holdfast.client.cluster.server import START_SECONDS_MAX, Server, StartError, wait_until
 from holdfast.client.connection.direct import ask, worker_status
+from holdfast.client.notebook import table
 from holdfast.common.config import config
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -65,6 +66,14 @@ class LocalCluster:
         self.workers = workers
         for server in self.servers:
             server.credentials = credentials
+
+    def __repr__(self) -> str:
+        return f"LocalCluster({self.endpoints}, workers={len(self.workers)}, directory={str(self.directory)!r})"
+
+    def _repr_html_(self) -> str:
+        """For notebooks."""
+        rows = ((each.name, each.host, each.address, "running" if each.running else "stopped") for each in self.servers)
+        return table(f"LocalCluster {self.endpoints}", rows)
 
     @property
     def endpoints(self) -> str:

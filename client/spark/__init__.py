@@ -1,25 +1,31 @@
 """PySpark on Holdfast: without a jar, and the settings of the plug-in for Spark's ShuffleManager.
 
-    from holdfast.client.spark import attach, conf, enable, share, shuffle, shuffle_id
-
-The names are imported when they are first used: a task needs only its own half.
+from holdfast.client.spark import attach, conf, enable, share, shuffle, shuffle_id
 """
 
 from __future__ import annotations
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from holdfast.common.system.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.client.spark.api import attach, shuffle, shuffle_id
+    from holdfast.client.spark.jar import NoCompilerError
     from holdfast.client.spark.settings import conf, enable
     from holdfast.client.spark.sharing import share
 
-__all__ = ["attach", "conf", "enable", "share", "shuffle", "shuffle_id"]
+__all__ = ["NoCompilerError", "attach", "conf", "enable", "share", "shuffle", "shuffle_id"]
 
+_HOMES = {
+    "NoCompilerError": "holdfast.client.spark.jar",
+    "attach": "holdfast.client.spark.api",
+    "conf": "holdfast.client.spark.settings",
+    "enable": "holdfast.client.spark.settings",
+    "share": "holdfast.client.spark.sharing",
+    "shuffle": "holdfast.client.spark.api",
+    "shuffle_id": "holdfast.client.spark.api",
+}
 
-def __getattr__(name: str) -> Any:
-    if name not in __all__:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    home = {"conf": "settings", "enable": "settings", "share": "sharing"}.get(name, "api")
-    return getattr(import_module(f"holdfast.client.spark.{home}"), name)
+if not TYPE_CHECKING:
+    __getattr__, __dir__ = lazily(__name__, _HOMES)

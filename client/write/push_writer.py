@@ -40,6 +40,7 @@ from holdfast.common.ids import (
 )
 from holdfast.common.limits import KIB, MIB
 from holdfast.common.log_events import LogEvent
+from holdfast.common.net.keys import key_message
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
@@ -83,9 +84,6 @@ class PushTarget(Protocol):
 
     def routes(self) -> Routes:
         """The places of this process."""
-
-    def key_message(self) -> pb.ShuffleKey:
-        """The key as the control plane writes it."""
 
     def dropped_error(self) -> HoldfastError | None:
         """The masters' word that it was dropped, None if it was not or they do not answer."""
@@ -395,7 +393,7 @@ class _PushSender(AttemptSender):
 
     async def _revive(self, revive: AskRevive) -> None:
         request = pb.ReviveRequest(
-            key=self._shuffle.key_message(),
+            key=key_message(self._shuffle.key),
             failed=[pb.FailedEpoch(partition=row[0], epoch=row[1], status=row[2]) for row in revive.failed],
             unusable_workers=revive.unusable,
             incomplete=[pb.IncompleteCopy(partition=row[0], epoch=row[1], worker=row[2]) for row in revive.incomplete],

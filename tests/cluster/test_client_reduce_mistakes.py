@@ -4,14 +4,18 @@ import math
 import pickle
 import subprocess
 import sys
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
+from google.protobuf.message import Message
 
 import holdfast.client
-from holdfast.client import PushStatus, ReduceShuffle, Session, generation
+from holdfast.client import MapShuffle, PushStatus, Record, ReduceShuffle, Session, WorkerInfo, generation
+from holdfast.client.cluster import local
 from holdfast.client.cluster.local import LocalCluster
+from holdfast.client.connection.runtime import Runtime
 from holdfast.common.errors import AbortedError, ConfigError, ConflictError, GiveUpError, RetryError
 from holdfast.common.statuses import Status
 from tests.cluster.shapes import Shape
@@ -163,6 +167,68 @@ def test_short_names(session: Session) -> None:
     assert repr(shuffle) == f"ReduceShuffle({shuffle.key}, partitions=4, maps=4, copies=1, ack=WRITTEN)"
     assert repr(session) == f"Session(app='tests', instance={session.instance.hex()[:8]})"
     assert "to read" in repr(session.open_reduce_shuffle(shuffle.key.shuffle))
+    files = session.register_map_shuffle(2)
+    assert repr(files) == f"MapShuffle({files.key}, partitions=2, copies=1, ack=WRITTEN)"
+
+
+def test_notebooks_show_a_small_table(shared: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of a session, a shuffle and a cluster, with texts escaped; no server is asked."""
+    with holdfast.connect(shared.endpoints, "<b>&") as session:
+        shuffle, _ = fill(session)
+        monkeypatch.setattr(Runtime, "run", None)
+        monkeypatch.setattr(local, "ask", None)
+        pages = [each._repr_html_() for each in (session, shuffle, shared)]
+        monkeypatch.undo()
+    assert "Session &lt;b&gt;&amp;" in pages[0]
+    assert f"<tr><th>masters</th><td>{shared.endpoints}</td></tr>" in pages[0]
+    assert "<tr><th>copies</th><td>1</td></tr>" in pages[1]
+    assert f"<td>{shared.workers[0].address}</td><td>running</td>" in pages[2]
+    assert max(map(len, pages)) < 1_000
+
+
+def test_what_a_session_returns_is_no_message(session: Session) -> None:
+    """Nothing that a real session, its shuffles and errors give, and nothing in that, is of protobuf."""
+    shuffle, _ = fill(session)
+    with pytest.raises(ConflictError) as refused:
+        session.open_shuffle(shuffle.key.shuffle)
+    with pytest.raises(GiveUpError) as unknown:
+        session.open_reduce_shuffle(9_999)
+    given = [session.workers(), session.ticket, shuffle, shuffle.manifest(), list(shuffle.reader([0]))]
+    found = list(reached([*given, session.register_map_shuffle(2), refused.value, unknown.value]))
+    assert {WorkerInfo, Record, MapShuffle, ReduceShuffle, Status} <= set(map(type, found))
+    assert [each for each in found if isinstance(each, Message)] == []
+    assert (unknown.value.code, type(unknown.value.__cause__)) == ("UNKNOWN_SHUFFLE", GiveUpError)
+
+
+def reached(values: list[Any]) -> Iterator[Any]:
+    """These values and all that is in them by a public name."""
+    seen: set[int] = set()
+    left = list(values)
+    while left:
+        value = left.pop()
+        if id(value) in seen or isinstance(value, str | bytes | type):
+            continue
+        seen.add(id(value))
+        yield value
+        if isinstance(value, Mapping):
+            left += [*value.keys(), *value.values()]
+        elif isinstance(value, list | tuple | set | frozenset):
+            left += value
+        elif type(value).__module__.startswith("holdfast"):
+            left += [
+                getattr(value, name) for name in dir(value) if name[0] != "_" and not callable(getattr(value, name))
+            ]
+            left += [value.__cause__] if isinstance(value, BaseException) else []
+
+
+def test_connect_has_defaults(shared: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The masters are those of HOLDFAST_MASTERS, the name is the program's; to attach one has to be given."""
+    monkeypatch.setenv("HOLDFAST_MASTERS", shared.endpoints)
+    monkeypatch.setattr(sys, "argv", ["jobs/nightly.py", "1"])
+    with holdfast.connect() as session, holdfast.connect(app="nightly", attach=True) as other:
+        assert (session.app, other.instance) == ("nightly", session.instance)
+        with pytest.raises(ConfigError, match="`app`"):
+            holdfast.connect(attach=True)
 
 
 def test_a_shuffle_that_was_dropped(session: Session) -> None:

@@ -10,13 +10,20 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin
 
+from tests.docs.anchors import anchor
+
 MODULES = {
+    "holdfast": "The names that most programs need, and `__version__`. They are imported at first use.",
     "holdfast.client": "Sessions, shuffles, clusters on this machine, errors.",
     "holdfast.client.arrow.tables": "Rows of committed shuffles as Arrow, without Spark. Needs the extra `arrow`.",
     "holdfast.client.spark": "PySpark. `conf`, `enable`: the plug-in; the others need no jar. Needs the extra `spark`.",
 }
+#: It has names of the others, too.
+_TOP = "holdfast"
 #: Classes without a docstring of their constructor that people make all the same; others are made for them.
 _MADE_BY_USERS = ("FetchOptions",)
+#: Classes with one that are made for people.
+_MADE_BY_US = ("MapWriter", "PushWriter", "WorkerInfo")
 _INTRODUCTION = """# Python API
 
 Made by `python -m tests.write_docs` from the docstrings. Other names are not public. [python.md](python.md) shows how
@@ -32,7 +39,11 @@ def documentation() -> str:
 def _module(name: str, names: str) -> Iterator[str]:
     module = importlib.import_module(name)
     yield from ("", f"## {name}", "", names)
-    found = {each: getattr(module, each) for each in sorted(module.__all__)}
+    found = {each: getattr(module, each) for each in sorted(module.__all__) if each != "__version__"}
+    if name == _TOP:
+        also = {each: other for other in MODULES if other != _TOP for each in importlib.import_module(other).__all__}
+        yield from ("", *(f"* `{each}`: as in [{also[each]}](#{anchor(also[each])})" for each in found if each in also))
+        found = {each: value for each, value in found.items() if each not in also}
     errors = {each: value for each, value in found.items() if _is_error(value)}
     shown: dict[Any, str] = {}
     for each, value in found.items():
@@ -54,7 +65,11 @@ def _class(name: str, value: type[Any], shown: dict[Any, str]) -> Iterator[str]:
     if issubclass(value, enum.Enum):
         yield from ("", ", ".join(f"`{name}.{each.name}`" for each in value))
         return
-    if "__init__" in vars(value) and (vars(value)["__init__"].__doc__ or name in _MADE_BY_USERS):
+    if (
+        "__init__" in vars(value)
+        and name not in _MADE_BY_US
+        and (vars(value)["__init__"].__doc__ or name in _MADE_BY_USERS)
+    ):
         yield from _function(name, value.__init__)
     for each, member in sorted(vars(value).items()):
         if each.startswith("_"):

@@ -7,6 +7,9 @@ import re
 from collections.abc import Iterator
 from functools import cache
 
+import holdfast.client
+from holdfast.client import ConfigError, GiveUpError, HoldfastError, NoRoomError, StartError
+from holdfast.common.errors import error_for
 from holdfast.common.statuses import MEANINGS, Status
 from tests.support.tree import ROOT
 
@@ -49,6 +52,22 @@ def test_every_error_has_its_place() -> None:
     anchors = _ANCHOR.findall(PAGE.read_text("utf-8"))
     assert len(anchors) == len(set(anchors))
     assert set(anchors) == expected()
+
+
+def test_every_error_leads_to_its_place() -> None:
+    """`docs` of an error, of each status and of each class, is an anchor of the page; `code` is the more exact word."""
+    assert [error_for(status).code for status in Status] == [status.name for status in Status]
+    made = [*map(error_for, Status), *(made() for made in public_errors())]
+    assert [each for each in made if each.docs not in {f"{PAGE.relative_to(ROOT)}#{name}" for name in expected()}] == []
+    assert NoRoomError().code == "NO_ROOM"
+    assert GiveUpError(status=Status.DISK_FAILED).code == "DISK_FAILED"
+    assert (StartError().code, GiveUpError().code, ConfigError().code) == ("StartError", "GiveUpError", "ConfigError")
+
+
+def public_errors() -> list[type[HoldfastError]]:
+    """Those that users can import."""
+    found = [getattr(holdfast.client, each) for each in holdfast.client.__all__]
+    return [each for each in found if isinstance(each, type) and issubclass(each, HoldfastError)]
 
 
 def test_a_missing_error_is_found() -> None:

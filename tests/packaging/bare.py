@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from importlib.metadata import Distribution, distribution
 from pathlib import Path
 
-from tests.support.tree import PARTS, ROOT
+from tests.support.tree import ROOT
 
 _NAME = re.compile(r"[\w.-]+")
 
@@ -31,8 +31,9 @@ def make(directory: Path) -> Path:
     """Make it, and return the folder for `sys.path`."""
     site = directory / "site"
     (site / "holdfast").mkdir(parents=True)
-    for part in PARTS:
-        (site / "holdfast" / part).symlink_to(ROOT / part, target_is_directory=True)
+    for path in (ROOT / "holdfast").iterdir():
+        if path.name != "__pycache__":
+            (site / "holdfast" / path.name).symlink_to(path.resolve())
     for name in needed("holdfast"):
         for top in _tops(distribution(name)):
             target = site / top.name

@@ -19,7 +19,7 @@ _OTHERS = ("README.md", "LICENSE", "pyproject.toml")
 
 def wanted() -> set[str]:
     """Every file of the tree that an installed Holdfast needs."""
-    found = set()
+    found = {"holdfast/__init__.py", "holdfast/py.typed"}
     for part in PARTS:
         for path in (ROOT / part).rglob("*"):
             name = path.relative_to(ROOT).as_posix()
@@ -34,13 +34,7 @@ def test_the_wheel_holds_every_package(way: str, tmp_path: Path) -> None:
     """A wheel made from the tree, or from a source distribution of it, has each file of the packages and no test."""
     pytest.importorskip("setuptools", minversion="77", reason="needs setuptools to build")
     source = tmp_path / "tree"
-    source.mkdir()
-    for name in (*PARTS, "holdfast"):
-        shutil.copytree(
-            ROOT / name, source / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "prebuilt")
-        )
-    for name in _OTHERS:
-        shutil.copy(ROOT / name, source / name)
+    copy_tree(source)
     if way == "sdist":
         build("sdist", source, tmp_path / "sdist")
         (packed,) = (tmp_path / "sdist").iterdir()
@@ -51,6 +45,17 @@ def test_the_wheel_holds_every_package(way: str, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = {name for name in archive.namelist() if ".dist-info/" not in name}
     assert wanted() == {name for name in names if "/prebuilt/" not in name}
+
+
+def copy_tree(target: Path) -> None:
+    """Copy what a build needs."""
+    target.mkdir()
+    for name in (*PARTS, "holdfast"):
+        shutil.copytree(
+            ROOT / name, target / name, symlinks=True, ignore=shutil.ignore_patterns("__pycache__", "prebuilt")
+        )
+    for name in _OTHERS:
+        shutil.copy(ROOT / name, target / name)
 
 
 def build(what: str, source: Path, out: Path) -> None:

@@ -12,6 +12,7 @@ PROGRAM = textwrap.dedent(
     """
     import sys
     from pyspark.sql import SparkSession, functions as F
+    import holdfast
     from holdfast.client import Session
     from holdfast.client.spark import attach, shuffle, shuffle_id
 
@@ -25,7 +26,7 @@ PROGRAM = textwrap.dedent(
         return sorted(frame.withColumn("p", F.spark_partition_id()).collect(), key=lambda row: row.id)
 
     with Session(sys.argv[1], app="connect") as session:
-        out = shuffle(df, 5, "k", session=session)
+        out = df.transform(holdfast.shuffle, 5, "k", session=session)
         assert out.schema == df.schema, out.schema
         assert placed(out) == placed(df.repartition(5, "k"))
         with Session(sys.argv[1], app="connect", attach=True) as other:

@@ -18,6 +18,7 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from pyspark.sql import types as T  # noqa: N812
 
+import holdfast
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.spark import attach, shuffle, shuffle_id
@@ -208,7 +209,7 @@ def test_workers_killed_between_write_and_read(
         spark.range(0, 2000, 1, 4).select("id", F.sha2(F.col("id").cast("string"), 256).alias("s")),
         str(tmp_path / "maps"),
     )
-    out = shuffle(df, 4, "id", session=session)
+    out = df.transform(holdfast.shuffle, 4, "id", session=session)
     for worker in cluster.workers:
         worker.kill()
     for worker in cluster.workers:
