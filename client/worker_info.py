@@ -11,7 +11,8 @@ from holdfast.common.proto import holdfast_pb2 as pb
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WorkerInfo:
     """A worker, as the masters see it. `state`: alive, draining, lost or gone. `place`: "/region/rack". `last_seen_ms`:
-    since its last heartbeat. `files`: data files that it holds."""
+    since its last heartbeat. `files`: data files that it holds. Also `worker` (its id), `name`, `incarnation`, `host`,
+    `tags`, `data_address`, `http_address`, `version`."""
 
     worker: WorkerId
     name: str

@@ -18,7 +18,8 @@ from holdfast.common.statuses import MEANINGS, Loop, Next, Status
 
 
 class HoldfastError(Exception):
-    """Base of everything Holdfast raises. `status` is its number on the wire."""
+    """Base of everything Holdfast raises. `status` is its number on the wire, `code` its stable name, `docs` its place
+    in the documentation."""
 
     status: Status = Status.INTERNAL
     #: a master or worker answered with this status; False where this process came to it by itself

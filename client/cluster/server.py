@@ -117,7 +117,7 @@ class Server:
         return None if self._process is None else process.stop(self._process, seconds)
 
     def end(self) -> int | None:
-        """The same at once: a worker hands nothing on."""
+        """End the process at once: a worker hands nothing on. Returns its exit status."""
         return None if self._process is None else process.stop(self._process, signal_number=signals.SIGINT)
 
     def wait(self, seconds: float | None = None) -> int:
