@@ -70,6 +70,7 @@ from holdfast.master.raft.node import EXIT_DISK, RaftNode, RaftSettings
 from holdfast.master.raft.transport import STRANGERS_MAX, TlsContexts
 from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
+from holdfast.master.web.support import SupportBundles
 
 #: A stopping leader hands over before it exits, if that is quick.
 _HAND_OVER_SECONDS = 1.0
@@ -209,7 +210,8 @@ class MasterServer:
             self._metrics,
             self._budgets,
         )
-        self._http = MasterHttp(config.cluster.id, self._handlers, self._metrics, self._pages, security)
+        bundles = SupportBundles(config, self._handlers, self._metrics)
+        self._http = MasterHttp(config.cluster.id, self._handlers, self._metrics, self._pages, bundles, security)
 
     def stop(self) -> None:
         """Ask `run` to end."""

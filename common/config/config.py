@@ -13,7 +13,7 @@ Called by the mains, the CLI and the local cluster.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Literal
 
 from holdfast.common.config import settings
@@ -59,10 +59,12 @@ class ClusterSection:
         "",
         "File with the cluster's secret, 16 bytes or more, for Raft connections and tokens. Empty: masters on "
         "loopback only.",
+        secret="file",
     )
     other_secret_file: str = setting(
         "",
         "File with a second accepted secret, during a change (docs/operate/security.md).",
+        secret="file",
     )
 
 
@@ -222,8 +224,8 @@ class DfsSection:
     )
     endpoint: str = setting("", "S3: as in http://host:9000. Empty: AWS_ENDPOINT_URL or Amazon's.")
     region: str = setting("", "S3. Empty: from the AWS environment.")
-    access_key: str = setting("", "S3: key id. Empty: the usual AWS credentials.")
-    secret_key_file: str = setting("", "S3: file with the secret of access_key.")
+    access_key: str = setting("", "S3: key id. Empty: the usual AWS credentials.", secret="value")
+    secret_key_file: str = setting("", "S3: file with the secret of access_key.", secret="file")
     connect_timeout: Duration = duration("5s", "S3: for a connection attempt.")
     call_timeout: Duration = duration("30s", "For a request; uploads get 1 s more per MiB.")
     retry_window: Duration = duration("30s", "How long failed requests are retried.")
@@ -366,7 +368,7 @@ class SecuritySection:
         False, "Every request needs TLS (with the next three keys) and a token; faults are refused."
     )
     certificate: str = setting("", "PEM file with this server's certificate and intermediate ones.")
-    key_file: str = setting("", "PEM file with its private key, mode 0600.")
+    key_file: str = setting("", "PEM file with its private key, mode 0600.", secret="file")
     ca: str = setting("", "PEM file with the servers' CA.")
     token_life: Duration = duration("7d", "Life of application tokens, renewed at half of it.")
 
@@ -425,6 +427,17 @@ def from_tables(tables: Mapping[str, object], source: str = "settings") -> Confi
 
 
 render = settings.render
+shown_tables = settings.shown_tables
+
+
+def marked_in(config: Config) -> list[settings.MarkedKey]:
+    """What of a configuration is secret."""
+    return settings.marked_in(Config, asdict(config))
+
+
+def marked_in_text(text: str, environ: Mapping[str, str]) -> list[settings.MarkedKey]:
+    """What of a text for `parse` is secret, also where `parse` refuses it."""
+    return settings.marked_in_text(Config, text, environ, ENVIRONMENT_PREFIX)
 
 
 def require_master(config: Config) -> MasterPeer:

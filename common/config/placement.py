@@ -75,7 +75,9 @@ class PlacementSection:
         "static", "static (worker.rack), table, script, hostname, or an installed holdfast.resolvers class."
     )
     resolver_path: str = setting("", "Absolute path of the table or script.")
-    resolver_argument: str = setting("", "hostname: host:region;host:region. Or an installed class's argument.")
+    resolver_argument: str = setting(
+        "", "hostname: host:region;host:region. Or an installed class's argument.", secret="value"
+    )
     script_hosts: int = setting(100, "script: most hosts in a call.")
     script_timeout: Duration = duration("10s", "script: time limit.")
     refresh: Duration = duration("30s", "Interval to retry unresolved hosts.")

@@ -81,9 +81,13 @@ class Duration:
 SignedDuration = NewType("SignedDuration", Duration)
 
 
-def setting(default: T, reason: str) -> T:
+#: What of a key is secret: nothing, its value, or what is in the file that it names.
+SecretPart = Literal["", "value", "file"]
+
+
+def setting(default: T, reason: str, secret: SecretPart = "") -> T:
     """Declare a key with its default; `reason` explains the key and its default."""
-    return field(default=default, metadata={"reason": reason})
+    return field(default=default, metadata={"reason": reason, "secret": secret})
 
 
 def size(default: str, reason: str) -> Size:
@@ -141,6 +145,64 @@ def from_tables(kind: type[T], tables: Mapping[str, object], source: str) -> T:
     value = _read_table(kind, tables, (), problems)
     if problems or value is None:
         raise ConfigError("\n".join(f"{source}: {what}" for _, what in problems))
+    return value
+
+
+@dataclass(frozen=True, slots=True)
+class MarkedKey:
+    """A key whose value, or the file that it names, is secret, and that value as text."""
+
+    key: str
+    part: SecretPart
+    text: str = field(repr=False)
+
+
+def marked_in(kind: type[object], tables: Mapping[str, Any]) -> list[MarkedKey]:
+    """The keys of sections given as mappings that are marked secret and not empty. Bad values are taken as text, so
+    that secrets are found in a configuration that is refused."""
+    found = []
+    for section, section_kind in typing.get_type_hints(kind).items():
+        table = tables.get(section)
+        for key in dataclasses.fields(section_kind) if isinstance(table, Mapping) else ():
+            part, value = key.metadata.get("secret", ""), table.get(key.name)
+            if part and value not in ("", None):
+                found.append(MarkedKey(f"{section}.{key.name}", part, str(value)))
+    return found
+
+
+def marked_in_text(kind: type[object], text: str, environ: Mapping[str, str], prefix: str) -> list[MarkedKey]:
+    """The same of a text for `parse`, also of one that is not valid TOML: there the lines of marked names count."""
+    try:
+        tables = read_toml(text)
+    except ValueError:
+        tables = {}
+        for section, section_kind in typing.get_type_hints(kind).items():
+            for key in dataclasses.fields(section_kind):
+                if key.metadata.get("secret") and (found := re.search(rf"\b{key.name}\s*=\s*(.+)", text)):
+                    tables.setdefault(section, {})[key.name] = found[1].strip().strip("\"'")
+    _override(kind, tables, environ, prefix, [])
+    return marked_in(kind, tables)
+
+
+def shown_tables(value: object, removed: str) -> dict[str, dict[str, object]]:
+    """Every key of every section as JSON has it, also those at their defaults; a secret value is replaced by `removed`,
+    unless it is empty. Paths of secret files are shown."""
+    return {
+        section.name: {
+            key.name: removed if key.metadata.get("secret") == "value" and text else _plain(text)
+            for key, text in _keys_with_texts(getattr(value, section.name))
+        }
+        for section in dataclasses.fields(cast(Any, value))
+    }
+
+
+def _plain(value: object) -> object:
+    if isinstance(value, Duration):
+        return str(value)
+    if isinstance(value, tuple):
+        return [_plain(item) for item in value]
+    if dataclasses.is_dataclass(value):
+        return {key.name: _plain(text) for key, text in _keys_with_texts(value)}
     return value
 
 

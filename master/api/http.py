@@ -1,4 +1,5 @@
-"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics and the page at /.
+"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics, /support.tar.gz and
+the page at /.
 
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
@@ -34,6 +35,7 @@ from holdfast.master.api.statuses import bad_request, code_of, http_status_of, m
 from holdfast.master.observe.metrics import Metrics
 from holdfast.master.web.gather import Pages
 from holdfast.master.web.page import POLICY
+from holdfast.master.web.support import SupportBundles
 
 #: For the body of a call, however long.
 _BODY_SECONDS = 60.0
@@ -44,7 +46,8 @@ _AT_ONCE_BYTES_MAX = 32 * KIB
 _CLUSTER = CLUSTER_KEY.title()
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: What is read, by GET or HEAD; none of it changes anything.
-_READ = ("/", OPEN_PATH, "/metrics")
+_BUNDLE_PATH = "/support.tar.gz"
+_READ = ("/", OPEN_PATH, "/metrics", _BUNDLE_PATH)
 _PAGE_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": POLICY,
@@ -55,7 +58,7 @@ _PAGE_HEADERS = {
 
 
 class MasterHttp:
-    """Serves calls, health, metrics and the status page; `server` listens."""
+    """Serves calls, health, metrics, the status page and its support bundle; `server` listens."""
 
     def __init__(
         self,
@@ -63,6 +66,7 @@ class MasterHttp:
         handlers: Handlers,
         metrics: Metrics,
         pages: Pages,
+        bundles: SupportBundles,
         security: ServerSecurity | None = None,
     ) -> None:
         """With `security` every request but those for OPEN_PATH has to show a token."""
@@ -70,6 +74,7 @@ class MasterHttp:
         self._handlers = handlers
         self._metrics = metrics
         self._pages = pages
+        self._bundles = bundles
         self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
         limits = HttpLimits(connections_max(HttpLimits.connections, MASTER_DOORS))
@@ -105,7 +110,25 @@ class MasterHttp:
             return web.Response(text="ok\n")
         if request.path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
+        if request.path == _BUNDLE_PATH:
+            return await self._bundle(request, caller)
         return await self._page(request)
+
+    async def _bundle(self, request: web.BaseRequest, caller: Bearer | None) -> web.Response:
+        asker = self._handlers.budgets.asker(caller, request.remote or "", METHODS["Admin/Status"])
+        budget_room = self._handlers.budgets.answer(asker)
+        try:
+            body = await self._bundles.make(caller, asker)
+            budget_room.take(len(body))
+        except BaseException as error:
+            budget_room.close()
+            if not isinstance(error, HoldfastError):
+                raise
+            return _refused(error)
+        answer = _Held(budget_room, body, "application/gzip")
+        answer.headers["Content-Disposition"] = 'attachment; filename="holdfast-support.tar.gz"'
+        answer.headers["Cache-Control"] = "no-store"
+        return answer
 
     async def _page(self, request: web.BaseRequest) -> web.Response:
         try:

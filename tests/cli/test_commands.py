@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from urllib.request import urlopen
 
 import pytest
 from rich.console import Console
@@ -22,6 +23,7 @@ from holdfast.tools.cli import main
 from holdfast.tools.cli.commands.bench import draw
 from holdfast.tools.cli.main import COMMANDS
 from holdfast.tools.cli.output import escape, show, table
+from tests.cli.test_bundle import unpacked
 from tests.support.waiting import wait_until
 
 COMMAND = [sys.executable, "-P", "-m", "holdfast.tools.cli.main"]
@@ -245,6 +247,27 @@ def test_wrong_endpoints_are_reported_by_what_they_are(cluster: LocalCluster):
     assert any(worker.address in problem for problem in said["problems"])
 
 
+def test_a_support_bundle_has_the_cluster(cluster: LocalCluster, tmp_path: Path):
+    """From the host of a worker, and from the page of the leader: masters, workers, shuffles, applications, events and
+    numbers are in it, and the worker's directories by name; nothing but logs is missing."""
+    register(cluster, "in-the-bundle")
+    done = run("doctor", "--config", cluster.workers[0].config, "--bundle", tmp_path / "b.tar.gz", "--json")
+    said = document(done)
+    assert [each for each in said["missing"] if each["name"] != "logs/journal.txt"] == []
+    files = unpacked((tmp_path / "b.tar.gz").read_bytes())
+    assert sum(name.startswith("masters/") for name in files) == 9
+    assert sum(name.startswith("workers/") for name in files) == 4
+    assert json.loads(files["directories/1.json"])["worker_name"] == cluster.workers[0].name
+    with urlopen(f"http://{cluster.leader().address}/support.tar.gz", timeout=60) as reply:
+        page = unpacked(reply.read())
+    assert json.loads(page["contents.json"])["missing"] == []
+    for found in (files, page):
+        assert any(each["name"] == "in-the-bundle" for each in json.loads(found["cluster/apps.json"])["applications"])
+        assert {"cluster/workers.json", "cluster/shuffles.json", "platform.json"} <= found.keys()
+    (settings,) = [text for name, text in page.items() if name.endswith("/settings.json")]
+    assert json.loads(settings)["master"]["peers"]
+
+
 def test_inspect_and_verify_need_no_server(tmp_path: Path):
     """Both read the directory of a stopped worker; a flipped byte is found and named; one in use is refused with 2."""
     with local_cluster(masters=1, workers=1, dir=tmp_path) as cluster, Session(cluster.endpoints, app="cli") as session:
@@ -256,6 +279,8 @@ def test_inspect_and_verify_need_no_server(tmp_path: Path):
         assert refused.returncode == 2
         assert refused.stdout == ""
         assert refused.stderr.startswith("holdfast: "), "one sentence, and no empty line before it"
+        listed = document(run("inspect", directory, "--names", "--json"))
+        assert (listed["worker_name"], listed["shuffle_count"]) == ("w1", 1), "names are listed beside a worker"
         cluster.workers[0].stop()  # before the session ends and its data is forgotten
     said = document(run("inspect", directory, "--json"))
     assert [file["state"] for shuffle in said["shuffles"] for file in shuffle["files"]] == ["sealed"]

@@ -211,7 +211,7 @@ def test_pages_ask_for_a_token_too(cluster: LocalCluster, keeper: Keeper, wrong_
     viewer = keeper.mint(TokenKind.VIEWER, b"eve", int(time.time()), LIFE_S)
     application = keeper.mint(TokenKind.APPLICATION, bytes(16), int(time.time()), LIFE_S)
     for address, paths in (
-        (cluster.masters[0].address, ("/metrics", "/", "/nothing")),
+        (cluster.masters[0].address, ("/metrics", "/", "/support.tar.gz", "/nothing")),
         (cluster.workers[0].http, ("/metrics", "/status", "/nothing")),
     ):
         assert asked(cluster, address, "GET", "/healthz", "")[::2] in ((200, "ok\n"), (200, "ok"))

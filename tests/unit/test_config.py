@@ -1,6 +1,7 @@
 """The configuration: strict, told with lines, overridden by the environment, and documented from one place."""
 
 import dataclasses
+import re
 
 import pytest
 from hypothesis import given
@@ -8,6 +9,7 @@ from hypothesis import strategies as st
 
 from holdfast.common.config import config
 from holdfast.common.config.config import Config, DirectorySetting, parse
+from holdfast.common.config.placement import UserTags
 from holdfast.common.config.settings import Address, Duration, Size
 from holdfast.common.errors import ConfigError
 from tests.write_docs import PAGES
@@ -312,3 +314,42 @@ def test_advertised_address(bind, address, expected):
 def test_generated_pages_are_current(page):
     """A page made from code says what the code says; `python -m tests.write_docs` makes it anew."""
     assert page.read_text("utf-8") == PAGES[page]()
+
+
+def test_every_key_that_may_be_secret_is_marked():
+    """A key of a section with a secret's name is marked as one, or as the path of one, so that no bundle shows it; and
+    tables in lists have none, where nobody would look for the mark."""
+    suspicious = re.compile("secret|token|password|credential|key")
+    for section in dataclasses.fields(Config):
+        for key in dataclasses.fields(section.default_factory):
+            marked = key.metadata["secret"]
+            assert marked or not suspicious.search(key.name) or key.name in NO_SECRETS, key.name
+    for table in (DirectorySetting, config.MasterPeer, config.UserQuota, UserTags):
+        assert not any(suspicious.search(key.name) for key in dataclasses.fields(table))
+
+
+#: A duration.
+NO_SECRETS = {"token_life"}
+
+
+@pytest.mark.parametrize("text", ['[dfs]\naccess_key = "hush"\n[nothing]\n', "[dfs]\naccess_key = 'hush'\n]"])
+def test_secrets_of_a_refused_text_are_known(text):
+    """What is marked is found in a text that is refused, also in one that is no TOML, and in variables."""
+    with pytest.raises(ConfigError):
+        parse(text)
+    (found,) = config.marked_in_text(text, {})
+    assert (found.key, found.part, found.text) == ("dfs.access_key", "value", "hush")
+    (found,) = config.marked_in_text(text, {"HOLDFAST_DFS_ACCESS_KEY": "wins"})
+    assert found.text == "wins"
+    assert "hush" not in repr(found)
+
+
+def test_shown_settings_are_whole_and_without_secrets():
+    """Each key is there with its effect, as JSON has it; what is secret is replaced, and an empty one stays empty."""
+    shown = config.shown_tables(parse(WORKER + '[placement]\nresolver = "mine"\nresolver_argument = "hush"\n'), "gone")
+    assert shown["placement"]["resolver_argument"] == "gone"
+    assert shown["dfs"]["access_key"] == ""
+    assert shown["placement"]["resolver"] == "mine"
+    assert shown["raft"]["heartbeat"] == "100ms"
+    assert shown["worker"]["directories"][1] == {"path": "/data/b", "tier": "HDD", "capacity": "3TiB"}
+    assert set(shown) == {section.name for section in dataclasses.fields(Config)}

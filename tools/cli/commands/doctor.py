@@ -1,6 +1,7 @@
 """`holdfast doctor`: checks a host, before and after installation, and shows problems and what to do.
 
-Rules: it changes nothing; files that it writes to measure a disk have no name and are freed at once. What is gathered
+Rules: it changes nothing; files that it writes to measure a disk have no name and are freed at once, and a support
+bundle is written where it is asked for. What is gathered
 is in tools/doctor, what is made of it in tools/doctor/core.
 """
 
@@ -19,8 +20,8 @@ import click
 from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
-from holdfast.common.sizes import counted
-from holdfast.tools.cli.output import PATH, escape, json_option, masters_if_any_option, show
+from holdfast.common.sizes import counted, in_bytes
+from holdfast.tools.cli.output import PATH, ask_first, escape, json_option, masters_if_any_option, show, yes_option
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -43,15 +44,37 @@ _LOOPBACK = ("localhost", "127.", "[::1]")
 @masters_if_any_option
 @click.option("--spark-conf", type=PATH, help="Settings of Spark, such as spark-defaults.conf.")
 @click.option("--user", help="The user that servers will run as; only root may name another.")
+@click.option(
+    "--bundle",
+    type=PATH,
+    metavar="FILE.tar.gz",
+    help="Write a support bundle, without secrets: what the doctor finds, and what helps to find the rest.",
+)
+@click.option(
+    "--log", "logs", type=PATH, multiple=True, help="With --bundle: a log file to add the end of; again for more."
+)
+@yes_option
 @json_option
 def doctor(
-    files: tuple[Path, ...], masters: str | None, spark_conf: Path | None, user: str | None, as_json: bool
+    files: tuple[Path, ...],
+    masters: str | None,
+    spark_conf: Path | None,
+    user: str | None,
+    bundle: Path | None,
+    logs: tuple[Path, ...],
+    yes: bool,
+    as_json: bool,
 ) -> int:
     """Find problems on this host, and show what to do. Exit 1 if there is a problem; advice alone is 0.
 
     Run it before and after installation: with --config it checks a server's ports, names, directories and limits,
-    with --masters the cluster as seen from this host, with --spark-conf Spark's settings, Java and Pythons.
+    with --masters the cluster as seen from this host, with --spark-conf Spark's settings, Java and Pythons. With
+    --bundle it exits 0 when the file is written, whatever was found.
     """
+    if bundle is not None:
+        return _write_bundle(bundle, files, masters, spark_conf, user, logs, yes, as_json)
+    if logs:
+        raise ConfigError("--log is for a support bundle: give --bundle FILE.tar.gz as well")
     servers = [(file, _load(file)) for file in files]
     if user:
         _become(user)
@@ -71,6 +94,61 @@ def doctor(
     }
     show(document, as_json, lambda screen: _draw(document, screen))
     return 1 if problems else 0
+
+
+def _write_bundle(
+    target: Path,
+    files: tuple[Path, ...],
+    masters: str | None,
+    spark_conf: Path | None,
+    user: str | None,
+    logs: tuple[Path, ...],
+    yes: bool,
+    as_json: bool,
+) -> int:
+    from holdfast.common.system.files import write_whole
+    from holdfast.common.system.modes import FILE_MODE
+    from holdfast.tools.doctor.bundle import Wanted, make_bundle
+
+    if not target.parent.is_dir():
+        raise ConfigError(f"there is no directory {target.parent} for {target.name}: make it, or name another")
+    there = target.exists() and target.stat().st_size > 0
+    if there:
+        ask_first(f"{target} is there already, and is replaced", yes, as_json)
+    endpoints = _endpoints_if_any(files, masters, spark_conf)
+    words = ("--user", user) if user else ()
+    made = make_bundle(Wanted(files, ",".join(endpoints), spark_conf, logs, words))
+    data = made.finish()
+    try:
+        write_whole(target, data, FILE_MODE, new=not there)
+    except FileExistsError as error:
+        raise ConfigError(f"{target} {error.strerror}: name another file") from None
+    document = {"bundle": str(target), "bytes": len(data), **made.contents()}
+    show(document, as_json, lambda screen: _draw_bundle(document, screen))
+    return 0
+
+
+def _endpoints_if_any(files: tuple[Path, ...], masters: str | None, spark_conf: Path | None) -> list[str]:
+    """The masters to ask; a file that is refused names none, and the bundle has the reason."""
+    for file in files:
+        try:
+            return _endpoints(_load(file), masters, spark_conf)
+        except ConfigError:
+            continue
+    return _endpoints(None, masters, spark_conf)
+
+
+def _draw_bundle(document: dict[str, Any], screen: Console) -> None:
+    for each in document["files"]:
+        causes = ", ".join(f"{cause} ({count})" for cause, count in each["removed"].items())
+        removed = f"; removed: {causes}" if causes else ""
+        screen.print(f"{escape(each['name'])}: {in_bytes(each['bytes'])}{escape(removed)}", soft_wrap=True)
+    for each in document["missing"]:
+        screen.print(f"[yellow]missing[/]: {escape(each['name'])}: {escape(each['error'])}", soft_wrap=True)
+    text = f"{document['bundle']} has {counted(len(document['files']), 'file')}, {in_bytes(document['bytes'])}"
+    screen.print(
+        escape(f"{text}; read it before you send it: names of hosts, users and applications are in it"), soft_wrap=True
+    )
 
 
 def _load(file: Path) -> Config:

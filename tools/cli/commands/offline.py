@@ -27,13 +27,16 @@ _directory = click.argument("directory", metavar="DIR", type=PATH)
 @click.command()
 @_directory
 @click.option("--files", is_flag=True, help="Show every file and epoch, not only the shuffles; --json always has all.")
+@click.option("--names", is_flag=True, help="Only names and sizes: no data is opened, and the worker may run.")
 @json_option
-def inspect(directory: Path, files: bool, as_json: bool) -> int:
+def inspect(directory: Path, files: bool, names: bool, as_json: bool) -> int:
     """Show what the storage directory DIR of a stopped worker holds.
 
     Exit 1 if identity, index, or a sealed file's footer is damaged or missing; `verify` reads every byte instead.
     """
     _need(directory)
+    if names:
+        return _inspect_names(directory, files, as_json)
     from holdfast.worker.storage.offline.inspect import inspect_directory
 
     document = _plain(inspect_directory(str(directory)))
@@ -69,6 +72,26 @@ def verify(directory: Path, file: Path | None, as_json: bool) -> int:
     document["good"] = not any(finding["severity"] == "DAMAGE" for finding in document["findings"])
     show(document, as_json, lambda screen: _draw_verify(document, screen))
     return 0 if document["good"] else 1
+
+
+def _inspect_names(directory: Path, files: bool, as_json: bool) -> int:
+    from holdfast.tools.doctor.listing import list_names
+
+    if files:
+        raise ConfigError("--files reads the files, and --names opens none: choose one of the two")
+    document = list_names(directory)
+    show(document, as_json, lambda screen: _draw_names(document, screen))
+    return 1 if document["problems"] else 0
+
+
+def _draw_names(document: dict[str, Any], screen: Console) -> None:
+    _draw_fields(document, screen)
+    rows = [(each["kind"], each["files"], in_bytes(each["bytes"])) for each in document["kinds"]]
+    screen.print(table(("kind", "#files", "#bytes"), rows))
+    for path in document["unknown"]:
+        screen.print(f"not ours: {escape(path)}", soft_wrap=True)
+    for problem in document["problems"]:
+        screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
 
 
 def _need(directory: Path) -> None:

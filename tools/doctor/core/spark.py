@@ -107,6 +107,11 @@ _BESIDE = (
         "shuffles of RDDs are serialised record by record in a slow form",
     ),
 )
+#: Further ones that are looked at here.
+_PUBLIC = (
+    *("spark.shuffle.manager", "spark.shuffle.sort.io.plugin.class", "spark.jars"),
+    *(_DYNAMIC, _SERVICE, _TRACKING, _TIMEOUT),
+)
 _JAR_NAME = re.compile(r"holdfast-spark-(\d+\.\d+)\.[^_]*_[\d.]+-([0-9a-f]+)\.jar")
 
 
@@ -118,6 +123,12 @@ def parse_settings(text: str) -> dict[str, str]:
         if words[0] and not words[0].startswith(("#", "!")):
             found[words[0]] = words[1].strip() if len(words) > 1 else ""
     return found
+
+
+def public_settings(settings: Mapping[str, str], removed: str) -> dict[str, str]:
+    """The settings, with values only of keys that are known here; any other may hold a secret, whatever its name."""
+    public = {*(PREFIX + key for key in KEYS), *CLASS_PATHS, *(each.key for each in _BESIDE), *_PUBLIC}
+    return {key: value if key in public else removed for key, value in sorted(settings.items())}
 
 
 def class_path(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
