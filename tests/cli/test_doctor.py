@@ -212,7 +212,7 @@ SETUPS: dict[str, tuple[Build, str, str]] = {
     "a directory in another": (two("data", "data/more"), "directory-twice", "beside the other"),
     "two directories on one disk": (two("a", "b"), "one-device", "one directory on each disk"),
     "data of another cluster": (foreign_cluster, "directory-foreign", "an empty directory"),
-    "data of another worker": (foreign_worker, "directory-foreign", "belongs to one worker for good"),
+    "data of another worker": (foreign_worker, "directory-foreign", "always belongs to one worker"),
     "a damaged identity": (damaged, "directory-damaged", "holdfast inspect"),
     "a directory that everybody may write": (open_to_all, "directory-open", "chmod 0700"),
     "more capacity than the disk": (

@@ -1,7 +1,7 @@
 """How commands ask masters.
 
-Rules: who waits is told after SAY_SECONDS what for, in a sentence on standard error, and what does not answer ends the
-command within ten seconds, of which the start of the process takes one.
+Rules: a user who waits gets the reason after SAY_SECONDS, in a sentence on standard error, and what does not answer
+ends the command within ten seconds, of which the start of the process takes one.
 """
 
 from __future__ import annotations

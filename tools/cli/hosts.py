@@ -63,7 +63,7 @@ def chosen(
 
 
 def several(hosts: Sequence[dict[str, Any]]) -> bool:
-    """Whether some host has more than one worker; else its line would say what that of its worker says."""
+    """Whether some host has more than one worker; else its line would repeat its worker's line."""
     return any(each["workers"] > 1 for each in hosts)
 
 

@@ -53,7 +53,7 @@ class _Unnamed:
 
 def credentials_of(config: Config | None) -> CredentialsProvider | None:
     """Credentials of the environment, else of the server of this file; None without security, or where the
-    files are not as they should be, which others say."""
+    files are unusable, which other checks report."""
     try:
         found = Credentials.from_environment()
         if found is None and config is not None and config.security.enabled:

@@ -345,11 +345,11 @@ def _held(shuffle: dict[str, Any], of: str) -> str:
 
 
 def _state_text(shuffle: dict[str, Any]) -> str:
-    """Its state, with the epochs that are lost or have fewer copies than were asked for, now or for good."""
+    """Its state, with the epochs that are lost or have fewer copies than were asked for, now or permanently."""
     lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
     awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
     later = f"{awaited} under-replicated until workers are back" if awaited else ""
-    fewer = f"{stay} under-replicated for good" if stay else ""
+    fewer = f"{stay} permanently under-replicated" if stay else ""
     epochs = ", ".join(each for each in (lost, later, fewer) if each)
     return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
 

@@ -70,7 +70,7 @@ def _whose(config: Config, where: str, each: DirectoryFact) -> Iterator[Symptom]
     elif each.worker_name and each.worker_name != config.worker.name:
         other = f'worker "{each.worker_name}", and this one is "{config.worker.name}"'
     if other:
-        remedy = "name an empty directory, or the one that is this worker's; a directory belongs to one worker for good"
+        remedy = "name an empty directory, or the one that is this worker's; a directory always belongs to one worker"
         yield problem("directory-foreign", where, f"holds the data of {other}", remedy)
 
 

@@ -34,7 +34,7 @@ public final class HoldfastShuffleDataIO implements ShuffleDataIO {
         ClassLoader loader = given != null ? given : HoldfastShuffleDataIO.class.getClassLoader();
         try {
             return HoldfastShuffleManager.class.isAssignableFrom(Class.forName(manager, false, loader));
-        } catch (ClassNotFoundException | LinkageError anothers) { // or a short name
+        } catch (ClassNotFoundException | LinkageError notLoaded) { // or a short name
             return false;
         }
     }
