@@ -109,6 +109,7 @@ class LogEvent(Enum):
         "A shuffle uses Spark's own shuffle instead of Holdfast.",
         "See `reason`. Its data is on executors: without Spark's shuffle service do not remove them.",
     )
+    SHUFFLE_FALLBACK_UNTOLD = _info("The masters could not be told of shuffles that fell back; they are told later.")
     SHUFFLE_WRITTEN = _debug("A shuffle is written.")
     SHUFFLE_COMMITTED = _info("A shuffle was committed.")
     SHUFFLE_DATA_LOST = _error(

@@ -7,6 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class FallbackReason(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
+    __slots__ = ()
+    FALLBACK_REASON_OTHER: _ClassVar[FallbackReason]
+    FALLBACK_REASON_MASTERS_AWAY: _ClassVar[FallbackReason]
+    FALLBACK_REASON_NO_ROOM: _ClassVar[FallbackReason]
+    FALLBACK_REASON_QUOTA: _ClassVar[FallbackReason]
+    FALLBACK_REASON_REFUSED: _ClassVar[FallbackReason]
+
 class PartitionKind(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     __slots__ = ()
     PARTITION_KIND_UNSPECIFIED: _ClassVar[PartitionKind]
@@ -18,6 +26,11 @@ class Adherence(int, metaclass=_enum_type_wrapper.EnumTypeWrapper):
     ADHERENCE_STRICT: _ClassVar[Adherence]
     ADHERENCE_SOFT: _ClassVar[Adherence]
     ADHERENCE_FAILED: _ClassVar[Adherence]
+FALLBACK_REASON_OTHER: FallbackReason
+FALLBACK_REASON_MASTERS_AWAY: FallbackReason
+FALLBACK_REASON_NO_ROOM: FallbackReason
+FALLBACK_REASON_QUOTA: FallbackReason
+FALLBACK_REASON_REFUSED: FallbackReason
 PARTITION_KIND_UNSPECIFIED: PartitionKind
 PARTITION_KIND_MAP: PartitionKind
 PARTITION_KIND_REDUCE: PartitionKind
@@ -160,6 +173,24 @@ class RenewLeaseReply(_message.Message):
     raft_index: int
     token: str
     def __init__(self, raft_index: _Optional[int] = ..., token: _Optional[str] = ...) -> None: ...
+
+class ReportFallbackRequest(_message.Message):
+    __slots__ = ("instance", "name", "reason", "shuffles", "text")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    REASON_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLES_FIELD_NUMBER: _ClassVar[int]
+    TEXT_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    name: str
+    reason: FallbackReason
+    shuffles: int
+    text: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., reason: _Optional[_Union[FallbackReason, str]] = ..., shuffles: _Optional[int] = ..., text: _Optional[str] = ...) -> None: ...
+
+class ReportFallbackReply(_message.Message):
+    __slots__ = ()
+    def __init__(self) -> None: ...
 
 class DetachRequest(_message.Message):
     __slots__ = ("call", "instance", "holder")

@@ -33,6 +33,8 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
     "Shuffles/Commit": _OWNS,
     "Shuffles/GetManifest": _OWNS,
     "Shuffles/UnregisterShuffle": _OWNS,
+    # The application may not be registered: that may be why.
+    "Shuffles/ReportFallback": (*_OPENS, TokenKind.APPLICATION),
     "Registry/RegisterWorker": (TokenKind.SERVER,),
     "Registry/Heartbeat": (TokenKind.SERVER,),
     "Registry/CheckShuffles": (TokenKind.SERVER,),

@@ -16,6 +16,7 @@ from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
 from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId, shuffle_name
 from holdfast.common.limits import COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
+from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_in
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.tokens import TokenKind, share_owner
@@ -39,6 +40,7 @@ from holdfast.master.fleet.fleet import Fleet, place_of
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, gone
 from holdfast.master.leader.uploads import submit, upload_name
+from holdfast.master.observe.counts import fallback_reason
 from holdfast.master.observe.masters import Masters
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.placement.policy import Candidates, too_few_acknowledge
@@ -46,6 +48,8 @@ from holdfast.master.state_machine.codec import from_message
 
 #: Workers that an answer names.
 _NAMED_MAX = 10
+#: Of one report of shuffles that fell back, and characters of its texts.
+_FALLBACKS_MAX, _TEXT_MAX = 1_000_000, 500
 
 
 class Shuffles:
@@ -138,6 +142,16 @@ class Shuffles:
         """End a lease."""
         await self._leader.command("Shuffles/Detach", request, cmd.Detach(request.instance, request.holder))
         return pb.DetachReply()
+
+    async def report_fallback(self, request: pb.ReportFallbackRequest) -> pb.ReportFallbackReply:
+        """Count shuffles that became Spark's own."""
+        reason, shuffles = fallback_reason(request.reason), min(max(1, request.shuffles), _FALLBACKS_MAX)
+        self._leader.fallbacks[reason] += shuffles
+        name, text = request.name[:_TEXT_MAX], request.text[:_TEXT_MAX]
+        self._leader.events.tell(
+            LogEvent.SHUFFLE_FALLBACK, application=name, count=shuffles, why=reason, reason=text
+        )
+        return pb.ReportFallbackReply()
 
     async def register_shuffle(self, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
         """Place a shuffle and record its assignment; again for a known key: where its partitions are now."""

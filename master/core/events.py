@@ -23,6 +23,7 @@ _REPEATS = frozenset(
         LogEvent.WORKER_RESTARTED,
         LogEvent.MASTER_STALLED,
         LogEvent.CONFIGURATION_REFUSED,
+        LogEvent.SHUFFLE_FALLBACK,
     }
 )
 REPEAT_MS = 60_000

@@ -47,7 +47,7 @@ from holdfast.master.core.state.state import State
 from holdfast.master.core.usage import Owned, Usage
 from holdfast.master.leader.proposer import Proposer, of_the_log, translate
 from holdfast.master.leader.waiters import Waiters
-from holdfast.master.observe.counts import MasterCounts, ShortOfCopies
+from holdfast.master.observe.counts import MasterCounts, ShortOfCopies, no_fallbacks
 from holdfast.master.observe.events import Events
 from holdfast.master.raft.node import RaftNode
 from holdfast.master.state_machine.state_machine import StateMachine
@@ -96,6 +96,7 @@ class Leader:
         #: what happened, for people
         self.events = Events(config.master.name, self.now_ms)
         self.counts = MasterCounts()
+        self.fallbacks = no_fallbacks()
         self.short = ShortOfCopies()
         self.proposer = Proposer(node, self.now_ms, self.http_of)
         self._callers = Callers()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import short_of_copies
 
 
@@ -35,6 +36,17 @@ class MasterCounts:
     dfs_removed: int = 0
     dfs_failures: int = 0
     dfs_unheard: int = 0
+
+
+def no_fallbacks() -> dict[str, int]:
+    """Shuffles that became Spark's own, by every reason."""
+    return dict.fromkeys(map(fallback_reason, pb.FallbackReason.values()), 0)
+
+
+def fallback_reason(reason: int) -> str:
+    """What a reason is called in metrics; one of a newer client is "other"."""
+    known = reason if reason in pb.FallbackReason.values() else pb.FALLBACK_REASON_OTHER
+    return pb.FallbackReason.Name(known).removeprefix("FALLBACK_REASON_").lower()
 
 
 @dataclass(frozen=True, slots=True)

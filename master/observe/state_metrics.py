@@ -53,6 +53,7 @@ class StateMetrics(Collector):
         adhering = self._adherence.found._asdict() if self._leader.serving else {}
         yield labelled("open_partitions", adhering.items())
         yield gauge("open_epochs_short", self._adherence.short)
+        yield labelled("fallbacks", self._leader.fallbacks.items())
         yield from self._heard()
 
     def _raft(self) -> Iterator[Metric]:

@@ -20,6 +20,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.worker.storage.layout import shuffle_folder
 from tests.acceptance.spark_world import MASTER, SMALL_FRAMES, Spark, World, conf, key_of
 from tests.acceptance.test_push_rows import bytes_in
+from tests.cluster.reduce_peers import metric
 from tests.support.logged import lines_of
 from tests.support.reduce_client import push
 from tests.support.waiting import wait_until
@@ -311,6 +312,8 @@ def test_row_42_over_its_quota_it_is_sparks_own_shuffle(tmp_path: Path, spark: S
         spark.begin(conf(cluster.endpoints), MASTER)
         assert job() == own["basic"]
         assert reason in lines_of(world.log(), LogEvent.SHUFFLE_FALLBACK)[0].replace("\\", "")
+        counted = 'holdfast_master_fallbacks{reason="quota"}'
+        wait_until(lambda: metric(cluster, counted) > 0, "the masters to count it")
         assert not world.shuffles()
         world.begin()
         with pytest.raises(AssertionError, match=reason):

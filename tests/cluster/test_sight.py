@@ -15,12 +15,13 @@ from holdfast.client.cluster.local import LocalCluster, Server
 from holdfast.common.errors import ConfigError, ProtocolError
 from holdfast.common.formats.reduce_layouts import ReduceWinners
 from holdfast.common.ids import AttemptId
-from holdfast.common.log_events import facts_text
+from holdfast.common.log_events import LogEvent, facts_text
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.web.page import POLICY
 from holdfast.tools.cli.main import holdfast
 from tests.cluster.masters import agree, leader_of, run, worker
+from tests.cluster.reduce_peers import metric
 from tests.cluster.shapes import Shape
 from tests.page.world import EVIL, SETTINGS, busy
 from tests.support.waiting import wait_until
@@ -209,6 +210,31 @@ def test_every_master_tells_the_same_of_the_log(worked: LocalCluster) -> None:
                 await events_of(leader, least="loud")
 
     run(story())
+
+
+def test_shuffles_that_fell_back_are_counted_by_reason(worked: LocalCluster) -> None:
+    """What drivers report adds up by reason, and is one event of the application, which says the latest cause."""
+
+    async def story() -> list[pb.Event]:
+        async with ControlClient(worked.endpoints) as client:
+            for shuffles, text in ((2, "first"), (3, "alice holds 4 MiB")):
+                await client.call(
+                    "Shuffles/ReportFallback",
+                    pb.ReportFallbackRequest(
+                        name="etl", reason=pb.FALLBACK_REASON_QUOTA, shuffles=shuffles, text=text
+                    ),
+                )
+            reply: pb.ListEventsReply = await client.ask(
+                leader_of(worked).address, "Admin/ListEvents", pb.ListEventsRequest(limit=3_000)
+            )
+            return [each for each in reply.events if each.event == LogEvent.SHUFFLE_FALLBACK.dotted]
+
+    (event,) = asyncio.run(story())
+    assert (event.subject, event.times) == ("etl", 2)
+    assert "why=quota" in event.text
+    assert "alice holds 4 MiB" in event.text
+    assert metric(worked, 'holdfast_master_fallbacks{reason="quota"}') == 5
+    assert metric(worked, 'holdfast_master_fallbacks{reason="masters_away"}') == 0
 
 
 def test_what_is_reported_shuffles_says_why_and_how_far(worked: LocalCluster) -> None:

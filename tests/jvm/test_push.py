@@ -42,6 +42,12 @@ def test_the_core_decides_as_the_python_one(jvm: Jvm) -> None:
     assert jvm.run("push.PushCoreMain", seconds=120).startswith("ok ")
 
 
+def test_a_worker_that_does_not_answer_holds_up_no_other(jvm: Jvm) -> None:
+    """A writer connects to all its twenty workers before anything is written. One of them answers HELLO only when all
+    others have their batches; then it gets its own. No connection or buffer is left."""
+    assert jvm.run("push.ConnectMain", seconds=240).startswith("ok")
+
+
 class Pushing:
     """A shuffle, and a Java program that pushes to it. What it pushed is compared with what Python reads."""
 

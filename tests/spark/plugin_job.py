@@ -76,6 +76,17 @@ def carried(spark: SparkSession) -> Steps:
     yield {"totals": totals, "carried": bytes(made.array()).decode("latin-1"), "environment": environment}
 
 
+def measured(spark: SparkSession) -> Steps:
+    """A shuffle of an RDD, then what Spark's metric system shows, as JSON and for Prometheus."""
+    pairs = spark.sparkContext.parallelize(range(2000), 4).map(lambda one: (one % 10, one)).groupByKey(4)
+    yield sorted(pairs.mapValues(sum).collect())
+    shown = []
+    for page in ("json", "prometheus"):
+        with urllib.request.urlopen(f"{spark.sparkContext.uiWebUrl}/metrics/{page}/", timeout=60) as answer:
+            shown.append(answer.read().decode())
+    yield shown
+
+
 def noisy(spark: SparkSession) -> Steps:
     """A shuffle of 14 MB of text and 2 MB of noise, which has a partition of its own; then Spark's settings."""
     noise = "unhex(concat(" + ", ".join(f"sha2(concat(id, '-{each}'), 512)" for each in range(16)) + "))"
@@ -143,7 +154,7 @@ def cleaned(spark: SparkSession) -> Steps:
 
 
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {
-    each.__name__: each for each in (sums, reuse, anew, twice, carried, noisy, strict, cleaned, outliving)
+    each.__name__: each for each in (sums, reuse, anew, twice, carried, measured, noisy, strict, cleaned, outliving)
 }
 
 
@@ -154,7 +165,7 @@ def main(jobs: dict[str, Callable[[SparkSession], Steps]]) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(asked["master"])
     usual = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-    if asked["job"] == "carried":
+    if asked["job"] in ("carried", "measured"):
         usual |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     for key, value in {**usual, **asked["conf"]}.items():
         builder = builder.config(key, value)

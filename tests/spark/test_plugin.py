@@ -2,9 +2,11 @@
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
+import urllib.request
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -120,6 +122,46 @@ def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str
         assert running.step() == "stopped"
         wait_until(lambda: not shuffles(cluster, others), "the shuffles of an ended application to be dropped", 30.0)
         assert not lines_of(running.log(), LogEvent.SETTING_UNSUITABLE), "conf() leaves nothing to warn of"
+
+
+def registrations(cluster: LocalCluster) -> float:
+    """How often a master was asked to place a shuffle, or where its partitions are."""
+    counted = 'holdfast_master_calls_total{method="Shuffles/RegisterShuffle",status="OK"}'
+    found = 0.0
+    for master in cluster.masters:
+        with urllib.request.urlopen(f"http://{master.address}/metrics", timeout=60) as page:
+            lines = page.read().decode().splitlines()
+        found += sum(float(line.split()[1]) for line in lines if line.startswith(f"{counted} "))
+    return found
+
+
+@pytest.mark.parametrize("master", ["local[2]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long)])
+def test_places_come_with_the_shuffle_and_spark_shows_what_it_costs(
+    cluster: LocalCluster, tmp_path: Path, master: str
+) -> None:
+    """The driver registers a shuffle and no task asks again where to push. Spark's metric system has the plug-in's
+    source, by its own names and by those that its Prometheus sink makes of them."""
+    before = registrations(cluster)
+    sink = "spark.metrics.conf.*.sink.prometheusServlet"
+    shown = {f"{sink}.class": "org.apache.spark.metrics.sink.PrometheusServlet", f"{sink}.path": "/metrics/prometheus"}
+    with job("measured", conf(cluster.endpoints, fallback="never") | shown, tmp_path, master) as running:
+        assert running.step() == TOTALS
+        assert registrations(cluster) == before + 1
+        running.go()
+        document, text = running.step()
+    ours = {
+        name.partition(".driver.holdfast.")[2]: value
+        for kind in ("gauges", "counters", "timers")
+        for name, value in json.loads(document)[kind].items()
+        if ".driver.holdfast." in name
+    }
+    assert ours.keys() >= {"push.latency", "push.creditWait", "push.retries", "push.revives", "fallbacks.quota"}
+    assert ours["memory.directIdleBytes"]["value"] >= 0
+    found = re.search(r"^metrics_\w+_driver_holdfast_push_latency_Count\S* (\d+)", text, re.MULTILINE)
+    assert found
+    if master.startswith("local["):  # elsewhere executors push, and the driver has nothing to count
+        assert int(found[1]) == ours["push.latency"]["count"] > 0
+        assert sum(ours[f"push.bytes.{codec}"]["count"] for codec in ("none", "lz4", "zstd")) > 0
 
 
 @pytest.mark.long

@@ -43,13 +43,13 @@ final class DriverShuffles implements AutoCloseable {
     /** Generations are dropped up to this one when the whole shuffle is dropped. */
     static final int ALL_GENERATIONS = Integer.MAX_VALUE;
 
-    private record Registered(ShuffleKey first, int partitions) {}
+    private record Registered(ShuffleKey first, int partitions, FirstPlaces places) {}
 
     private final HoldfastConf conf;
     private final HoldfastRuntime runtime;
     private final Registrations registrations;
     private final String name;
-    /** By shuffle; of keys alone, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
+    /** By shuffle; without the dependency, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
     private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
     /**
      * Those that were dropped and of which Spark keeps the statuses: plans may outlive them, and then their maps run again. Forgetting one costs an
@@ -103,10 +103,8 @@ final class DriverShuffles implements AutoCloseable {
         var handle = new HoldfastShuffleHandle<>(
                 shuffle, dependency, instance, runtime.credentials().secure(), maps, conf.copies(), conf.ack(), conf.ackCopies(), encrypted);
         RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false, Set.of());
-        if (dependency.rdd().context().isLocal()) {
-            runtime.generations().registered(first); // the tasks run here
-        }
-        registered.put(shuffle, new Registered(handle.key(0), handle.partitions()));
+        handle.places().are(runtime.masters().clusterId(), first);
+        registered.put(shuffle, new Registered(handle.key(0), handle.partitions(), handle.places()));
         name(dependency, handle.key(0));
         return handle;
     }
@@ -131,6 +129,7 @@ final class DriverShuffles implements AutoCloseable {
         if (known == null) {
             return;
         }
+        known.places().over();
         dropped.put(shuffle, known);
         synchronized (unforgotten) {
             unforgotten.add(known.first().withGeneration(ALL_GENERATIONS));
@@ -188,6 +187,7 @@ final class DriverShuffles implements AutoCloseable {
         }
         Registered known = registered.get(shuffle);
         if (known != null) {
+            known.places().over();
             committers.execute(() -> commit(known));
         }
     }
@@ -210,6 +210,21 @@ final class DriverShuffles implements AutoCloseable {
             }
         } catch (HoldfastException error) {
             LogEvent.COMMIT_LATE.log("shuffle", key, "reason", error);
+        }
+    }
+
+    /** Tells the masters of shuffles that fell back, if they can be reached now. Returns at once. */
+    void report(Fallbacks fallbacks) {
+        if (fallbacks.due()) {
+            committers.execute(() -> tell(fallbacks));
+        }
+    }
+
+    private void tell(Fallbacks fallbacks) {
+        try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), credential())) {
+            fallbacks.report(each -> quick.reportFallback(ApplicationLease.label(name), each.reason().name(), each.shuffles(), each.text()));
+        } catch (HoldfastException error) {
+            LogEvent.SHUFFLE_FALLBACK_UNTOLD.log("application", name, "reason", error);
         }
     }
 

@@ -19,10 +19,11 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * Which generation of a shuffle tasks write to, in this JVM.
  *
- * <p>Rules: the tasks of one stage attempt in one JVM ask once, the first of them; the masters answer with the newest generation
+ * <p>Rules: the first stage of a shuffle writes where its handle says ({@link FirstPlaces}), without a call. For all others the tasks of one stage
+ * attempt in one JVM ask once, the first of them; the masters answer with the newest generation
  * that takes data, and open the next one where the newest is committed. So a task needs no history of the generations
  * before. Readers that find data lost report it here before they throw, since a generation that is not committed is only replaced after
- * such a report. Where the driver runs tasks itself its first stage uses the driver's own registration without a call. Thread-safe. Called by
+ * such a report. Thread-safe. Called by
  * the writer (which generation), the reader (failures) and the manager.
  */
 public final class Generations {
@@ -39,7 +40,8 @@ public final class Generations {
 
     private final Masters masters;
     private final Registrations registrations;
-    private final Map<Integer, RegisteredShuffle> own = new ConcurrentHashMap<>();
+    /** Shuffles whose handle names places that take no more data. */
+    private final Set<Integer> outdated = ConcurrentHashMap.newKeySet();
     private final Map<Attempt, Asked> attempts = new LinkedHashMap<>();
     /** By shuffle: the workers that tasks of this JVM could not read it from. */
     private final Map<Integer, Set<Integer>> unusable = new ConcurrentHashMap<>();
@@ -70,7 +72,7 @@ public final class Generations {
         }
         try {
             if (asked.answer == null) {
-                asked.answer = ask(handle);
+                asked.answer = ask(handle, context.stageAttemptNumber() == 0);
             }
             return asked.answer;
         } finally {
@@ -99,19 +101,15 @@ public final class Generations {
      * nevertheless, because its output there was dropped, that one asks again.
      */
     void closed(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
+        outdated.add(handle.shuffleId());
         synchronized (attempts) {
             attempts.remove(new Attempt(handle.shuffleId(), context.stageId(), context.stageAttemptNumber()));
         }
     }
 
-    /** The driver has registered generation 0 itself, just now. */
-    void registered(RegisteredShuffle first) {
-        own.put(first.key().shuffle(), first);
-    }
-
     /** Nobody will write this shuffle any more. */
     void forget(int shuffle) {
-        own.remove(shuffle);
+        outdated.remove(shuffle);
         unusable.remove(shuffle);
         synchronized (attempts) {
             attempts.keySet().removeIf(each -> each.shuffle() == shuffle);
@@ -122,10 +120,11 @@ public final class Generations {
         return unusable.getOrDefault(shuffle, Set.of());
     }
 
-    private RegisteredShuffle ask(HoldfastShuffleHandle<?, ?, ?> handle) throws HoldfastException {
-        RegisteredShuffle first = own.remove(handle.shuffleId());
-        if (first != null) {
-            return first;
+    private RegisteredShuffle ask(HoldfastShuffleHandle<?, ?, ?> handle, boolean firstAttempt) throws HoldfastException {
+        FirstPlaces.Known first = handle.places().known();
+        if (first != null && firstAttempt && !outdated.contains(handle.shuffleId()) && unusable(handle.shuffleId()).isEmpty()) {
+            masters.know(first.clusterId(), first.registered().raftIndex());
+            return first.registered();
         }
         RegisteredShuffle found = registrations.register(masters, handle.key(0), handle, true, false, unusable(handle.shuffleId()));
         LogEvent.SHUFFLE_WRITTEN.log("shuffle", found.key(), "copies", found.copies());

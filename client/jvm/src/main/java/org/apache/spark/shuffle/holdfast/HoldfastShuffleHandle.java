@@ -22,11 +22,18 @@ public class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
     private final int ack;
     private final int ackCopies;
     private final boolean encrypted;
+    private final FirstPlaces places;
 
     /** A shuffle of the application {@code instance}; the numbers are those it was registered with. */
     public HoldfastShuffleHandle(
             int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, int maps, int copies, int ack,
             int ackCopies, boolean encrypted) {
+        this(shuffle, dependency, instance, secure, maps, copies, ack, ackCopies, encrypted, new FirstPlaces());
+    }
+
+    private HoldfastShuffleHandle(
+            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, int maps, int copies, int ack,
+            int ackCopies, boolean encrypted, FirstPlaces places) {
         super(shuffle, dependency);
         this.instance = instance;
         this.secure = secure;
@@ -36,12 +43,13 @@ public class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
         this.ack = ack;
         this.ackCopies = ackCopies;
         this.encrypted = encrypted;
+        this.places = places;
     }
 
     /** The same shuffle as {@code other}, for a class that adds something. */
     protected HoldfastShuffleHandle(HoldfastShuffleHandle<K, V, C> other) {
         this(other.shuffleId(), other.dependency(), other.instance, other.secure, other.maps, other.copies, other.ack, other.ackCopies,
-                other.encrypted);
+                other.encrypted, other.places);
     }
 
     /** The key of one generation of this shuffle, for the masters: of whatever state of theirs. */
@@ -87,6 +95,11 @@ public class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
     /** How many copies hold a batch before it is acknowledged. */
     public int ackCopies() {
         return ackCopies;
+    }
+
+    /** Where the first stage writes. */
+    FirstPlaces places() {
+        return places;
     }
 
     /** Whether {@code spark.io.encryption} was on when the shuffle was registered. */

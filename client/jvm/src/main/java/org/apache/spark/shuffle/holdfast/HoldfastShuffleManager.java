@@ -4,7 +4,7 @@ import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ConcurrentHashMap;
 import java.util.concurrent.TimeUnit;
-import java.util.concurrent.atomic.AtomicInteger;
+import java.util.concurrent.atomic.AtomicBoolean;
 import org.apache.spark.ShuffleDependency;
 import org.apache.spark.SparkConf;
 import org.apache.spark.SparkEnv;
@@ -37,13 +37,15 @@ public class HoldfastShuffleManager extends SortShuffleManager {
     private final HoldfastConf conf;
     private final HoldfastRuntime runtime;
     private final DriverShuffles driver;
-    private final AtomicInteger fallbacks = new AtomicInteger();
+    private final Fallbacks fallbacks = new Fallbacks();
     /** Shuffles that are Spark's own and that it still needs. */
     private final Set<Integer> fellBack = ConcurrentHashMap.newKeySet();
     /** Whether the masters are not asked for a while, and since when. */
     private volatile boolean pausing;
     private volatile long fellBackAtNs;
     private boolean listening;
+    /** On executors: whether Spark shows our metrics. */
+    private final AtomicBoolean shown = new AtomicBoolean();
     /** Shuffles that tasks of this JVM met, as keys alone: a handle would keep the shuffle from ever being cleaned up. */
     private final Map<Integer, ShuffleKey> seen = new ConcurrentHashMap<>();
 
@@ -70,13 +72,15 @@ public class HoldfastShuffleManager extends SortShuffleManager {
             return super.registerShuffle(shuffle, dependency); // nothing will be written or read
         }
         if (conf.mayFallBack() && pausing && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
-            LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", fallbacks.incrementAndGet(), "reason", "one fell back a moment ago");
+            fallbacks.addAnother(shuffle);
             fellBack.add(shuffle);
             return super.registerShuffle(shuffle, dependency);
         }
         try {
             var handle = driver.register(shuffle, dependency, maps, sparkConf.getBoolean("spark.io.encryption.enabled", false));
             listen(dependency);
+            fallbacks.reached();
+            driver.report(fallbacks);
             return handle;
         } catch (HoldfastException error) {
             return fallBack(shuffle, dependency, error);
@@ -90,9 +94,9 @@ public class HoldfastShuffleManager extends SortShuffleManager {
             throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast: " + error.getMessage()
                     + patience + "; and " + conf.noFallback(), error);
         }
-        int count = fallbacks.incrementAndGet();
+        fallbacks.add(shuffle, error);
         fellBack.add(shuffle);
-        LogEvent.SHUFFLE_FALLBACK.log("shuffle", shuffle, "count", count, "reason", error);
+        driver.report(fallbacks);
         if (error.status() != Status.QUOTA_EXCEEDED) { // the masters said that at once, and may say otherwise of the next one
             fellBackAtNs = System.nanoTime();
             pausing = true;
@@ -104,6 +108,7 @@ public class HoldfastShuffleManager extends SortShuffleManager {
     private synchronized void listen(ShuffleDependency<?, ?, ?> dependency) {
         if (!listening) {
             listening = true;
+            new HoldfastSource(runtime, fallbacks).register();
             dependency.rdd().context().listenerBus().addToQueue(new StageEnds(driver), "holdfast");
             if (conf.security().given() && !dependency.rdd().context().isLocal()) { // else tasks run here
                 RpcEnv rpc = SparkEnv.get().rpcEnv();
@@ -139,6 +144,9 @@ public class HoldfastShuffleManager extends SortShuffleManager {
     private void see(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         if (driver == null) {
             haveToken(handle, context);
+            if (!shown.getAndSet(true)) {
+                new HoldfastSource(runtime, null).register();
+            }
             runtime.tokens().began(handle.instance(), context);
         }
         seen.computeIfAbsent(handle.shuffleId(), shuffle -> handle.key(DriverShuffles.ALL_GENERATIONS));
@@ -176,7 +184,7 @@ public class HoldfastShuffleManager extends SortShuffleManager {
 
     /** Shuffles that became Spark's own, so far. */
     public int fallbacks() {
-        return fallbacks.get();
+        return fallbacks.count();
     }
 
     /** The application has ended: gives the lease back, upon which the masters drop its shuffles. */

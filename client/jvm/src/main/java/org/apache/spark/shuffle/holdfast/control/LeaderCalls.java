@@ -91,6 +91,11 @@ final class LeaderCalls implements AutoCloseable {
         return raftIndex.get();
     }
 
+    void know(String cluster, long index) {
+        connections.isOf(cluster);
+        raftIndex.accumulateAndGet(index, Math::max);
+    }
+
     /**
      * Call "Service/Method" on the leader; return its reply. Repeats what may succeed later until the deadline, then throws it naming the
      * last cause. A refusal is thrown at once with its status; NOT_COMMITTED is one.

@@ -28,6 +28,7 @@ public final class Masters implements AutoCloseable {
     /** A commit waits for workers that are away, up to the cluster's grace for them, and is then repeated by the waiter. */
     public static final int COMMIT_DEADLINE_MS = 180_000;
     private static final byte[] NO_HOLDER = {};
+    private static final int FALLBACK_TEXT_MAX = 500;
     /** As common/addresses.py has it: a name in ASCII, IPv4, or IPv6 in brackets, and a port. */
     private static final Pattern ADDRESS = Pattern.compile(
             "(\\[[0-9A-Fa-f:.]+]|([A-Za-z0-9_-]{1,63}\\.)*[A-Za-z0-9_-]{1,63}\\.?):[1-9][0-9]{0,4}");
@@ -64,6 +65,11 @@ public final class Masters implements AutoCloseable {
     /** Id of the cluster that answered; "" before the first answer. */
     public String clusterId() {
         return calls.clusterId();
+    }
+
+    /** Takes note of what another client of theirs was answered: a worker asks for both, which may be before this one has called them. */
+    public void know(String clusterId, long raftIndex) {
+        calls.know(clusterId, raftIndex);
     }
 
     /** The highest Raft index seen in any answer; HELLO and PUSH carry it to workers. */
@@ -182,6 +188,18 @@ public final class Masters implements AutoCloseable {
         }
         return new Manifest(key.withState(reply.u64("state")), ReduceWinners.decode(reply.bytes("winnersArray")),
                 ReduceManifest.decode(reply.bytes("manifestArray")), workersOf(reply), reply.u64("raftIndex"));
+    }
+
+    /**
+     * Say that shuffles of an application became Spark's own.
+     *
+     * @param reason the end of a name of FallbackReason
+     * @param text for people
+     */
+    public void reportFallback(String application, String reason, int shuffles, String text) throws HoldfastException {
+        JsonObject request = new JsonObject().put("name", application).put("reason", "FALLBACK_REASON_" + reason).u32("shuffles", shuffles)
+                .put("text", text.substring(0, Math.min(text.length(), FALLBACK_TEXT_MAX)));
+        calls.call("Shuffles/ReportFallback", request, false, deadlineMs);
     }
 
     /** Drop the generations of a shuffle up to and including the one named; returns how many there were. */

@@ -35,6 +35,7 @@ public final class ConnectionPool implements AutoCloseable {
     private final Supplier<Hello> hello;
     private final CredentialsProvider credentials;
     private final Buffers buffers;
+    private final int connectMs;
     private final Map<Endpoint, ArrayDeque<WorkerConnection>> idle = new HashMap<>();
     private int idleCount;
     private int borrowed;
@@ -48,6 +49,12 @@ public final class ConnectionPool implements AutoCloseable {
 
     /** @param credentials how workers are known, and whose token {@code hello} says */
     public ConnectionPool(Supplier<Hello> hello, CredentialsProvider credentials, Buffers buffers) {
+        this(hello, credentials, buffers, CONNECT_MS);
+    }
+
+    /** @param connectMs how long a new connection may take until the worker has answered */
+    public ConnectionPool(Supplier<Hello> hello, CredentialsProvider credentials, Buffers buffers, int connectMs) {
+        this.connectMs = connectMs;
         this.hello = hello;
         this.credentials = credentials;
         this.buffers = buffers;
@@ -60,20 +67,14 @@ public final class ConnectionPool implements AutoCloseable {
 
     /** Returns a connection, an idle one if there is any. Throws UNAVAILABLE if the worker cannot be reached. */
     public WorkerConnection borrow(int worker, String address) throws HoldfastException {
-        return borrow(worker, address, CONNECT_MS);
+        return borrow(worker, address, connectMs);
     }
 
     /** The same, with how long a new one may take until the worker has answered. */
     public WorkerConnection borrow(int worker, String address, int timeoutMs) throws HoldfastException {
-        Endpoint endpoint = new Endpoint(worker, address);
-        for (;;) {
-            WorkerConnection found = pollIdle(endpoint);
-            if (found == null) {
-                break;
-            }
-            if (isGood(found)) {
-                return found;
-            }
+        WorkerConnection found = borrowIdle(worker, address);
+        if (found != null) {
+            return found;
         }
         WorkerConnection made = WorkerConnection.open(worker, address, hello.get(), credentials, timeoutMs, buffers);
         synchronized (this) {
@@ -86,8 +87,24 @@ public final class ConnectionPool implements AutoCloseable {
         throw new HoldfastException(Status.UNAVAILABLE, "the connections to workers are closed");
     }
 
-    /** Whether an idle connection may be used again; it is discarded if not, also if that is unknown. */
-    private boolean isGood(WorkerConnection found) {
+    /** Returns an idle connection, null without one. Throws UNAVAILABLE where the pool is closed. */
+    public WorkerConnection borrowIdle(int worker, String address) throws HoldfastException {
+        Endpoint endpoint = new Endpoint(worker, address);
+        for (;;) {
+            WorkerConnection found = pollIdle(endpoint);
+            if (found == null || isGood(found)) {
+                return found;
+            }
+        }
+    }
+
+    /** Whether one lies idle, which may be of no use any more. */
+    public synchronized boolean hasIdle(int worker, String address) {
+        return idle.containsKey(new Endpoint(worker, address));
+    }
+
+    /** Whether a borrowed connection that lay idle may be used; it is discarded if not, also if that is unknown. */
+    public boolean isGood(WorkerConnection found) {
         boolean good = false;
         try {
             if (found.attachment() != null && !found.attachment().closed()) {

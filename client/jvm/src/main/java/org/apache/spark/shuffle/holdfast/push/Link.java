@@ -39,7 +39,8 @@ final class Link {
     /** Request ids, 0 without one. */
     private long creditRequest;
     private long pingRequest;
-    private long askedAtNs;
+    /** When the worker was last asked for room. */
+    long askedAtNs;
     private long heardAtNs;
 
     Link(WorkerConnection connection, long nowNs) {

@@ -21,6 +21,8 @@ final class Mailbox {
     static final Object ABORTED = new Object();
     /** In {@link #next}: no more frames will come. Told once. */
     static final Object FINISHED = new Object();
+    /** In {@link #next}: connections that the pusher waits for have come. */
+    static final Object CONNECTED = new Object();
 
     private final PushContext context;
     private final String where;
@@ -29,6 +31,7 @@ final class Mailbox {
     private final ArrayDeque<PushFrame> fresh = new ArrayDeque<>();
     /** What the masters answered: a Revived, or a HoldfastException. */
     private final ArrayDeque<Object> answers = new ArrayDeque<>();
+    private boolean connected;
     private boolean finishing;
     /** How many batches were made for the frames that were handed over; known at the end. */
     private long batches;
@@ -207,10 +210,14 @@ final class Mailbox {
 
     // The pusher's side.
 
-    /** The next frame, answer of the masters, FINISHED or ABORTED; null if there is nothing. */
+    /** The next frame, answer of the masters, CONNECTED, FINISHED or ABORTED; null if there is nothing. */
     synchronized Object next() {
         if (aborted) {
             return ABORTED;
+        }
+        if (connected) {
+            connected = false;
+            return CONNECTED;
         }
         Object found = fresh.pollFirst();
         if (found == null) {
@@ -230,7 +237,7 @@ final class Mailbox {
 
     /** Whether `next` has something. */
     synchronized boolean hasNews() {
-        return aborted || !fresh.isEmpty() || !answers.isEmpty() || (finishing && !reportedTheEnd);
+        return aborted || connected || !fresh.isEmpty() || !answers.isEmpty() || (finishing && !reportedTheEnd);
     }
 
     /** Whether the task has finished, so that only the masters can bring news, or an abort. */
@@ -246,6 +253,12 @@ final class Mailbox {
     /** The masters have answered. On the thread that asked them. */
     synchronized void answered(Object answer) {
         answers.addLast(answer);
+        wake();
+    }
+
+    /** Connections have come. On the thread that opened one. */
+    synchronized void connected() {
+        connected = true;
         wake();
     }
 

@@ -3,8 +3,10 @@ package org.apache.spark.shuffle.holdfast.push;
 import java.util.ArrayList;
 import java.util.Collection;
 import java.util.HashMap;
+import java.util.LinkedHashSet;
 import java.util.List;
 import java.util.Map;
+import java.util.Set;
 import java.util.concurrent.atomic.AtomicReferenceArray;
 import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
 import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
@@ -74,6 +76,15 @@ public final class PartitionLocations {
     /** How many destinations were seen; their slots are below that. */
     int destinations() {
         return destinationCount;
+    }
+
+    /** The workers that clients push to now, each once, and so many at most. */
+    Set<Integer> primaries(int most) {
+        Set<Integer> found = new LinkedHashSet<>();
+        for (int each = 0; each < partitions() && found.size() < most; each++) {
+            found.add(at(each).destination().primary());
+        }
+        return found;
     }
 
     /** The place of now. */

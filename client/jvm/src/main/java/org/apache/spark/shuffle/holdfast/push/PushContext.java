@@ -12,7 +12,7 @@ import org.apache.spark.shuffle.holdfast.data.ConnectionPool;
  * What all push writers of a JVM share: the masters, the connections, the buffers, and the threads that push.
  *
  * <p>Rules: threads are daemons, made when needed and ended after {@link #THREAD_IDLE_SECONDS} without work; there are at
- * most two per busy writer (one pushes, one asks the masters). Thread-safe. Made once by the plug-in's runtime.
+ * most ten per busy writer (one pushes, one asks the masters, {@link Connecting#AT_A_TIME_MAX} connect). Thread-safe. Made once by the plug-in's runtime.
  */
 public final class PushContext implements AutoCloseable {
     static final int THREAD_IDLE_SECONDS = 10;
@@ -23,6 +23,7 @@ public final class PushContext implements AutoCloseable {
     private final int ack;
     private final int ackCopies;
     private final PushLimits limits;
+    private final PushMetrics metrics = new PushMetrics();
     private final ThreadPoolExecutor threads;
 
     /**
@@ -73,6 +74,11 @@ public final class PushContext implements AutoCloseable {
     /** What each writer may hold. */
     public PushLimits limits() {
         return limits;
+    }
+
+    /** What the writers count. */
+    public PushMetrics metrics() {
+        return metrics;
     }
 
     /** Threads that are at work now; 0 when all writers are closed. */

@@ -19,6 +19,8 @@ final class PushFrame {
     ByteBuffer body;
     /** Bytes that its writer counts it as, while it holds it back for this frame. */
     int accounted;
+    /** When it was last sent; 0 before. */
+    long sentAtNs;
     private int count;
     private int size;
     private int[] partitions = new int[BOOKS_MIN];
@@ -40,6 +42,7 @@ final class PushFrame {
         gone = null;
         left = 0;
         accounted = 0;
+        sentAtNs = 0;
     }
 
     /** A batch was put at the end: the body's position is behind it. */

@@ -22,7 +22,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 /**
  * Pushes the output of one map attempt.
  *
- * <p>Rules: the task's thread makes batches, straight in the memory of the frame to their partition's worker;
+ * <p>Rules: connecting to the workers begins with the writer. The task's thread makes batches, straight in the memory of the frame to their partition's worker;
  * full frames are pushed in the background. Memory is bounded: frames that are being filled together, and what no worker
  * has acknowledged, for which {@code write} waits. No attempt restarts from the beginning: a refused batch is sent
  * elsewhere, under its number. Every failure is final: the attempt is aborted, and every later {@code write} and
@@ -42,6 +42,7 @@ public final class PushWriter {
     private final PartitionLocations locations;
     private final PushMemory memory;
     private final Mailbox mail;
+    private final Pusher pusher;
     private final String where;
     private final int map;
     private final long attempt;
@@ -50,6 +51,7 @@ public final class PushWriter {
     private final PlanesChoice planes = new PlanesChoice();
     private final Encryption encryption;
     private final SeededCrc crc;
+    private final PushMetrics metrics;
 
     /** Of each partition: batches, sum of their CRCs, payload bytes as sent. */
     private final int[] batches;
@@ -79,15 +81,18 @@ public final class PushWriter {
         shrinking = new Shrinking(locations.partitions());
         this.encryption = encryption;
         limits = context.limits();
+        metrics = context.metrics();
         crc = new SeededCrc(registered.key());
         memory = new PushMemory(context.buffers());
         where = Pusher.where(registered.key(), map, attempt);
         mail = new Mailbox(context, where);
-        mail.serve(new Pusher(context, registered.key(), locations, map, attempt, memory, mail)::run);
+        pusher = new Pusher(context, registered.key(), locations, map, attempt, memory, mail);
+        mail.serve(pusher::run);
         batches = new int[locations.partitions()];
         crcSums = new long[locations.partitions()];
         sizes = new long[locations.partitions()];
         ended = new boolean[locations.partitions()];
+        pusher.connectAhead();
     }
 
     /** Writes one batch of whole records, which need not be the last of its partition. */
@@ -182,6 +187,7 @@ public final class PushWriter {
         }
         forgetOpen();
         mail.abort();
+        pusher.disconnect();
     }
 
     /** Bytes of batches handed to the pusher so far, headers included. */
@@ -235,12 +241,12 @@ public final class PushWriter {
         int at = body.position();
         int payloadAt = at + BatchHeader.SIZE + (last ? BatchHeader.TOTALS_BYTES : 0);
         body.position(payloadAt);
-        int number = bound == 0 ? 0 : compress(partition, data, off, len, body);
-        if (number == 0) {
+        Codec codec = bound == 0 ? Codec.NONE : compress(partition, data, off, len, body);
+        if (codec == Codec.NONE) {
             body.position(payloadAt);
             body.put(data, off, len);
         }
-        seal(frame, partition, at, BatchHeader.flags(last ? BatchHeader.LAST : 0, number));
+        seal(frame, partition, at, last ? BatchHeader.LAST : 0, codec);
     }
 
     /** A batch whose payload is made elsewhere first: because it has to be encrypted, or to be cut. */
@@ -249,11 +255,11 @@ public final class PushWriter {
         byte[] payload = data;
         int from = off;
         int left = len;
-        int number = 0;
+        Codec codec = Codec.NONE;
         if (compressed) {
             ByteBuffer small = ByteBuffer.allocate(compression.codec().bound(len)).order(ByteOrder.LITTLE_ENDIAN);
-            number = compress(partition, data, off, len, small);
-            if (number != 0) {
+            codec = compress(partition, data, off, len, small);
+            if (codec != Codec.NONE) {
                 payload = small.array();
                 from = 0;
                 left = small.position();
@@ -283,12 +289,12 @@ public final class PushWriter {
             body.put(payload, from, piece);
             from += piece;
             int flags = (left > 0 ? BatchHeader.MORE : 0) | (ends ? BatchHeader.LAST : 0);
-            seal(frame, partition, at, BatchHeader.flags(flags, number));
+            seal(frame, partition, at, flags, codec);
         } while (left > 0);
     }
 
-    /** Puts a payload, compressed, at the position of {@code dst}; returns the codec's number, or 0 where it did not shrink. */
-    private int compress(int partition, byte[] data, int off, int len, ByteBuffer dst) {
+    /** Puts a payload, compressed, at the position of {@code dst}; returns the codec, NONE where it did not shrink. */
+    private Codec compress(int partition, byte[] data, int off, int len, ByteBuffer dst) {
         int from = dst.position();
         boolean due = compression.ofRows() && planes.due();
         if (due) {
@@ -299,23 +305,25 @@ public final class PushWriter {
         if (due && !planes.compared(asTheyAre, dst.position() - from)) {
             used = compression.compress(data, off, len, dst.position(from), false);
         }
-        return shrinking.shrank(partition, len, dst.position() - from) ? used.number() : 0;
+        return shrinking.shrank(partition, len, dst.position() - from) ? used : Codec.NONE;
     }
 
     /** Writes the header of the batch that ends where the frame's body is now, and counts it. */
-    private void seal(PushFrame frame, int partition, int at, int flags) {
+    private void seal(PushFrame frame, int partition, int at, int lastAndMore, Codec codec) {
         ByteBuffer body = frame.body;
         int payload = body.position() - at - BatchHeader.SIZE;
-        boolean last = (flags & BatchHeader.LAST) != 0;
+        boolean last = (lastAndMore & BatchHeader.LAST) != 0;
         if (last) {
             BatchHeader.putTotals(body, at + BatchHeader.SIZE, batches[partition] + 1, crcSums[partition]);
             ended[partition] = true;
         }
         int sum = BatchHeader.write(
-                body, at, flags, map, attempt, batches[partition], payload, partition, crc);
+                body, at, BatchHeader.flags(lastAndMore, codec.number()), map, attempt, batches[partition], payload, partition, crc);
         frame.added(partition, batches[partition]++);
         crcSums[partition] += sum & 0xFFFF_FFFFL;
-        sizes[partition] += payload - (last ? BatchHeader.TOTALS_BYTES : 0);
+        int size = payload - (last ? BatchHeader.TOTALS_BYTES : 0);
+        sizes[partition] += size;
+        metrics.made(codec, size);
     }
 
     // Frames.

@@ -35,7 +35,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * Carries out what {@link PushSession} decides: turns effects into frames on connections, and answers into events.
  *
  * <p>Rules: one thread runs it, to which session, connections and clock belong; the task reaches it through the
- * {@link Mailbox}. The masters are asked by a second thread, so that other workers go on meanwhile. While batches are not
+ * {@link Mailbox}. The masters are asked by a second thread, and {@link Connecting} has some more, so that other workers go on meanwhile. While batches are not
  * kept something is under way that ends by itself (an answer, a pause, a question), or the attempt ends; what takes long
  * is in the log. At the end all frames are released; connections go back to the pool if their books are closed, however the
  * attempt ended, and are closed otherwise. Made by {@link PushWriter}.
@@ -43,8 +43,6 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
 final class Pusher {
     private static final long NS = 1_000_000L;
     private static final int WAIT_MS_MAX = 1_000;
-    /** For how long the masters are asked where a worker is: other workers wait meanwhile, and it may be elsewhere the next time. */
-    private static final int ASK_MS = 5_000;
     private static final int META_BYTES_FIRST = 16 << 10;
     /** What is to be done at some time. */
     private record Timer(long atNs, int worker) {}
@@ -61,6 +59,9 @@ final class Pusher {
     private Waiter waiter;
     private final PushSession session;
     private final Map<Integer, Link> links = new HashMap<>();
+    private final Connecting connecting;
+    /** Questions about replicas that wait for a connection, by worker. */
+    private final Map<Integer, List<PushEffect.Settle>> settles = new HashMap<>();
     private final PriorityQueue<Timer> timers = new PriorityQueue<>((a, b) -> Long.compare(a.atNs() - b.atNs(), 0));
     private final CRC32C crc = new CRC32C();
     private ByteBuffer meta;
@@ -78,6 +79,7 @@ final class Pusher {
         this.attempt = attempt;
         this.mail = mail;
         where = where(key, map, attempt);
+        connecting = new Connecting(context, locations, where, mail::connected);
         FrameStore counted = new FrameStore() {
             @Override
             public PushFrame take(Destination destination, int bytes) {
@@ -94,6 +96,16 @@ final class Pusher {
             }
         };
         session = new PushSession(locations, where, counted, context.limits());
+    }
+
+    /** Begins to connect to the workers that the partitions are on now. */
+    void connectAhead() {
+        connecting.ahead();
+    }
+
+    /** Connections that nobody took go back. Needed where {@link #run} is never called, harmless otherwise. */
+    void disconnect() {
+        connecting.close();
     }
 
     /** Names an attempt in errors. */
@@ -150,6 +162,8 @@ final class Pusher {
         while (!session.over() && (news = mail.next()) != null) {
             if (news == Mailbox.ABORTED) {
                 return false;
+            } else if (news == Mailbox.CONNECTED) {
+                connecting.arrived().forEach(this::connect);
             } else if (news == Mailbox.FINISHED) {
                 session.finished(mail.batches());
             } else if (news instanceof PushFrame frame) {
@@ -200,11 +214,17 @@ final class Pusher {
 
     /** A primary that cannot be asked does not say anything. */
     private void settle(PushEffect.Settle settle) {
-        Destination to = settle.destination();
-        if (!links.containsKey(to.primary())) {
-            connect(to.primary());
+        int worker = settle.destination().primary();
+        if (links.containsKey(worker)) {
+            settle(links.get(worker), settle);
+        } else {
+            settles.computeIfAbsent(worker, any -> new ArrayList<>()).add(settle);
+            connect(worker);
         }
-        Link link = links.get(to.primary());
+    }
+
+    private void settle(Link link, PushEffect.Settle settle) {
+        Destination to = settle.destination();
         if (link == null) {
             session.unsettled(settle);
             return;
@@ -234,7 +254,9 @@ final class Pusher {
                 session.failed(frame, unknown);
                 return;
             }
-            link.push(frame, head, System.nanoTime());
+            context.metrics().sent(frame.sentAtNs != 0);
+            frame.sentAtNs = System.nanoTime();
+            link.push(frame, head, frame.sentAtNs);
         } catch (HoldfastException broken) {
             lost(link, broken);
         } catch (NoDirectMemoryException full) {
@@ -271,20 +293,39 @@ final class Pusher {
         return meta.flip();
     }
 
+    /** Links the worker at once where a connection is there, else when it has come. */
     private void connect(int worker) {
+        Connecting.Opened opened = connecting.want(worker);
+        if (opened != null) {
+            link(worker, opened);
+        }
+    }
+
+    private void link(int worker, Connecting.Opened opened) {
+        if (opened.unreachable() != null) {
+            session.disconnected(worker, asUnreachable(opened.unreachable()));
+        } else if (opened.full() != null) {
+            session.starved(worker, opened.full());
+        } else {
+            link(worker, opened.connection());
+        }
+        for (PushEffect.Settle each : settles.getOrDefault(worker, List.of())) {
+            settle(links.get(worker), each);
+        }
+        settles.remove(worker);
+    }
+
+    private void link(int worker, WorkerConnection connection) {
         try {
-            Link link = new Link(borrow(worker), System.nanoTime());
+            Link link = new Link(connection, System.nanoTime());
             links.put(worker, link); // from here on it is given back, whatever comes
             if (waiter != null) {
                 waiter.add(link.connection);
             }
             session.connected(worker, link.credit);
-        } catch (HoldfastException unreachable) {
+        } catch (HoldfastException broken) {
             drop(links.remove(worker));
-            session.disconnected(worker, asUnreachable(unreachable));
-        } catch (NoDirectMemoryException full) {
-            drop(links.remove(worker));
-            session.starved(worker, full);
+            session.disconnected(worker, asUnreachable(broken));
         }
     }
 
@@ -299,36 +340,6 @@ final class Pusher {
         return refused.status() == Status.UNAVAILABLE || Status.barred(refused.status())
                 ? refused
                 : new HoldfastException(Status.UNAVAILABLE, refused.getMessage(), refused);
-    }
-
-    /** Returns a connection, asking the masters where the worker is if it is not where it was. */
-    private WorkerConnection borrow(int worker) throws HoldfastException {
-        String address = locations.address(worker);
-        HoldfastException refused =
-                new HoldfastException(Status.UNAVAILABLE, "the address of worker " + worker + " is not known");
-        if (address != null) {
-            try {
-                return context.connections().borrow(worker, address);
-            } catch (HoldfastException unreachable) {
-                if (Status.barred(unreachable.status())) {
-                    throw unreachable;
-                }
-                refused = unreachable;
-            }
-        }
-        LogEvent.PUSH_WORKER_UNREACHABLE.log("task", where, "reason", refused);
-        try {
-            locations.learnAddresses(context.masters().workers(ASK_MS));
-        } catch (HoldfastException silent) {
-            throw new HoldfastException(
-                    Status.UNAVAILABLE,
-                    refused.getMessage() + "; the masters do not answer either: " + silent.getMessage(), refused);
-        }
-        String now = locations.address(worker);
-        if (now == null || now.equals(address)) {
-            throw refused;
-        }
-        return context.connections().borrow(worker, now);
     }
 
     private void lost(Link link, HoldfastException broken) {
@@ -349,6 +360,7 @@ final class Pusher {
             rows.add(new FailedEpoch(each.partition(), each.epoch(), each.status()));
         }
         asking++;
+        context.metrics().revived();
         Runnable ask = () -> {
             Object answer;
             try {
@@ -403,10 +415,12 @@ final class Pusher {
     }
 
     private void heard(Link link, Frame frame) throws HoldfastException {
-        link.heard(System.nanoTime());
+        long now = System.nanoTime();
+        link.heard(now);
         boolean ok = frame.status() == Status.OK;
         PushFrame pushed = link.take(frame.requestId());
         if (pushed != null) {
+            context.metrics().answered(now - pushed.sentAtNs);
             if (ok) {
                 PushAnswer answer = PushAnswer.decode(frame.meta());
                 session.answered(
@@ -420,6 +434,7 @@ final class Pusher {
             if (!ok) {
                 throw new HoldfastException(frame.status(), link.connection + " gives no room: " + frame.text());
             }
+            context.metrics().granted(now - link.askedAtNs);
             session.granted(link.worker, PushCredit.decode(frame.meta()).sizeBytes());
         } else if (!link.isPing(frame.requestId())) {
             PushEffect.Settle settle = link.settled(frame.requestId());
@@ -455,7 +470,7 @@ final class Pusher {
         }
         look(now, busy);
         int waitMs = (int) Math.max(1, (untilNs - now + NS - 1) / NS);
-        if (waiter == null && busy == 1 && asking == 0 && mail.isFinished()) {
+        if (waiter == null && busy == 1 && asking == 0 && !connecting.awaited() && mail.isFinished()) {
             awaitOne(only, waitMs);
             return;
         }
@@ -474,7 +489,7 @@ final class Pusher {
         if (!session.waits()) {
             return; // for the task, which writes as it pleases
         }
-        if (busy == 0 && asking == 0 && timers.isEmpty() && !mail.hasNews()) {
+        if (busy == 0 && asking == 0 && !connecting.awaited() && timers.isEmpty() && !mail.hasNews()) {
             throw new HoldfastException(Status.INTERNAL, where + " waits, no request is pending: " + session.waitsFor());
         }
         long lasts = slow.lasts(now);
@@ -525,6 +540,7 @@ final class Pusher {
     private void leave(HoldfastException cause) {
         List<PushFrame> unread = mail.close(cause);
         try {
+            connecting.close();
             if (waiter != null) {
                 waiter.close();
             }

@@ -34,6 +34,11 @@ public final class FakeWorker implements AutoCloseable {
 
     /** Listens; in its greeting it says that it is this worker. */
     public FakeWorker(int answersAs, Story story) throws IOException {
+        this(answersAs, (in, out) -> {}, story);
+    }
+
+    /** The same; {@code first} is what it does before it answers a HELLO. */
+    public FakeWorker(int answersAs, Story first, Story story) throws IOException {
         thread = new Thread(() -> {
             for (;;) {
                 try (Socket socket = server.accept()) {
@@ -41,6 +46,7 @@ public final class FakeWorker implements AutoCloseable {
                     DataInputStream in = new DataInputStream(socket.getInputStream());
                     readFrame(in);
                     OutputStream out = socket.getOutputStream();
+                    first.serve(in, out);
                     out.write(frame(FrameType.HELLO, 1, new HelloOk(Hello.PROTOCOL_VERSION, answersAs, 3, Instance.random()).encode(), new byte[0], Status.OK));
                     story.serve(in, out);
                     while (in.read() >= 0) {
