@@ -12,7 +12,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from holdfast.client.checks import AckName, ack_of, checked_tags
 from holdfast.client.spark.jar import check_jar, installed_spark
@@ -28,6 +28,10 @@ if TYPE_CHECKING:
 
 PACKAGE = "org.apache.spark.shuffle.holdfast"
 MANAGER = f"{PACKAGE}.HoldfastShuffleManager"
+
+ClusterManager = Literal["local", "standalone", "yarn", "k8s"]
+#: Where deploy/kubernetes/Containerfile puts the jar.
+_IMAGE_JAR = "/opt/holdfast/holdfast-spark.jar"
 
 #: What the plug-in warns of otherwise: each costs time or applies to Spark's own shuffle alone.
 _BESIDE = {
@@ -63,6 +67,7 @@ def conf(
     ca: str | Path | None = None,
     token_file: str | Path | None = None,
     deploy_mode: Literal["client", "cluster"] = "client",
+    cluster_manager: ClusterManager | None = None,
     here: bool = True,
 ) -> dict[str, str]:
     """Return the Spark settings for the plug-in and the masters.
@@ -76,6 +81,8 @@ def conf(
     ca, token_file: for a secured cluster, paths on the driver's host: the CA (PEM) and a user's token; default:
         HOLDFAST_CA and HOLDFAST_TOKEN_FILE.
     deploy_mode: with "cluster" relative paths of these are in the driver's working directory (`--files`).
+    cluster_manager: what runs the executors, where that changes how the jar gets there: "k8s" (in the image), "yarn"
+        (with Spark 3.5); "local", "standalone".
     here: False if another process will use the settings.
     Raises ConfigError for wrong values, without a fitting jar, and if Spark runs here that cannot take them.
     """
@@ -90,6 +97,7 @@ def conf(
     for name, value, known in (
         ("fallback", fallback, ("auto", "never")),
         ("deploy_mode", deploy_mode, ("client", "cluster")),
+        ("cluster_manager", cluster_manager, (None, *get_args(ClusterManager))),
     ):
         if value not in known:
             raise ConfigError(f"{name} is {' or '.join(map(str, known))}, not {value!r}")
@@ -103,7 +111,7 @@ def conf(
         "spark.holdfast.fallback": fallback,
         **({"spark.holdfast.tags": ",".join(checked_tags(tags))} if tags else {}),
         **_security(ca, token_file, elsewhere=deploy_mode == "cluster"),
-        **_where(jar),
+        **_where(jar, cluster_manager, elsewhere=deploy_mode == "cluster"),
         **_BESIDE,
     }
 
@@ -170,13 +178,24 @@ def _check_running() -> None:
         )
 
 
-def _where(jar: str | Path | None) -> dict[str, str]:
-    """How the jar reaches driver and executors: 3.5 makes the shuffle manager before it fetches `spark.jars`."""
+def _where(jar: str | Path | None, manager: ClusterManager | None, elsewhere: bool) -> dict[str, str]:
+    """How the jar reaches driver and executors: 3.5 makes the shuffle manager before it fetches `spark.jars`. YARN puts
+    files into the directory of each container before; pods have what is in their image."""
+    if manager == "k8s":
+        return _class_paths(str(jar if jar is not None else _IMAGE_JAR))
     spark = installed_spark()
     path = str(jar if jar is not None else find_jar(spark))
     if jar is not None:
         check_jar(path, spark)
-    if spark.line < (4, 0):
-        path = path.removeprefix("file:").removeprefix("local:")
-        return {"spark.driver.extraClassPath": path, "spark.executor.extraClassPath": path}
-    return {"spark.jars": path}
+    if spark.line >= (4, 0):
+        return {"spark.jars": path}
+    if manager == "yarn" and not path.startswith("local:"):
+        name = path.rpartition("/")[2]
+        driver = name if elsewhere else path.removeprefix("file:")
+        return {"spark.yarn.dist.files": path} | _class_paths(driver, name)
+    return _class_paths(path)
+
+
+def _class_paths(driver: str, executor: str | None = None) -> dict[str, str]:
+    paths = (each.removeprefix("file:").removeprefix("local:") for each in (driver, executor or driver))
+    return dict(zip(("spark.driver.extraClassPath", "spark.executor.extraClassPath"), paths, strict=True))

@@ -149,6 +149,32 @@ def test_settings_name_the_jar_as_the_line_of_spark_needs_it(monkeypatch: pytest
     assert conf("one:1", jar="local:/x.jar")["spark.jars"] == "local:/x.jar"
 
 
+def test_settings_bring_the_jar_as_the_cluster_manager_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pods have the jar in their image, whatever Spark is installed here; YARN ships a file to each container, as 3.5
+    needs, which fetches spark.jars too late; local and standalone need nothing else."""
+    where = ("spark.driver.extraClassPath", "spark.executor.extraClassPath")
+    for line, version in (((3, 5), "3.5.8"), ((4, 1), "4.1.2")):
+        monkeypatch.setattr(
+            "holdfast.client.spark.settings.installed_spark",
+            lambda line=line, version=version: Spark(ROOT, version, "2.13", line),
+        )
+        monkeypatch.setattr("holdfast.client.spark.settings.find_jar", lambda _: Path("/here/x.jar"))
+        pods = conf("one:1", cluster_manager="k8s")
+        assert [pods[each] for each in where] == ["/opt/holdfast/holdfast-spark.jar"] * 2
+        assert conf("one:1", cluster_manager="k8s", jar="local:/y.jar")[where[0]] == "/y.jar"
+        usual = conf("one:1")
+        assert conf("one:1", cluster_manager="standalone") == conf("one:1", cluster_manager="local") == usual
+        yarn = conf("one:1", cluster_manager="yarn")
+        if line >= (4, 0):
+            assert yarn == usual
+            continue
+        assert yarn["spark.yarn.dist.files"] == "/here/x.jar"
+        assert [yarn[each] for each in where] == ["/here/x.jar", "x.jar"]
+        assert conf("one:1", cluster_manager="yarn", deploy_mode="cluster")[where[0]] == "x.jar"
+    with pytest.raises(ConfigError, match=r"cluster_manager is .*'mesos'"):
+        conf("one:1", cluster_manager="mesos")  # type: ignore[arg-type]
+
+
 def test_wrong_settings_are_refused() -> None:
     """A wrong endpoint or word is a sentence before Spark ever starts."""
     with pytest.raises(ConfigError, match="no endpoint"):

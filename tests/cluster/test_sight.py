@@ -220,9 +220,7 @@ def test_shuffles_that_fell_back_are_counted_by_reason(worked: LocalCluster) -> 
             for shuffles, text in ((2, "first"), (3, "alice holds 4 MiB")):
                 await client.call(
                     "Shuffles/ReportFallback",
-                    pb.ReportFallbackRequest(
-                        name="etl", reason=pb.FALLBACK_REASON_QUOTA, shuffles=shuffles, text=text
-                    ),
+                    pb.ReportFallbackRequest(name="etl", reason=pb.FALLBACK_REASON_QUOTA, shuffles=shuffles, text=text),
                 )
             reply: pb.ListEventsReply = await client.ask(
                 leader_of(worked).address, "Admin/ListEvents", pb.ListEventsRequest(limit=3_000)

@@ -44,6 +44,12 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
     default="client",
     help="Of spark-submit. With cluster relative HOLDFAST_CA and HOLDFAST_TOKEN_FILE stay relative. Default: client.",
 )
+@click.option(
+    "--for",
+    "cluster_manager",
+    type=click.Choice(["local", "standalone", "yarn", "k8s"]),
+    help="What runs the executors: k8s has the jar in its image, yarn ships it with Spark 3.5. Default: standalone.",
+)
 @click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
 @json_option
 def spark_conf(
@@ -54,6 +60,7 @@ def spark_conf(
     fallback: str,
     tags: str,
     deploy_mode: str,
+    cluster_manager: str | None,
     jar: Path | None,
     as_json: bool,
 ) -> int:
@@ -72,6 +79,7 @@ def spark_conf(
         fallback=cast(Any, fallback),
         tags=wanted,
         deploy_mode=cast(Any, deploy_mode),
+        cluster_manager=cast(Any, cluster_manager),
         jar=jar,
     )
     show(settings, as_json, lambda _: click.echo("\n".join(f"{key} {value}" for key, value in settings.items())))

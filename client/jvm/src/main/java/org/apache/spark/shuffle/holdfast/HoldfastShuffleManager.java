@@ -44,7 +44,7 @@ public class HoldfastShuffleManager extends SortShuffleManager {
     private volatile boolean pausing;
     private volatile long fellBackAtNs;
     private boolean listening;
-    /** On executors: whether Spark shows our metrics. */
+    /** Whether Spark shows our metrics. */
     private final AtomicBoolean shown = new AtomicBoolean();
     /** Shuffles that tasks of this JVM met, as keys alone: a handle would keep the shuffle from ever being cleaned up. */
     private final Map<Integer, ShuffleKey> seen = new ConcurrentHashMap<>();
@@ -71,6 +71,7 @@ public class HoldfastShuffleManager extends SortShuffleManager {
         if (maps == 0 || dependency.partitioner().numPartitions() == 0) {
             return super.registerShuffle(shuffle, dependency); // nothing will be written or read
         }
+        show(fallbacks);
         if (conf.mayFallBack() && pausing && System.nanoTime() - fellBackAtNs < FALLBACK_PAUSE_NS) {
             fallbacks.addAnother(shuffle);
             fellBack.add(shuffle);
@@ -108,7 +109,6 @@ public class HoldfastShuffleManager extends SortShuffleManager {
     private synchronized void listen(ShuffleDependency<?, ?, ?> dependency) {
         if (!listening) {
             listening = true;
-            new HoldfastSource(runtime, fallbacks).register();
             dependency.rdd().context().listenerBus().addToQueue(new StageEnds(driver), "holdfast");
             if (conf.security().given() && !dependency.rdd().context().isLocal()) { // else tasks run here
                 RpcEnv rpc = SparkEnv.get().rpcEnv();
@@ -144,12 +144,17 @@ public class HoldfastShuffleManager extends SortShuffleManager {
     private void see(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
         if (driver == null) {
             haveToken(handle, context);
-            if (!shown.getAndSet(true)) {
-                new HoldfastSource(runtime, null).register();
-            }
+            show(null);
             runtime.tokens().began(handle.instance(), context);
         }
         seen.computeIfAbsent(handle.shuffleId(), shuffle -> handle.key(DriverShuffles.ALL_GENERATIONS));
+    }
+
+    /** There is a metric system by now. */
+    private void show(Fallbacks ofDriver) {
+        if (!shown.getAndSet(true)) {
+            new HoldfastSource(runtime, ofDriver).register();
+        }
     }
 
     private void haveToken(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {
