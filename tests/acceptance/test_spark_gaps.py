@@ -206,8 +206,8 @@ def test_g10_spark_readers_start_before_a_duplicate_map_has_ended(world: World) 
 @pytest.fixture
 def two_hosts(tmp_path: Path) -> Iterator[str]:
     """The address of a Spark cluster on two host names."""
-    with standalone_spark(tmp_path, cores=3) as address:
-        yield address
+    with standalone_spark(tmp_path, cores=3) as started:
+        yield started.address
 
 
 def test_g9_spark_speculation_replicas_and_ranges_at_once(world: World, two_hosts: str) -> None:

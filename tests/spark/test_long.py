@@ -57,8 +57,8 @@ SPECULATION = textwrap.dedent(
 @pytest.fixture
 def standalone(tmp_path: Path) -> Iterator[str]:
     """The address of a Spark cluster on two host names."""
-    with standalone_spark(tmp_path, cores=1) as address:
-        yield address
+    with standalone_spark(tmp_path, cores=1) as started:
+        yield started.address
 
 
 @pytest.mark.long

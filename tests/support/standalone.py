@@ -4,9 +4,10 @@ Spark's own shuffle service."""
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
+import psutil
 import pyspark
 
 from holdfast.common.system import process
@@ -15,31 +16,72 @@ from tests.support.waiting import wait_until
 
 #: Starts a class of Spark's.
 LAUNCHER = Path(pyspark.__file__).parent / "bin" / "spark-class"
+HOSTS = ("127.0.0.1", "127.0.0.2")
 _START_SECONDS = 120.0
 
 
-@contextmanager
-def standalone_spark(directory: Path, cores: int) -> Iterator[str]:
-    """Run one, with so many cores on each host, and give its address; logs go to `directory`."""
-    (port,) = free_ports(1)
-    roles = {
-        "master": ["master.Master", "--host", "127.0.0.1", "--port", str(port), "--webui-port", "0"],
-        **{
-            host: ["worker.Worker", "--host", host, "--webui-port", "0", "--cores", str(cores), "--memory", "1g",
-                   "--work-dir", str(directory / host), f"spark://127.0.0.1:{port}"]
-            for host in ("127.0.0.1", "127.0.0.2")
-        },
-    }  # fmt: skip
-    started: list[subprocess.Popen[bytes]] = []
-    try:
-        for name, (kind, *arguments) in roles.items():
-            environ = {"SPARK_LOCAL_IP": arguments[1], "PYSPARK_PYTHON": sys.executable}
-            command = [str(LAUNCHER), f"org.apache.spark.deploy.{kind}", *arguments]
-            started.append(process.spawn(command, log=directory / f"{name}.log", environ=environ))
-        yield f"spark://127.0.0.1:{port}"
-    finally:
-        for each in started:
+class Standalone:
+    """The cluster; `address` is what spark-submit takes as --master."""
+
+    def __init__(self, directory: Path, cores: int) -> None:
+        (self._port,) = free_ports(1)
+        self.address = f"spark://127.0.0.1:{self._port}"
+        self._directory, self._cores = directory, cores
+        self._running: dict[str, subprocess.Popen[bytes]] = {}
+
+    def start_master(self) -> None:
+        """Start the master, or start it again: it knows the applications of before."""
+        kept = f"-Dspark.deploy.recoveryMode=FILESYSTEM -Dspark.deploy.recoveryDirectory={self._directory / 'kept'}"
+        arguments = ["--host", "127.0.0.1", "--port", str(self._port), "--webui-port", "0"]
+        self._start(
+            "master", "master.Master", arguments, {"SPARK_LOCAL_IP": "127.0.0.1", "SPARK_DAEMON_JAVA_OPTS": kept}
+        )
+
+    def start_worker(self, host: str) -> None:
+        """Start the worker of a host."""
+        arguments = ["--host", host, "--webui-port", "0", "--cores", str(self._cores), "--memory", "1g"]
+        arguments += ["--work-dir", str(self._directory / host), self.address]
+        self._start(host, "worker.Worker", arguments, {"SPARK_LOCAL_IP": host})
+
+    def kill_master(self) -> None:
+        """Kill -9 the master."""
+        self._kill("master")
+
+    def kill_worker(self, host: str) -> None:
+        """Kill -9 what runs on a host: its worker, and with it its executors."""
+        left = psutil.Process(self._running[host].pid).children(recursive=True)
+        self._kill(host)
+        for each in left:
+            with suppress(psutil.NoSuchProcess):
+                each.kill()
+
+    def stop(self) -> None:
+        """End all of it."""
+        for each in self._running.values():
             process.stop(each)
+
+    def _start(self, name: str, kind: str, arguments: list[str], environ: dict[str, str]) -> None:
+        command = [str(LAUNCHER), f"org.apache.spark.deploy.{kind}", *arguments]
+        environ = {"PYSPARK_PYTHON": sys.executable, **environ}
+        self._running[name] = process.spawn(command, log=self._directory / f"{name}.log", environ=environ)
+
+    def _kill(self, name: str) -> None:
+        killed = self._running.pop(name)
+        killed.kill()
+        killed.wait()
+
+
+@contextmanager
+def standalone_spark(directory: Path, cores: int) -> Iterator[Standalone]:
+    """Run one, with so many cores on each of two hosts; logs go to `directory`."""
+    cluster = Standalone(directory, cores)
+    try:
+        cluster.start_master()
+        for host in HOSTS:
+            cluster.start_worker(host)
+        yield cluster
+    finally:
+        cluster.stop()
 
 
 @contextmanager

@@ -300,16 +300,25 @@ def clock_skew(asked: Asked) -> int:
     type=FiniteRange(min=0.5),
     help="Seconds from one kill to the next, while queries run. Default: 5, for workers, hosts and racks 10.",
 )
+@click.option(
+    "--spark-master",
+    "master",
+    default=None,
+    metavar="URL",
+    help="Run the executors in this Spark cluster: spark://HOST:PORT, or yarn. Its hosts must reach this machine's "
+    "servers; executors on this machine are killed.",
+)
 @_options(20)
-def spark(asked: Asked, killed: str, copies: int, every: float | None) -> int:
+def spark(asked: Asked, killed: str, copies: int, every: float | None, master: str | None) -> int:
     """Kill servers or executors under a Spark job with the plug-in: equal answers, nothing computed twice."""
     from holdfast.tools.drills.spark import drill as module
     from holdfast.tools.drills.spark.driver import check_installed
 
     check_installed()
     chosen = module.Killed(killed)
-    run = partial(module.drill, killed=chosen, copies=copies, every=every)
+    run = partial(module.drill, killed=chosen, copies=copies, every=every, master=master)
     name = f"spark --kill {killed} --copies {copies}" + (f" --every {every:g}" if every else "")
+    name += f" --spark-master {master}" if master else ""
     return _run(asked, name, run, module.ground(chosen, copies))
 
 

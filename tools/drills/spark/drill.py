@@ -94,10 +94,14 @@ async def drill(
     copies: int = 1,
     every: float | None = None,
     workload: Workload | None = None,
+    master: str | None = None,
 ) -> None:
-    """Run `report.rounds` rounds, each with a kill. Raises DrillError when something does not happen in time."""
+    """Run `report.rounds` rounds, each with a kill. Raises DrillError when something does not happen in time.
+
+    master: of Spark, such as yarn, in whose cluster executors run; without it they run here.
+    """
     chosen = workload or spark_queries.own(_ROWS)
-    folder, master = cluster.directory / "spark", _MASTERS.get(killed, _LOCAL)
+    folder, master = cluster.directory / "spark", master or _MASTERS.get(killed, _LOCAL)
     async with spark(folder, cluster.endpoints, master, copies, chosen.settings, chosen.prepare) as process:
         run = _Run(cluster, report, process)
         if (domain := _DOMAINS.get(killed)) is not None:

@@ -32,6 +32,8 @@ class SparkProcess:
     def __init__(self, process: asyncio.subprocess.Process, directory: Path) -> None:
         self._process = process
         self._directory = directory
+        #: Spark's id of the application
+        self.application = ""
 
     async def ask(self, seconds: float = _ANSWER_SECONDS_MAX, **what: Any) -> dict[str, Any]:
         """Return the answer of session.py. Raises DrillError if none comes in time or the session ended."""
@@ -52,14 +54,16 @@ class SparkProcess:
         return answer
 
     def executors(self) -> list[psutil.Process]:
-        """The processes of its executors; none in local mode, where the session's JVM is the only one."""
+        """The processes of its executors on this machine; none in local mode, where they are in the session's JVM."""
         found = []
-        for process in psutil.Process(self._process.pid).children(recursive=True):
+        for process in psutil.process_iter():
             try:
-                if any(_EXECUTOR in word for word in process.cmdline()):
-                    found.append(process)
+                words = process.cmdline()
             except psutil.Error:  # it has just ended
                 continue
+            # A cluster manager's shells that start one have the same words.
+            if self.application in words and any(word.endswith(_EXECUTOR) for word in words):
+                found.append(process)
         return found
 
     def events(self) -> dict[str, Ran]:
@@ -103,7 +107,8 @@ async def spark(
     started = SparkProcess(process, directory)
     try:
         asked = {**_basis(directory), **holdfast, **settings}
-        await started.ask(_START_SECONDS_MAX, master=master, conf=asked, prepare=prepare)
+        answer = await started.ask(_START_SECONDS_MAX, master=master, conf=asked, prepare=prepare)
+        started.application = answer["application"]
         yield started
         await started.close()
     finally:

@@ -93,7 +93,7 @@ def main() -> None:
     for statement in first["prepare"]:
         spark.sql(statement)
     work = _Work(spark)
-    answer({"version": spark.version})
+    answer({"application": spark.sparkContext.applicationId})
     for line in lines:
         began = time.time()
         try:
