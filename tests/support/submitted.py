@@ -19,7 +19,7 @@ JOB = Path(__file__).with_name("queries_job.py")
 SUBMIT = str(SPARK / "bin" / "spark-submit")
 _PASS_SECONDS = 600.0
 _DRILL_SECONDS = 900.0
-_SMALL = {"spark.sql.shuffle.partitions": "8", "spark.driver.memory": "768m", "spark.ui.showConsoleProgress": "false"}
+_SMALL = {"spark.sql.shuffle.partitions": "8", "spark.driver.memory": "768m", "spark.ui.enabled": "false"}
 _ENVIRON = {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
 
 
