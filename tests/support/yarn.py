@@ -20,7 +20,7 @@ from tests.support.waiting import wait_until
 HADOOP = "HOLDFAST_TEST_HADOOP"
 _START_SECONDS = 180.0
 #: A NodeManager that is silent for so long is lost.
-_LOST_MS = 10_000
+_LOST_MS = 20_000
 _LOGGING = """log4j.rootLogger=INFO, console
 log4j.appender.console=org.apache.log4j.ConsoleAppender
 log4j.appender.console.target=System.err
@@ -158,7 +158,7 @@ class Yarn:
         every = {f"yarn.resourcemanager.{name}address": f"127.0.0.1:{port}" for name, port in self._ports.items()} | {
             "yarn.resourcemanager.nodes.exclude-path": str(self._excluded),
             "yarn.nm.liveness-monitor.expiry-interval-ms": str(_LOST_MS),
-            "yarn.am.liveness-monitor.expiry-interval-ms": str(_LOST_MS),
+            "yarn.resourcemanager.am.max-attempts": "3",
             # Drivers in containers end with the ResourceManager, and so with the tests.
             "yarn.resourcemanager.connect.max-wait.ms": str(_LOST_MS),
             "yarn.resourcemanager.connect.retry-interval.ms": "1000",

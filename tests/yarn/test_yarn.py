@@ -106,7 +106,7 @@ def job(
         "spark.executor.memory": "768m",
         "spark.yarn.stagingDir": (directory / "staging").as_uri(),
         "spark.yarn.maxAppAttempts": "3",
-        "spark.yarn.max.executor.failures": "100",
+        "spark.executor.maxNumFailures": "100",
     }
     environ = {"HADOOP_CONF_DIR": str(hosts.settings)}
     with submitted(
@@ -216,6 +216,6 @@ def test_the_drill_with_executors_on_yarn(hosts: Yarn, tmp_path: Path, killed: s
         "spark.executor.instances": "2",
         "spark.executor.memory": "1g",
         "spark.yarn.stagingDir": (tmp_path / "staging").as_uri(),
-        "spark.yarn.max.executor.failures": "100",
+        "spark.executor.maxNumFailures": "100",
     }
     drill_on("yarn", tmp_path, killed, given, {"HADOOP_CONF_DIR": str(hosts.settings)})
