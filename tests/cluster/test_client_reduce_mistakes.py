@@ -202,13 +202,13 @@ def test_what_a_session_returns_is_no_message(session: Session) -> None:
 
 def reached(values: list[Any]) -> Iterator[Any]:
     """These values and all that is in them by a public name."""
-    seen: set[int] = set()
+    seen: dict[int, Any] = {}  # which keeps them, so that no other one gets the number of one that has gone
     left = list(values)
     while left:
         value = left.pop()
         if id(value) in seen or isinstance(value, str | bytes | type):
             continue
-        seen.add(id(value))
+        seen[id(value)] = value
         yield value
         if isinstance(value, Mapping):
             left += [*value.keys(), *value.values()]
