@@ -163,7 +163,9 @@ def marked_in(kind: type[object], tables: Mapping[str, Any]) -> list[MarkedKey]:
     found = []
     for section, section_kind in typing.get_type_hints(kind).items():
         table = tables.get(section)
-        for key in dataclasses.fields(section_kind) if isinstance(table, Mapping) else ():
+        if not isinstance(table, Mapping):
+            continue
+        for key in dataclasses.fields(section_kind):
             part, value = key.metadata.get("secret", ""), table.get(key.name)
             if part and value not in ("", None):
                 found.append(MarkedKey(f"{section}.{key.name}", part, str(value)))

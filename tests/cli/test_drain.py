@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client import ConfigError, Session
+from holdfast.client import ConfigError, Session, WorkerInfo
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.common.errors import RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -45,7 +45,7 @@ def cluster(trio: LocalCluster) -> Iterator[LocalCluster]:
     document(run("undrain", *[worker.name for worker in trio.workers], "--json", masters=trio.endpoints))
 
 
-def keeping(session: Session) -> list[pb.WorkerInfo]:
+def keeping(session: Session) -> list[WorkerInfo]:
     """The workers that have told the masters of sealed files, once there are some."""
     return wait_until(lambda: [each for each in session.workers() if each.files], "the masters to hear of files")
 

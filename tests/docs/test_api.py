@@ -121,7 +121,8 @@ def hints(value: Any) -> dict[str, Any]:
         try:
             return get_type_hints(value, localns=missing)
         except NameError as error:
-            missing[error.name] = imported(sys.modules[value.__module__], error.name)
+            name = str(error.name)
+            missing[name] = imported(sys.modules[value.__module__], name)
 
 
 def imported(module: ModuleType, name: str) -> Any:

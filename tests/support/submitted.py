@@ -85,7 +85,7 @@ def submitted(
     """Submit the job with these settings of Spark, and what else it and spark-submit take; it ends with the block."""
     out, log = directory / "out", directory / "submit.log"
     out.mkdir(parents=True)
-    asked = [word for key, value in (_SMALL | settings).items() for word in ("--conf", f"{key}={value}")]
+    asked = [word for key, value in {**_SMALL, **settings}.items() for word in ("--conf", f"{key}={value}")]
     command = [SUBMIT, *words, *asked, str(JOB), str(out), *arguments]
     started = process.spawn(command, log=log, environ=_ENVIRON | dict(environ or {}))
     try:

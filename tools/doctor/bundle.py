@@ -181,13 +181,11 @@ async def _gather(
     try:
         if client is None:
             bundle.miss("cluster", "no masters are known: give --masters or --config, or set HOLDFAST_MASTERS")
-        masters = {*(client.endpoints if client is not None else ()), *_peers(configs)}
-        sources = [
-            *_of_host(wanted, configs),
-            *(_of_leader(client) if client is not None else ()),
-        ]
-        for address in sorted(masters) if client is not None else ():
-            sources += _of_master(client, http, address)
+        sources = [*_of_host(wanted, configs)]
+        if client is not None:
+            sources += _of_leader(client)
+            for address in sorted({*client.endpoints, *_peers(configs)}):
+                sources += _of_master(client, http, address)
         found = await _all(bundle, sources, ends)
         listed = found.get("cluster/workers.json", {}).get("workers", ())
         workers |= {each["http_address"] for each in listed if each.get("state") not in AWAY and "http_address" in each}

@@ -26,7 +26,8 @@ def list_names(directory: Path, files_max: int = FILES_MAX) -> dict[str, Any]:
 
     kinds, sizes = Counter[str](), Counter[str]()
     shuffles: dict[str, list[int]] = {}
-    unknown, seen = [], 0
+    unknown: list[str] = []
+    seen = 0
     for below, size in _files(directory):
         seen += 1
         if seen > files_max:
