@@ -22,6 +22,11 @@ def counted(count: int, noun: str) -> str:
     return f"{count} {noun[:-1]}ies" if noun.endswith("y") else f"{count} {noun}s"
 
 
+def skew(largest_bytes: int, median_bytes: int) -> float | None:
+    """How many times as large as the median the largest partition is; None where at least half of them are empty."""
+    return largest_bytes / median_bytes if median_bytes else None
+
+
 def fewer_copies(epochs: int, awaited: int) -> str:
     """Epochs with fewer copies than asked for, and what becomes of them; `awaited` of them have a copy on a worker that
     seals it when it is back."""

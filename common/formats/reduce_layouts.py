@@ -208,21 +208,30 @@ class ReduceManifest:
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
+        partitions, epochs = cls.each(data)
+        return cls(partitions, tuple(epochs))
+
+    @staticmethod
+    def each(data: bytes) -> tuple[int, Iterator[EpochResult]]:
+        """Return how many partitions there are, and an iterator of the epochs, of which nothing is kept. Both raise
+        ProtocolError."""
         kind = ArrayKind.REDUCE_MANIFEST
         copies, count, partitions, raw = _decode(
             data, kind, lambda copies, count, _: count * _epoch(check_copies(copies, kind)).size
         )
         if count > EPOCHS_MAX or partitions > PARTITIONS_MAX:
             raise ProtocolError(f"REDUCE_MANIFEST: {count} epochs of {partitions} partitions")
-        epochs = []
-        try:
-            for partition, epoch, *row in _epoch(copies).iter_unpack(raw):
-                triples = zip(placed(row[::3], kind), row[1::3], row[2::3], strict=False)
-                found = tuple([CopyResult(worker, Status(status), size) for worker, status, size in triples])
-                epochs.append(EpochResult(PartitionId(partition), Epoch(epoch), found))
-        except ValueError as error:
-            raise ProtocolError(f"REDUCE_MANIFEST: {error}") from None
-        return cls(partitions, tuple(epochs))
+        return partitions, _results(copies, raw)
+
+
+def _results(copies: int, raw: bytes) -> Iterator[EpochResult]:
+    try:
+        for partition, epoch, *row in _epoch(copies).iter_unpack(raw):
+            triples = zip(placed(row[::3], ArrayKind.REDUCE_MANIFEST), row[1::3], row[2::3], strict=False)
+            found = tuple([CopyResult(worker, Status(status), size) for worker, status, size in triples])
+            yield EpochResult(PartitionId(partition), Epoch(epoch), found)
+    except ValueError as error:
+        raise ProtocolError(f"REDUCE_MANIFEST: {error}") from None
 
 
 @cache

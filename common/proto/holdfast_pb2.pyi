@@ -898,6 +898,118 @@ class ListShufflesReply(_message.Message):
     total: int
     def __init__(self, shuffles: _Optional[_Iterable[_Union[ShuffleInfo, _Mapping]]] = ..., total: _Optional[int] = ...) -> None: ...
 
+class DescribeShuffleRequest(_message.Message):
+    __slots__ = ("instance", "shuffle", "generation")
+    INSTANCE_FIELD_NUMBER: _ClassVar[int]
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    GENERATION_FIELD_NUMBER: _ClassVar[int]
+    instance: bytes
+    shuffle: int
+    generation: int
+    def __init__(self, instance: _Optional[bytes] = ..., shuffle: _Optional[int] = ..., generation: _Optional[int] = ...) -> None: ...
+
+class SizeBucket(_message.Message):
+    __slots__ = ("from_bytes", "below_bytes", "count")
+    FROM_BYTES_FIELD_NUMBER: _ClassVar[int]
+    BELOW_BYTES_FIELD_NUMBER: _ClassVar[int]
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    from_bytes: int
+    below_bytes: int
+    count: int
+    def __init__(self, from_bytes: _Optional[int] = ..., below_bytes: _Optional[int] = ..., count: _Optional[int] = ...) -> None: ...
+
+class OutputSizes(_message.Message):
+    __slots__ = ("count", "total_bytes", "median_bytes", "p99_bytes", "largest_bytes", "largest", "histogram")
+    COUNT_FIELD_NUMBER: _ClassVar[int]
+    TOTAL_BYTES_FIELD_NUMBER: _ClassVar[int]
+    MEDIAN_BYTES_FIELD_NUMBER: _ClassVar[int]
+    P99_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_BYTES_FIELD_NUMBER: _ClassVar[int]
+    LARGEST_FIELD_NUMBER: _ClassVar[int]
+    HISTOGRAM_FIELD_NUMBER: _ClassVar[int]
+    count: int
+    total_bytes: int
+    median_bytes: int
+    p99_bytes: int
+    largest_bytes: int
+    largest: int
+    histogram: _containers.RepeatedCompositeFieldContainer[SizeBucket]
+    def __init__(self, count: _Optional[int] = ..., total_bytes: _Optional[int] = ..., median_bytes: _Optional[int] = ..., p99_bytes: _Optional[int] = ..., largest_bytes: _Optional[int] = ..., largest: _Optional[int] = ..., histogram: _Optional[_Iterable[_Union[SizeBucket, _Mapping]]] = ...) -> None: ...
+
+class CopyCounts(_message.Message):
+    __slots__ = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "lost")
+    PLACED_FIELD_NUMBER: _ClassVar[int]
+    READABLE_FIELD_NUMBER: _ClassVar[int]
+    EMPTY_FIELD_NUMBER: _ClassVar[int]
+    INCOMPLETE_FIELD_NUMBER: _ClassVar[int]
+    UNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
+    RESTORING_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    placed: int
+    readable: int
+    empty: int
+    incomplete: int
+    unavailable: int
+    restoring: int
+    lost: int
+    def __init__(self, placed: _Optional[int] = ..., readable: _Optional[int] = ..., empty: _Optional[int] = ..., incomplete: _Optional[int] = ..., unavailable: _Optional[int] = ..., restoring: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+
+class WorkerShare(_message.Message):
+    __slots__ = ("worker", "name", "state", "copies", "bytes")
+    WORKER_FIELD_NUMBER: _ClassVar[int]
+    NAME_FIELD_NUMBER: _ClassVar[int]
+    STATE_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    worker: int
+    name: str
+    state: str
+    copies: int
+    bytes: int
+    def __init__(self, worker: _Optional[int] = ..., name: _Optional[str] = ..., state: _Optional[str] = ..., copies: _Optional[int] = ..., bytes: _Optional[int] = ...) -> None: ...
+
+class HostShare(_message.Message):
+    __slots__ = ("host", "copies", "bytes", "workers")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    BYTES_FIELD_NUMBER: _ClassVar[int]
+    WORKERS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    copies: int
+    bytes: int
+    workers: _containers.RepeatedCompositeFieldContainer[WorkerShare]
+    def __init__(self, host: _Optional[str] = ..., copies: _Optional[int] = ..., bytes: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerShare, _Mapping]]] = ...) -> None: ...
+
+class DescribeShuffleReply(_message.Message):
+    __slots__ = ("shuffle", "committed_ms", "now_ms", "sizes", "copies", "partitions_moved", "epochs_most", "epochs_most_partition", "partitions_lost", "lost", "hosts", "hosts_total", "waits_for")
+    SHUFFLE_FIELD_NUMBER: _ClassVar[int]
+    COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
+    NOW_MS_FIELD_NUMBER: _ClassVar[int]
+    SIZES_FIELD_NUMBER: _ClassVar[int]
+    COPIES_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_MOVED_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_MOST_FIELD_NUMBER: _ClassVar[int]
+    EPOCHS_MOST_PARTITION_FIELD_NUMBER: _ClassVar[int]
+    PARTITIONS_LOST_FIELD_NUMBER: _ClassVar[int]
+    LOST_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_FIELD_NUMBER: _ClassVar[int]
+    HOSTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
+    WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    shuffle: ShuffleInfo
+    committed_ms: int
+    now_ms: int
+    sizes: OutputSizes
+    copies: CopyCounts
+    partitions_moved: int
+    epochs_most: int
+    epochs_most_partition: int
+    partitions_lost: int
+    lost: _containers.RepeatedScalarFieldContainer[int]
+    hosts: _containers.RepeatedCompositeFieldContainer[HostShare]
+    hosts_total: int
+    waits_for: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, shuffle: _Optional[_Union[ShuffleInfo, _Mapping]] = ..., committed_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., sizes: _Optional[_Union[OutputSizes, _Mapping]] = ..., copies: _Optional[_Union[CopyCounts, _Mapping]] = ..., partitions_moved: _Optional[int] = ..., epochs_most: _Optional[int] = ..., epochs_most_partition: _Optional[int] = ..., partitions_lost: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[_Union[HostShare, _Mapping]]] = ..., hosts_total: _Optional[int] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
+
 class ListApplicationsRequest(_message.Message):
     __slots__ = ()
     def __init__(self) -> None: ...

@@ -43,6 +43,7 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
     # Clients find workers by it when an address has changed.
     "Admin/ListWorkers": _ANYBODY,
     "Admin/ListShuffles": SEES,
+    "Admin/DescribeShuffle": SEES,
     "Admin/ListEvents": SEES,
     "Admin/ExplainPlacement": SEES,
     # A user sees and drops what is that user's.

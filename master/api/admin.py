@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import itertools
 import struct
-from collections.abc import Callable, Iterable
-from dataclasses import asdict, replace
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import asdict, fields, replace
 
 from holdfast.common.agreement import settings_digests
 from holdfast.common.config.config import Config
@@ -24,14 +24,16 @@ from holdfast.master.api.statuses import bad_request
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import LEVELS
 from holdfast.master.core.retention import Retention, retention_of
+from holdfast.master.core.shuffle_sums import HostShare, OutputSizes, hosts_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.incomplete import incomplete_count
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State, StateTables
 from holdfast.master.fleet.fleet import Fleet, place_of
 from holdfast.master.leader.handing_over import hand_over
-from holdfast.master.leader.leader import Leader
+from holdfast.master.leader.leader import Leader, gone
 from holdfast.master.observe.adherence import AdherenceCount
+from holdfast.master.observe.describing import HOSTS_MAX
 from holdfast.master.observe.explaining import Explainer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.codec import ENTRY_VERSION, WIRE_VERSION
@@ -42,6 +44,8 @@ _U32 = struct.Struct("<I")
 _NS_PER_MS = 1_000_000
 #: Versions of what masters say to one another and keep.
 _FORMATS = {"raft": str(WIRE_VERSION), "journal": str(ENTRY_VERSION), "state": str(codec.VERSION)}
+#: Workers that an answer names for whom a commit waits.
+_NAMED_MAX = 10
 #: Looks at the state until one falls between two entries.
 _LOOKS = 5
 
@@ -159,14 +163,40 @@ class Admin:
                 every = matching = [each for each in every if wanted(state, each)]
                 total = len(matching)
             found = list(itertools.islice(every, limit))
-            users = {each.instance: each.user for each in state.applications.values()} if counted else {}
+            users = self._users(state)
             return found, total, {each.key.instance: state.applications[each.key.instance] for each in found}, users
 
-        counted = self._quotas.counts_users
         shuffles, total, applications, users = await self._leader.confirmed(read)
         by_user = self._by_user(users)
         infos = [self._shuffle(shuffle, applications[shuffle.key.instance], by_user) for shuffle in shuffles]
         return pb.ListShufflesReply(shuffles=infos, total=total)
+
+    async def describe_shuffle(self, request: pb.DescribeShuffleRequest) -> pb.DescribeShuffleReply:
+        """Return one generation of a shuffle in sums. Raises GiveUpError (UNKNOWN_SHUFFLE)."""
+        shuffle = await self._explainer.found(request)
+        sums = await self._explainer.describer.sums(shuffle)
+
+        def read(state: State) -> tuple[Application | None, dict[bytes, str], dict[int, Worker]]:
+            return state.applications.get(shuffle.key.instance), self._users(state), state.workers.copy()
+
+        application, users, workers = self._leader.peek(read)
+        if application is None:
+            raise gone(shuffle.key.instance)
+        hosts = hosts_of(sums.shares, workers)
+        progress = self._sealing.progress(shuffle.key)
+        return pb.DescribeShuffleReply(
+            shuffle=self._shuffle(shuffle, application, self._by_user(users)),
+            committed_ms=shuffle.committed_ms,
+            now_ms=self._leader.now_ms(),
+            sizes=_sizes(sums.sizes) if sums.sizes is not None else None,
+            copies=pb.CopyCounts(**asdict(sums.copies)),
+            **sums.epochs._asdict(),
+            hosts=[_host(each, workers) for each in hosts[:HOSTS_MAX]],
+            hosts_total=len(hosts),
+            waits_for=[
+                workers[each].name for each in (progress.unanswered if progress is not None else ())[:_NAMED_MAX]
+            ],
+        )
 
     async def list_applications(self, request: pb.ListApplicationsRequest) -> pb.ListApplicationsReply:
         """Return all applications that the caller may see, the oldest first."""
@@ -277,6 +307,10 @@ class Admin:
             )
         return info
 
+    def _users(self, state: State) -> dict[bytes, str]:
+        """Users by instance, where users have quotas."""
+        return {each.instance: each.user for each in state.applications.values()} if self._quotas.counts_users else {}
+
     def _by_user(self, users: dict[bytes, str]) -> dict[str, UsageTotals]:
         """What all applications of each user hold together, as quotas judge it; `users` of those that live."""
         by_user: dict[str, UsageTotals] = {}
@@ -321,6 +355,25 @@ class Admin:
             user_bytes_limit=user_limits.size_bytes,
             user_files_limit=user_limits.files,
         )
+
+
+def _sizes(sizes: OutputSizes) -> pb.OutputSizes:
+    numbers = {each.name: getattr(sizes, each.name) for each in fields(sizes) if each.name != "histogram"}
+    return pb.OutputSizes(**numbers, histogram=[pb.SizeBucket(**asdict(each)) for each in sizes.histogram])
+
+
+def _host(host: HostShare, workers: Mapping[int, Worker]) -> pb.HostShare:
+    shares = [
+        pb.WorkerShare(
+            worker=each.worker,
+            name=workers[each.worker].name if each.worker in workers else "",
+            state=workers[each.worker].state if each.worker in workers else "",
+            copies=each.copies,
+            bytes=each.size_bytes,
+        )
+        for each in host.shares
+    ]
+    return pb.HostShare(host=host.host, copies=host.copies, bytes=host.size_bytes, workers=shares)
 
 
 def _state_of(shuffle: Shuffle) -> str:

@@ -106,6 +106,10 @@ class Usage:
         """What the reported shuffles of an application hold, which are the largest."""
         return dict(self._applications.get(instance, _Application()).shuffles)
 
+    def rows(self) -> dict[int, Sequence[Row]]:
+        """The reports by worker, which never change."""
+        return dict(self._rows)
+
     def _add(self, row: Row, sign: int) -> None:
         found = self._applications.setdefault(row.instance, _Application())
         found.held = found.held.plus(row.held, sign)

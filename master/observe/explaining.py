@@ -1,4 +1,4 @@
-"""Where a shuffle's partitions are and why: what `holdfast placement APP/SHUFFLE` asks.
+"""Where a shuffle's partitions are and why: what `holdfast placement APP/SHUFFLE` asks; and which shuffle is meant.
 
 Runs in the event loop, on the leader. Called by admin.py and adherence.py.
 """
@@ -23,6 +23,7 @@ from holdfast.master.core.state.records import KIND_MAP, Shuffle
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
+from holdfast.master.observe.describing import Describer
 from holdfast.master.placement.policy import Policy, There, Workers, adherence
 from holdfast.master.placement.wishes import Adherence
 
@@ -57,16 +58,11 @@ class Explainer:
 
     def __init__(self, leader: Leader, fleet: Fleet, locations: Locations) -> None:
         self._leader, self._fleet, self._locations = leader, fleet, locations
+        self.describer = Describer(leader, locations)
 
     async def explain(self, request: pb.ExplainPlacementRequest) -> pb.ExplainPlacementReply:
         """Return where every partition is now, whether that is as wished now, and what this leader chose of it."""
-        if len(request.instance) != INSTANCE_BYTES or request.generation > U32_MAX:
-            raise bad_request(f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits")
-        shuffle = await self._leader.confirmed(lambda state: _find(state, request))
-        if shuffle is None:
-            name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
-            text = f"there is no shuffle {name}: see `holdfast shuffles`"
-            raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
+        shuffle = await self.found(request)
         view = self.view()
         policy = view.policy
         rows, adhering = await self.judged(shuffle, view)
@@ -92,6 +88,18 @@ class Explainer:
             decisions=self._fleet.decisions.of(key),
             tags=sorted(self._fleet.tags_of(key)),
         )
+
+    async def found(self, request: pb.ExplainPlacementRequest | pb.DescribeShuffleRequest) -> Shuffle:
+        """Return the record asked for: of the newest generation if none is named. Raises GiveUpError
+        (UNKNOWN_SHUFFLE)."""
+        if len(request.instance) != INSTANCE_BYTES or request.generation > U32_MAX:
+            raise bad_request(f"a shuffle is named by an instance of {INSTANCE_BYTES} bytes and numbers of 32 bits")
+        shuffle = await self._leader.confirmed(lambda state: _find(state, request))
+        if shuffle is None:
+            name = shuffle_name(request.instance.hex()[:8], request.shuffle, max(request.generation, 0))
+            text = f"there is no shuffle {name}: see `holdfast shuffles`"
+            raise GiveUpError(text, status=Status.UNKNOWN_SHUFFLE)
+        return shuffle
 
     def view(self) -> PlacementView:
         """By what shuffles are judged now."""
@@ -120,8 +128,7 @@ class Explainer:
         return [(each.epoch, each.workers) for each in await self._locations.newest(shuffle)]
 
 
-def _find(state: State, request: pb.ExplainPlacementRequest) -> Shuffle | None:
-    """Return the record asked for: of the newest generation if none is named."""
+def _find(state: State, request: pb.ExplainPlacementRequest | pb.DescribeShuffleRequest) -> Shuffle | None:
     number = request.generation
     if number < 0:
         newest = state.head(request.instance, request.shuffle)

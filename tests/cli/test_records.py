@@ -6,9 +6,11 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli.commands.top import document_of
 from holdfast.tools.cli.records import (
     ApplicationRecord,
+    ShuffleDescriptionRecord,
     ShuffleRecord,
     WorkerRecord,
     application_record,
+    shuffle_description,
     shuffle_record,
     worker_record,
 )
@@ -21,6 +23,10 @@ def test_records_have_the_documented_keys():
     for record, of in (
         (worker_record(pb.WorkerInfo()), WorkerRecord),
         (shuffle_record(pb.ShuffleInfo(key=pb.ShuffleKey(instance=b"i" * 16))), ShuffleRecord),
+        (
+            shuffle_description(pb.DescribeShuffleReply(shuffle=pb.ShuffleInfo(key=pb.ShuffleKey(instance=b"i" * 16)))),
+            ShuffleDescriptionRecord,
+        ),
         (application_record(pb.ApplicationInfo()), ApplicationRecord),
     ):
         assert list(json.loads(json.dumps(record))) == list(of.__dataclass_fields__)

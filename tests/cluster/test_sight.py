@@ -8,13 +8,15 @@ import urllib.error
 import urllib.request
 from typing import Any
 
+import click
 import pytest
 from click.testing import CliRunner
 
 from holdfast.client.cluster.local import LocalCluster, Server
-from holdfast.common.errors import ConfigError, ProtocolError
+from holdfast.common.errors import ConfigError, GiveUpError, ProtocolError
 from holdfast.common.formats.reduce_layouts import ReduceWinners
 from holdfast.common.ids import AttemptId
+from holdfast.common.limits import MIB
 from holdfast.common.log_events import LogEvent, facts_text
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -132,6 +134,30 @@ def test_top_shows_the_busiest_first(worked: LocalCluster) -> None:
         "unless renewed",
     ):
         assert each in output, each
+
+
+def test_one_shuffle_is_shown_in_sums(worked: LocalCluster) -> None:
+    """`holdfast shuffles show`: a committed shuffle with sizes and where its bytes are, an open one without sizes; as
+    JSON the same; the options of the list are no options of it, and a shuffle that is not there is an error."""
+    status, text = asked(worked, "shuffles", "show", "nightly-orders/2", "--json")
+    found = json.loads(text)
+    assert (status, found["shuffle"]["state"], found["shuffle"]["shuffle"]) == (0, "committed", 2)
+    sizes = found["sizes"]
+    assert (sizes["of"], sizes["count"], sizes["median_bytes"], sizes["skew"]) == ("maps", 42, 9 * MIB, 1.0)
+    assert sizes["histogram"] == [{"from_bytes": 8 * MIB, "below_bytes": 16 * MIB, "count": 42}]
+    (host,) = found["hosts"]
+    assert (host["copies"], host["bytes"], host["workers"][0]["state"]) == (42, 378 * MIB, "alive")
+    assert found["copies"]["readable"] == 42
+    output = asked(worked, "shuffles", "show", "nightly-orders/2")[1]
+    for each in ("MAP, committed", "total 378.0 MiB", "skew, largest to median: 1.0", "< 16.0 MiB", host["host"]):
+        assert each in output, each
+    open_one = asked(worked, "shuffles", "show", "nightly-orders/1/0")[1]
+    for each in ("REDUCE, open", "known after the commit", "; 400 in all", "epochs: 200, no partition moved"):
+        assert each in open_one, each
+    with pytest.raises(GiveUpError, match="no shuffle"):
+        asked(worked, "shuffles", "show", "nightly-orders/77")
+    with pytest.raises(click.UsageError, match="write --user behind `show`"):
+        asked(worked, "shuffles", "--user", "etl", "show", "nightly-orders/2")
 
 
 def test_followers_show_themselves_and_link_to_the_leader(worked: LocalCluster) -> None:

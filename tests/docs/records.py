@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import Any, get_type_hints
 
-from holdfast.tools.cli.records import ApplicationRecord, ShuffleRecord, WorkerRecord
+from holdfast.tools.cli.records import ApplicationRecord, ShuffleDescriptionRecord, ShuffleRecord, WorkerRecord
 from tests.support.tree import ROOT
 
 _BEGIN, _END = "<!-- records -->\n", "<!-- end of records -->\n"
@@ -18,7 +18,8 @@ def documentation() -> str:
     text = (ROOT / "docs" / "operate" / "cli.md").read_text("utf-8")
     before, _, rest = text.partition(_BEGIN)
     _, _, after = rest.partition(_END)
-    return "".join((before, _BEGIN, *map(_list, (WorkerRecord, ShuffleRecord, ApplicationRecord)), "\n", _END, after))
+    lists = map(_list, (WorkerRecord, ShuffleRecord, ShuffleDescriptionRecord, ApplicationRecord))
+    return "".join((before, _BEGIN, *lists, "\n", _END, after))
 
 
 def _list(record: type[Any]) -> str:

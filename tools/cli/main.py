@@ -39,7 +39,7 @@ COMMANDS = {
     "top": ("top", "Show workers and shuffles with their throughput, live."),
     "events": ("events", "Show the latest events."),
     "apps": ("apps", "List the applications and what keeps them."),
-    "shuffles": ("status", "List the shuffles and what keeps them."),
+    "shuffles": ("shuffles", "List the shuffles and what keeps them; show what is in one."),
     "doctor": ("doctor", "Find problems on this host, and show what to do."),
     "drain": ("draining", "Have workers take nothing new, and wait until they may go."),
     "undrain": ("draining", "Have draining workers take new data again."),

@@ -6,10 +6,12 @@ docs/operate/cli.md is made (tests/docs/records.py). Screens draw from the same 
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import Annotated, Any
 
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.sizes import skew
 from holdfast.common.worker_states import AWAY
 
 _DISK_KEYS = (
@@ -19,6 +21,16 @@ _DISK_KEYS = (
 _DRAIN_KEYS = ("since_ms", "epochs", "epoch_shuffles", "writing", "shuffles", "restart", "removal", "waits")
 _DRAIN_NUMBERS = ("epochs", "epoch_shuffles", "writing", "shuffles", "left_ms")
 _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us", "read_us")
+
+_SIZE_KEYS = ("count", "total_bytes", "median_bytes", "p99_bytes", "largest_bytes", "largest")
+_BUCKET_KEYS = ("from_bytes", "below_bytes", "count")
+_COPY_KEYS = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "lost")
+_EPOCH_KEYS = ("partitions_moved", "epochs_most", "epochs_most_partition", "partitions_lost")
+_SHARE_KEYS = ("worker", "name", "state", "copies", "bytes")
+
+
+def _keys(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,12 +57,12 @@ class WorkerRecord:
     free_bytes: Annotated[int, "the same"]
     tags: Annotated[list[str], ""]
     problems: Annotated[list[str], "unusable directories or DFS"]
-    directories: Annotated[list[dict[str, Any]], f"each: {', '.join(f'`{key}`' for key in _DISK_KEYS)}"]
+    directories: Annotated[list[dict[str, Any]], f"each: {_keys(_DISK_KEYS)}"]
     drain: Annotated[
         dict[str, Any] | None,
-        f"{', '.join(f'`{key}`' for key in (*_DRAIN_KEYS, 'left_ms', 'reach'))}; null if not draining",
+        f"{_keys((*_DRAIN_KEYS, 'left_ms', 'reach'))}; null if not draining",
     ]
-    dfs: Annotated[dict[str, Any] | None, f"{', '.join(f'`{key}`' for key in _DFS_KEYS)}; null without a DFS tier"]
+    dfs: Annotated[dict[str, Any] | None, f"{_keys(_DFS_KEYS)}; null without a DFS tier"]
     counters: Annotated[dict[str, int], ""]
 
 
@@ -89,6 +101,28 @@ class ShuffleRecord:
     user_bytes_limit: Annotated[int, "0: none"]
     user_files: Annotated[int, ""]
     user_files_limit: Annotated[int, ""]
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleDescriptionRecord:
+    """One generation of a shuffle in sums, in `shuffles show`."""
+
+    shuffle: Annotated[dict[str, Any], "the keys of Shuffle"]
+    committed_ms: Annotated[int | None, "since 1970; null while open"]
+    now_ms: Annotated[int, "the same clock"]
+    sizes: Annotated[
+        dict[str, Any] | None,
+        f"null while open; `of` (`partitions`, or `maps` if MAP), {_keys(_SIZE_KEYS)} (the number of the largest),"
+        f" `skew` (largest to median; null if that is 0), `histogram` (each: {_keys(_BUCKET_KEYS)})",
+    ]
+    copies: Annotated[dict[str, int], f"{_keys(_COPY_KEYS)}; only `placed` and `incomplete` while open"]
+    epochs: Annotated[dict[str, Any], f"{_keys(_EPOCH_KEYS)}, `lost` (the first ten of these partitions)"]
+    hosts: Annotated[
+        list[dict[str, Any]],
+        f"most bytes first, at most 1,000; each: `host`, `copies`, `bytes`, `workers` (each: {_keys(_SHARE_KEYS)})",
+    ]
+    hosts_total: Annotated[int, ""]
+    waits_for: Annotated[list[str], "workers of a pending commit, at most ten"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +181,40 @@ def shuffle_record(shuffle: pb.ShuffleInfo) -> dict[str, Any]:
         "kind": kind_name(shuffle.kind),
     }
     return asdict(ShuffleRecord(**_same(ShuffleRecord, shuffle, *own), **own))
+
+
+def shuffle_description(reply: pb.DescribeShuffleReply) -> dict[str, Any]:
+    """The keys of ShuffleDescriptionRecord."""
+    hosts = [
+        {**_picked(each, ("host", "copies", "bytes")), "workers": [_picked(one, _SHARE_KEYS) for one in each.workers]}
+        for each in reply.hosts
+    ]
+    record = ShuffleDescriptionRecord(
+        shuffle=shuffle_record(reply.shuffle),
+        committed_ms=reply.committed_ms or None,
+        now_ms=reply.now_ms,
+        sizes=_sizes(reply) if reply.HasField("sizes") else None,
+        copies=_picked(reply.copies, _COPY_KEYS),
+        epochs={**_picked(reply, _EPOCH_KEYS), "lost": list(reply.lost)},
+        hosts=hosts,
+        hosts_total=reply.hosts_total,
+        waits_for=list(reply.waits_for),
+    )
+    return asdict(record)
+
+
+def _sizes(reply: pb.DescribeShuffleReply) -> dict[str, Any]:
+    sizes = reply.sizes
+    return {
+        "of": "maps" if reply.shuffle.kind == pb.PARTITION_KIND_MAP else "partitions",
+        **_picked(sizes, _SIZE_KEYS),
+        "skew": skew(sizes.largest_bytes, sizes.median_bytes),
+        "histogram": [_picked(each, _BUCKET_KEYS) for each in sizes.histogram],
+    }
+
+
+def _picked(message: Any, names: Iterable[str]) -> dict[str, Any]:
+    return {name: getattr(message, name) for name in names}
 
 
 def kind_name(kind: pb.PartitionKind) -> str:

@@ -1,4 +1,4 @@
-"""`holdfast status`, `workers`, `shuffles`: what people ask a running cluster."""
+"""`holdfast status`, `workers`: what people ask a running cluster."""
 
 from __future__ import annotations
 
@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
-from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, open_short_of_copies, short_of_copies
 from holdfast.common.worker_states import AWAY, LOST
-from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, answer, ask, each_master, with_masters
+from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, ask, each_master, with_masters
 from holdfast.tools.cli.hosts import (
     chosen,
     hosts_of,
@@ -24,9 +23,8 @@ from holdfast.tools.cli.hosts import (
     several,
     states_option,
 )
-from holdfast.tools.cli.naming import find_application
 from holdfast.tools.cli.output import Document, Fitted, escape, in_seconds, json_option, masters_option, show, watched
-from holdfast.tools.cli.records import shuffle_record, worker_record
+from holdfast.tools.cli.records import worker_record
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -35,8 +33,6 @@ if TYPE_CHECKING:
 
 #: Directories that `status` names.
 _PROBLEMS_MAX = 10
-#: Shuffles that masters send at once.
-_SHUFFLES_MAX = 10_000
 
 
 @click.command()
@@ -304,70 +300,3 @@ def _storage_rows(worker: dict[str, Any]) -> list[tuple[object, ...]]:
 
 def _mean(micros: int) -> str:
     return in_seconds(micros / 1e6) if micros else "-"
-
-
-@click.command()
-@click.option(
-    "--app", "--app-id", "app", default="", metavar="APP", help="Only of this one: its name, instance or id in Spark."
-)
-@click.option("--user", default="", metavar="USER", help="Only of this user.")
-@click.option("--state", type=click.Choice(["open", "committed"]), help="Only those in this state.")
-@click.option(
-    "--limit", default=1000, show_default=True, type=click.IntRange(1, _SHUFFLES_MAX), help="How many to list at most."
-)
-@watched
-@masters_option
-@json_option
-def shuffles(app: str, user: str, state: str | None, limit: int, masters: str, as_json: bool) -> None:
-    """List the shuffles and what keeps them alive."""
-
-    async def question(client: ControlClient) -> pb.ListShufflesReply:
-        instance = (await find_application(client, app)).instance if app else b""
-        request = pb.ListShufflesRequest(instance=instance, limit=limit, user=user, state=state or "")
-        reply: pb.ListShufflesReply = await answer(client, "Admin/ListShuffles", request)
-        return reply
-
-    reply = with_masters(masters, question)
-    found = [shuffle_record(each) for each in reply.shuffles]
-    document = {"shuffles": found, "total": reply.total}
-    show(document, as_json, lambda screen: _draw_shuffles(found, reply.total, screen))
-
-
-#: What quotas count.
-_HELD = ("bytes", "files")
-
-
-def _held(shuffle: dict[str, Any], of: str) -> str:
-    """What an application or a user holds, and may hold."""
-    size, size_limit, files, files_limit = [shuffle[f"{of}_{what}{end}"] for what in _HELD for end in ("", "_limit")]
-    sizes = in_bytes(size) + (f" of {in_bytes(size_limit)}" if size_limit else "")
-    return f"{sizes} in {f'{files} of {files_limit} files' if files_limit else counted(files, 'file')}"
-
-
-def _state_text(shuffle: dict[str, Any]) -> str:
-    """Its state, with the epochs that are lost or have fewer copies than were asked for, now or permanently."""
-    lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
-    awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
-    later = f"{awaited} under-replicated until workers are back" if awaited else ""
-    fewer = f"{stay} permanently under-replicated" if stay else ""
-    epochs = ", ".join(each for each in (lost, later, fewer) if each)
-    return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
-
-
-def _draw_shuffles(found: list[dict[str, Any]], total: int, screen: Console) -> None:
-    keys = ("shuffle", "?user", "?instance", "state", "?#maps", "?#partitions", "#bytes")
-    users = any(one[f"user_{what}_limit"] for one in found for what in _HELD)
-    of_whom = ("application", "user") if users else ("application",)
-    rows = []
-    for one in found:
-        name = shuffle_name(one["application"], one["shuffle"], one["generation"])
-        shown = one | {"shuffle": name, "instance": one["instance"][:8], "bytes": in_bytes(one["bytes"])}
-        shown["state"] = _state_text(one)
-        held = [_held(one, of) for of in of_whom]
-        rows.append([*(shown[key.lstrip("?#")] for key in keys), *held, one["why"]])
-    screen.print(Fitted((*keys, *(f"?#{of} holds" for of in of_whom), "why"), rows))
-    if found:
-        allows = escape("on all workers, second copies counted, of what [quota] allows")
-        screen.print(f"{' and '.join(of_whom)} holds: {allows}")
-    if total > len(found):
-        screen.print(f"{len(found)} of {total} shown; --limit shows more")
