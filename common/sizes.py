@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 from holdfast.common.config.settings import SIZE_UNITS
@@ -38,6 +39,28 @@ def fewer_copies(epochs: int, awaited: int) -> str:
     parts = [each for each, number in ((later, awaited), (kept, stay)) if number]
     have = "has" if epochs == 1 else "have"
     return f"{counted(epochs, 'epoch')} {have} fewer copies than asked for: {'; '.join(parts)}"
+
+
+def shuffle_failures(
+    lost: int,
+    lost_partitions: Sequence[int],
+    partitions_lost: int,
+    under_replicated: int,
+    awaited: int,
+    incomplete: int,
+) -> list[str]:
+    """What is missing of a shuffle, in sentences; `lost_partitions` are the first of those with lost epochs."""
+    found = []
+    if lost:
+        more = f" and {partitions_lost - len(lost_partitions)} more" if partitions_lost > len(lost_partitions) else ""
+        which = f" of partitions {', '.join(map(str, lost_partitions))}{more}" if lost_partitions else ""
+        found.append(f"data is lost: {counted(lost, 'epoch')}{which}")
+    if under_replicated:
+        found.append(fewer_copies(under_replicated, awaited))
+    if incomplete:
+        lack = "lacks" if incomplete == 1 else "lack"
+        found.append(f"{counted(incomplete, 'copy')} {lack} acknowledged data; readers use others")
+    return found
 
 
 def not_adhering(strict: int, soft: int, failed: int) -> str:

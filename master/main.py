@@ -197,7 +197,14 @@ class MasterServer:
             load,
         )
         self._pages = Pages(
-            self._leader, self._masters, registry, fleet, self._sealing, self._adherence, admin.retention
+            self._leader,
+            self._masters,
+            registry,
+            fleet,
+            self._sealing,
+            self._adherence,
+            admin.retention,
+            explainer.describer,
         )
         self._handlers = Handlers(
             {

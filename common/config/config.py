@@ -90,6 +90,7 @@ class MasterSection:
     peers: tuple[MasterPeer, ...] = setting(
         (), "All masters, this one too: one, three or five (two or four during a change)."
     )
+    spark_history_url: str = setting("", "Spark's history server, for links on the page: http://history:18080.")
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
@@ -99,6 +100,8 @@ class MasterSection:
             raise ConfigError(
                 f"has {len(names)} peers, and there may be {PEERS_MAX}: each command waits for most of them"
             )
+        if self.spark_history_url and not self.spark_history_url.startswith(("http://", "https://")):
+            raise ConfigError("spark_history_url must begin with http:// or https://, as in http://history:18080")
         if self.directory and not self.directory.startswith("/"):
             raise ConfigError(
                 f"directory must be absolute, as in /var/lib/holdfast/m1, not {settings.shown(self.directory)}: "

@@ -1,5 +1,5 @@
-"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics, /support.tar.gz and
-the page at /.
+"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics, /support.tar.gz, the
+page at / and those of shuffles, applications, hosts and workers (web/view.py).
 
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
@@ -36,6 +36,7 @@ from holdfast.master.observe.metrics import Metrics
 from holdfast.master.web.gather import Pages
 from holdfast.master.web.page import POLICY
 from holdfast.master.web.support import SupportBundles
+from holdfast.master.web.view import Subject, View
 
 #: For the body of a call, however long.
 _BODY_SECONDS = 60.0
@@ -101,7 +102,8 @@ class MasterHttp:
         method = self._methods.get(request.path)
         if method is not None:
             return await self._call(method, request, caller)
-        if request.path not in _READ:
+        subject = Subject.of(request.raw_path.partition("?")[0])
+        if subject is None and request.path not in _READ:
             there = f"there is {', '.join(_READ)} and POST /holdfast.v1.Service/Method"
             return _refused(HoldfastError(there), "not_found", 404)
         if request.method not in ("GET", "HEAD"):
@@ -112,7 +114,7 @@ class MasterHttp:
             return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
         if request.path == _BUNDLE_PATH:
             return await self._bundle(request, caller)
-        return await self._page(request)
+        return await self._page(request, subject or Subject())
 
     async def _bundle(self, request: web.BaseRequest, caller: Bearer | None) -> web.Response:
         asker = self._handlers.budgets.asker(caller, request.remote or "", METHODS["Admin/Status"])
@@ -130,9 +132,10 @@ class MasterHttp:
         answer.headers["Cache-Control"] = "no-store"
         return answer
 
-    async def _page(self, request: web.BaseRequest) -> web.Response:
+    async def _page(self, request: web.BaseRequest, subject: Subject) -> web.Response:
         try:
-            return web.Response(body=await self._pages.page(request.query), headers=_PAGE_HEADERS)
+            found, body = await self._pages.page(View.of(request.query, subject))
+            return web.Response(body=body, status=200 if found else 404, headers=_PAGE_HEADERS)
         except HoldfastError as error:
             return _refused(error)
 

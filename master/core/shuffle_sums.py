@@ -48,7 +48,8 @@ class SizeBucket:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutputSizes:
     """Bytes of partitions, or of the outputs of maps; one copy of each counts. `largest` is the number of the largest.
-    Percentiles are by nearest rank; the bounds of the buckets are powers of two, without gaps."""
+    Percentiles are by nearest rank; the bounds of the buckets are powers of two, without gaps but
+    for one behind the empty ones."""
 
     count: int = 0
     total_bytes: int = 0
@@ -208,10 +209,15 @@ def sizes_of(sizes: array[int]) -> OutputSizes:
 
 
 def _histogram(sizes: array[int]) -> Iterator[SizeBucket]:
-    """Yield a bucket for each power of two from the smallest size to the largest one; nothing at all is below 1."""
+    """Yield a bucket for the empty ones, if there are any, and one for each power of two from the smallest other size
+    to the largest."""
     bits = Counter(map(int.bit_length, sizes))
-    for length in range(min(bits), max(bits) + 1):
-        yield SizeBucket(1 << length >> 1 if length else 0, 1 << length, bits[length])
+    empty = bits.pop(0, 0)
+    if empty:
+        yield SizeBucket(0, 1, empty)
+    if bits:
+        for length in range(min(bits), max(bits) + 1):
+            yield SizeBucket(1 << length >> 1, 1 << length, bits[length])
 
 
 def _epochs(number: array[int], lost: tuple[int, ...] = ()) -> EpochCounts:

@@ -14,28 +14,33 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from holdfast.common.errors import HoldfastError, RetryError
+from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import goes_away
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
+from holdfast.master.core.events import KEPT, LEVELS
 from holdfast.master.core.retention import Retention, in_time
+from holdfast.master.core.shuffle_sums import ShuffleSums
 from holdfast.master.core.state.records import Application, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State
 from holdfast.master.fleet.fleet import Fleet, places_of
 from holdfast.master.leader.leader import Leader, WorkerReport
 from holdfast.master.leader.turns import turn
 from holdfast.master.observe.adherence import AdherenceCount
+from holdfast.master.observe.describing import Describer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.node import RaftStatus
+from holdfast.master.web.about import Names, detail_of, instance_of, naming
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
-from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
+from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
 from holdfast.master.web.view import Cut, View
 
@@ -46,6 +51,8 @@ _PROOF_SECONDS = 1.0
 _COUNT_AT_ONCE = 5_000
 _COUNT_AGAIN_SECONDS = 10.0
 _REST_SECONDS = 0.001
+#: Events among which those of one thing are looked for: all that are kept.
+_LOOKED_THROUGH = KEPT * len(LEVELS)
 #: Workers whose drain is shown.
 _DRAINS_MAX = 200
 
@@ -64,6 +71,11 @@ class _Look:
     application: str = ""
     now_ns: int = 0
     pace: Pace = Pace(5)
+    #: of a page about one thing
+    missing: str = ""
+    names: Names = Names()
+    sums: ShuffleSums | None = None
+    detail: ApplicationDetail | None = None
 
 
 class Pages:
@@ -78,6 +90,7 @@ class Pages:
         sealing: Sealing,
         adherence: AdherenceCount,
         retention: Callable[[Application], Retention],
+        describer: Describer,
     ) -> None:
         """`retention` says what keeps an application."""
         self._leader = leader
@@ -87,6 +100,7 @@ class Pages:
         self._sealing = sealing
         self._adherence = adherence
         self._retention = retention
+        self._describer = describer
         self._pace = PaceKeeper(leader)
         self._turn = asyncio.Lock()
         self._waiting = 0
@@ -97,18 +111,20 @@ class Pages:
         """End what runs."""
         self._pace.close()
 
-    async def page(self, query: Mapping[str, str]) -> bytes:
-        """Return the page as HTML. Raises RetryError (BUSY) where too many wait for one."""
+    async def page(self, view: View) -> tuple[bool, bytes]:
+        """Return whether there is what the page is about, and the page as HTML. Raises RetryError (BUSY) where too many
+        wait for one."""
         if self._waiting >= WAITING_MAX:
             raise RetryError(f"{WAITING_MAX} requests wait for this page; try again", status=Status.BUSY)
         self._waiting += 1
         try:
             async with turn(self._turn, "this page"):
-                view = View.of(query)
                 look = await self._look(view)
                 status = self._leader.node.status()
                 own = self._own(status, look is not None)
-                return await asyncio.get_running_loop().run_in_executor(None, self._make, view, own, look)
+                make = self._make_detail if view.subject.kind else self._make
+                html = await asyncio.get_running_loop().run_in_executor(None, make, view, own, look)
+                return look is None or not look.missing, html
         finally:
             self._waiting -= 1
 
@@ -133,6 +149,12 @@ class Pages:
         by_instance = {each.instance: each for each in look.applications}
         names = {worker.id: worker.name for worker in look.workers}
         look.rows = [self._row(each, by_instance[each.key.instance], names) for each in look.shuffles]
+        if view.subject.kind == "applications" and look.applications:
+            (application,) = look.applications
+            held = self._leader.usage.of(application.instance)
+            look.detail = ApplicationDetail(application, self._retention(application), held.size_bytes, held.files)
+        if view.subject.kind == "shuffles" and look.shuffles:
+            look.sums = await self._describer.sums(look.shuffles[0])
         if view.application:
             shown = by_instance.get(bytes.fromhex(view.application))
             look.application = shown.name if shown is not None else view.application
@@ -215,6 +237,21 @@ class Pages:
             )
         )
 
+    def _make_detail(self, view: View, own: Own, look: _Look | None) -> bytes:
+        """The page about one shuffle, application, host or worker."""
+        spark_url = self._leader.config.master.spark_history_url.rstrip("/")
+        if look is None or look.missing:
+            return write(Picture(view, own, (), missing=look.missing if look is not None else ""))
+        events = naming(self._leader.events.latest(_LOOKED_THROUGH), look.names, view.events)
+        picture = Picture(view, own, events, shuffles=tuple(look.rows), shuffle_cut=look.cut, spark_url=spark_url)
+        if look.sums is not None:
+            return write(replace(picture, detail=detail_of(look.rows[0], look.sums, look.workers)))
+        if look.detail is not None:
+            return write(replace(picture, detail=look.detail))
+        places = places_of(look.workers, self._fleet.policy.racks.default)
+        fleet = fleet_of(look.workers, look.reports, places, look.drains, replace(view, rack=""), look.now_ns, _rest)
+        return write(replace(picture, fleet=fleet))
+
     def _count(self, instances: Sequence[bytes], shuffles: int) -> ShuffleCounts:
         """Count all shuffles, some applications at a time; where they are many, every few seconds."""
         now = time.monotonic()
@@ -240,6 +277,8 @@ class Pages:
 
 def _copy(state: State, view: View) -> _Look:
     """Copy tables; runs under the state lock."""
+    if view.subject.kind:
+        return _COPIES[view.subject.kind](state, view)
     look = _Look(list(state.workers.values()), list(state.applications.values()))
     if view.application:
         below = state.below.get(bytes.fromhex(view.application), Below())
@@ -249,6 +288,54 @@ def _copy(state: State, view: View) -> _Look:
         look.cut = Cut.of(state.shuffle_count, view.shuffles)
         look.shuffles = _slice([state.below[each] for each in reversed(state.below)], look.cut)
     return look
+
+
+def _copy_workers(state: State, view: View) -> _Look:
+    (name,) = view.subject.names
+    worker = state.workers.get(state.worker_by_name.get(name, 0))
+    if worker is None:
+        return _Look(missing=f"There is no worker {name}. It never registered, or has another name now.")
+    return _Look([worker], names=Names(frozenset({name})))
+
+
+def _copy_host(state: State, view: View) -> _Look:
+    (host,) = view.subject.names
+    workers = [state.workers[number] for number in sorted(state.workers_of_host.get(host, ()))]
+    if not workers:
+        return _Look(missing=f"There is no host {host}: no worker has registered from it.")
+    return _Look(workers, names=Names(frozenset({host, *(each.name for each in workers)})))
+
+
+def _copy_application(state: State, view: View) -> _Look:
+    (instance,) = view.subject.names
+    application = state.applications.get(instance_of(instance))
+    if application is None:
+        return _Look(missing=f"There is no application {instance}. It has ended, or never was.")
+    below = state.below[application.instance]
+    cut = Cut.of(len(below.shuffles), view.shuffles)
+    names = Names(frozenset({application.name, instance, instance[:8]}), f"{application.name}/")
+    return _Look([], [application], _slice([below], cut), cut, names=names)
+
+
+def _copy_shuffle(state: State, view: View) -> _Look:
+    instance, *numbers = view.subject.names
+    application = state.applications.get(instance_of(instance))
+    key = tuple(int(each) for each in numbers if each.isascii() and each.isdigit() and len(each) <= 10)
+    shuffle = state.below[application.instance].shuffles.get(key) if application is not None else None  # type: ignore[call-overload]
+    if application is None or shuffle is None:
+        name = "/".join((instance[:8], *numbers))
+        return _Look(missing=f"There is no shuffle {name}. It was dropped, or its application has ended.")
+    called = shuffle_name(application.name, *shuffle.key.number)
+    names = Names(frozenset({called, str(shuffle.key)}))
+    return _Look(list(state.workers.values()), [application], [shuffle], names=names)
+
+
+_COPIES: dict[str, Callable[[State, View], _Look]] = {
+    "workers": _copy_workers,
+    "hosts": _copy_host,
+    "applications": _copy_application,
+    "shuffles": _copy_shuffle,
+}
 
 
 def _slice(below: Sequence[Below], cut: Cut) -> list[Shuffle]:

@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from functools import cache
 from importlib.resources import files
 
-from jinja2 import Template
+from jinja2 import Environment
 
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.system.templates import templates
@@ -21,8 +21,16 @@ from holdfast.common.tags import named
 from holdfast.master.core.retention import in_time
 from holdfast.master.web.picture import Picture
 from holdfast.master.web.summary import problems_of
-from holdfast.master.web.view import RACKS, REFRESH
+from holdfast.master.web.view import RACKS, REFRESH, address_of
 
+#: By what the page is about.
+_TEMPLATES = {
+    "": "page.html",
+    "shuffles": "shuffle.html",
+    "applications": "application.html",
+    "hosts": "machine.html",
+    "workers": "machine.html",
+}
 _STYLE = files("holdfast.master.web").joinpath("page.css").read_text("utf-8")
 _HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
 #: Nothing but the one style sheet and the icon, which is part of the document.
@@ -37,11 +45,17 @@ def write(picture: Picture) -> bytes:
     problems = problems_of(picture)
     shown = {each.name: getattr(picture, each.name) for each in fields(picture)}
     grave = sum(each.grave for each in problems)
-    return _template().render(shown, problems=problems, grave=grave).encode()
+    name = "missing.html" if _is_empty(picture) else _TEMPLATES[picture.view.subject.kind]
+    return _templates().get_template(name).render(shown, problems=problems, grave=grave).encode()
+
+
+def _is_empty(picture: Picture) -> bool:
+    """Whether the page is about one thing, and there is nothing to show of it here."""
+    return bool(picture.view.subject.kind) and picture.detail is None and picture.fleet is None
 
 
 @cache
-def _template() -> Template:
+def _templates() -> Environment:
     filters = {
         "ago": lambda ms: f"{in_time(ms)} ago" if ms >= 1_000 else "now",
         "bytes": in_bytes,
@@ -51,5 +65,6 @@ def _template() -> Template:
         "named": named,
         "rate": lambda per_second: f"{in_bytes(per_second)}/s",
     }
-    made = templates("holdfast.master.web", filters, racks_max=RACKS, refresh=REFRESH, style=_STYLE)
-    return made.get_template("page.html")
+    return templates(
+        "holdfast.master.web", filters, racks_max=RACKS, refresh=REFRESH, style=_STYLE, address_of=address_of
+    )

@@ -12,10 +12,12 @@ from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
 from holdfast.master.core.retention import Retention
+from holdfast.master.core.shuffle_sums import HostShare, ShuffleSums
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
-from holdfast.master.web.view import Cut, View
+from holdfast.master.web.histogram import Histogram
+from holdfast.master.web.view import Cut, View, address_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +150,11 @@ class ShuffleRow:
         return shuffle_name(name, *self.shuffle.key.number).removeprefix(name)
 
     @property
+    def address(self) -> str:
+        """Of its own page."""
+        return address_of("shuffles", self.application.instance.hex(), *self.shuffle.key.number)
+
+    @property
     def moves(self) -> int:
         """How many epochs were made above the first of a partition."""
         return self.shuffle.moved
@@ -166,6 +173,30 @@ class ShuffleRow:
         if shuffle.under_replicated:
             return "committed", "warn", fewer_copies(shuffle.under_replicated, shuffle.awaited)
         return "committed", "good", ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShuffleDetail:
+    """What is in one shuffle. `hosts` are those with most bytes, of `hosts_total`; `workers` are theirs, by number;
+    `histogram` is None while it is open; `failures` are sentences."""
+
+    sums: ShuffleSums
+    hosts: tuple[HostShare, ...]
+    hosts_total: int
+    workers: Mapping[int, Worker]
+    histogram: Histogram | None
+    skew: float | None
+    failures: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class ApplicationDetail:
+    """An application; `held`: bytes on living workers, second copies counted."""
+
+    application: Application
+    retention: Retention
+    held: int
+    files: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -268,3 +299,8 @@ class Picture:
     #: epochs of open shuffles that are short of copies
     open_short: int = 0
     pace: Pace = Pace(5)
+    #: on pages about one thing: that there is none, in a sentence, or what there is
+    missing: str = ""
+    detail: ShuffleDetail | ApplicationDetail | None = None
+    #: of Spark's history server, without a slash at the end; "" where it is not known
+    spark_url: str = ""

@@ -160,6 +160,59 @@ def test_one_shuffle_is_shown_in_sums(worked: LocalCluster) -> None:
         asked(worked, "shuffles", "--user", "etl", "show", "nightly-orders/2")
 
 
+def test_each_thing_has_a_page_that_the_tables_link_to(worked: LocalCluster) -> None:
+    """Shuffles, applications, hosts and workers: the links of the page lead to them; a shuffle has its sums and a
+    drawing with numbers, and all show the events that name them, without those of others."""
+    leader = leader_of(worked)
+    links = Reader(page(leader)[2]).links()
+    shuffles = [each for each in links if each.startswith("/shuffles/")]
+    wanted: dict[str, tuple[str, ...]] = {
+        "/workers/w02": ("Worker w02", "w02.example.net", "/data/nvme0", "worker=w02"),
+        "/hosts/w02.example.net": ("Host w02.example.net", "1 of 1 alive", "worker=w02"),
+    }
+    for address in ("/workers/w02", "/hosts/w02.example.net"):
+        assert address in links, address
+    status, _, body = page(leader, shuffles[0][1:])
+    application = next(each for each in Reader(body).links() if each.startswith("/applications/"))
+    wanted[application] = ("Application", "registered", "lease", "application.registered")
+    for address, texts in wanted.items():
+        status, headers, body = page(leader, address[1:])
+        found = Reader(body)
+        assert (status, headers["Content-Security-Policy"]) == (200, POLICY)
+        for each in texts:
+            assert each in found.text, (address, each)
+        assert "worker=w03" not in found.text
+        assert "script" not in {name for name, _ in found.tags}
+    instance = json.loads(asked(worked, "shuffles", "show", "nightly-orders/2", "--json")[1])["shuffle"]["instance"]
+    found = Reader(page(leader, f"shuffles/{instance}/2/0?refresh=off")[2])
+    for each in ("Sizes of maps", "378.0 MiB", "8.0 MiB to 16.0 MiB: 42", "1.0 largest to median", "shuffle.committed"):
+        assert each in found.text, each
+    assert f"/shuffles/{instance}/2/0" in found.links(), "refreshing can be switched on again"
+    assert "rect" in {name for name, _ in found.tags}
+    assert "Known after the commit" in Reader(page(leader, f"shuffles/{instance}/1/0")[2]).text
+
+
+def test_what_is_not_there_is_not_found(worked: LocalCluster) -> None:
+    """Unknown and odd names are 404 with a sentence; a follower cannot know, and links to the leader's page."""
+    leader = leader_of(worked)
+    for path, sentence in {
+        "workers/w99": "There is no worker w99",
+        "hosts/%3Cb%3E": "There is no host <b>",
+        f"applications/{'ab' * 16}": "There is no application abab",
+        "applications/zz": "There is no application zz",
+        f"shuffles/{'ab' * 16}/1/0": "There is no shuffle abababab/1/0",
+        "shuffles/x/-1/y": "There is no shuffle x/-1/y",
+    }.items():
+        status, _, body = page(leader, path)
+        assert (status, sentence in Reader(body).text) == (404, True), path
+    for path in ("workers", "workers/a/b", "racks/r1", "shuffles/1"):
+        assert page(leader, path)[0] == 404
+    assert page(leader, "workers/w02", "POST")[0] == 405
+    follower = next(each for each in worked.masters if each is not leader)
+    status, _, body = page(follower, "workers/w02")
+    assert (status, f"//{leader.address}/workers/w02" in Reader(body).links()) == (200, True)
+
+
 def test_followers_show_themselves_and_link_to_the_leader(worked: LocalCluster) -> None:
     """A follower has no workers to show, and says who has."""
     leader = leader_of(worked)

@@ -6,6 +6,7 @@ import base64
 import hashlib
 import re
 import time
+from array import array
 from collections.abc import Mapping
 from dataclasses import replace
 from html.parser import HTMLParser
@@ -23,15 +24,17 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.retention import in_time, retention_of
+from holdfast.master.core.shuffle_sums import sizes_of
 from holdfast.master.core.state.moves import moved_bytes
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web import page
+from holdfast.master.web.histogram import BOTTOM, LEFT, RIGHT, TOP, histogram_of
 from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
-from holdfast.master.web.view import Cut, View
+from holdfast.master.web.view import CLUSTER, Cut, Subject, View, address_of
 from tests.unit.master.build import H1, H2, I1, Log, sixteen, worker
 
 EVIL = "<script>alert(1)</script>\"'&\u202e"
@@ -434,3 +437,25 @@ def test_summing_up_a_large_cluster_rests_in_between() -> None:
     known = workers(1_000)
     fleet_of(known, {}, {each.id: each.place for each in known}, {}, View(), 0, lambda: rests.append(time.monotonic()))
     assert len(rests) >= 2
+
+
+@given(st.lists(st.integers(0, 1 << 40), max_size=60), st.integers(1, 5))
+def test_a_histogram_stays_within_its_drawing(sizes: list[int], times: int) -> None:
+    """Bars stand on the axis between the edges, whatever counts at all is to be seen, and labels are few."""
+    buckets = sizes_of(array("Q", sizes * times)).histogram
+    drawn = histogram_of("partitions", buckets)
+    assert [bar.count for bar in drawn.bars] == [each.count for each in buckets]
+    for bar in drawn.bars:
+        assert LEFT <= bar.x <= bar.x + bar.width <= RIGHT
+        assert TOP <= bar.y <= bar.y + bar.height <= BOTTOM + 1e-9
+        assert (bar.height >= 1) == (bar.count > 0)
+    assert len(drawn.sizes) <= 7
+    assert all(TOP <= tick.at <= BOTTOM for tick in drawn.counts)
+
+
+@given(st.text(max_size=40))
+def test_addresses_bring_back_their_names(name: str) -> None:
+    """Names of any characters, slashes too, are read from the address that is made of them."""
+    subject = Subject.of(address_of("workers", name))
+    assert subject == Subject("workers", (name,))
+    assert View.of({}, subject or CLUSTER).link() == address_of("workers", name)

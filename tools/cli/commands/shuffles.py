@@ -9,7 +9,7 @@ from click.core import ParameterSource
 
 from holdfast.common.ids import shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.common.sizes import counted, fewer_copies, in_bytes
+from holdfast.common.sizes import counted, in_bytes, shuffle_failures
 from holdfast.tools.cli.asking import answer, with_masters
 from holdfast.tools.cli.naming import ShuffleName, find_application, shuffle_argument
 from holdfast.tools.cli.output import (
@@ -160,7 +160,9 @@ def _draw(document: Document, screen: Console) -> None:
     screen.print(f"copies: {one['copies_wanted']} asked for, {one['copies']} placed{acknowledging}{of_all}{those}")
     if one["kind"] == "reduce":
         screen.print(f"epochs: {one['epochs']}{_moves_text(document)}")
-    for failure in _failures(document):
+    epochs, incomplete = document["epochs"], one["incomplete"]
+    lost = one["lost"], epochs["lost"], epochs["partitions_lost"]
+    for failure in shuffle_failures(*lost, one["under_replicated"], one["awaited"], incomplete):
         screen.print(f"[bold red]failure[/]: {escape(failure)}", soft_wrap=True)
     _draw_sizes(document, screen)
     _draw_hosts(document, screen)
@@ -172,21 +174,6 @@ def _moves_text(document: Document) -> str:
         return ", no partition moved"
     most = f"{epochs['epochs_most']} of partition {epochs['epochs_most_partition']} at most"
     return f", {counted(epochs['partitions_moved'], 'partition')} moved, {most}"
-
-
-def _failures(document: Document) -> list[str]:
-    """Sentences on what is missing."""
-    one, epochs = document["shuffle"], document["epochs"]
-    found = []
-    if one["lost"]:
-        more = f" and {epochs['partitions_lost'] - len(epochs['lost'])} more" if epochs["partitions_lost"] > 10 else ""
-        which = f" of partitions {', '.join(map(str, epochs['lost']))}{more}" if epochs["lost"] else ""
-        found.append(f"data is lost: {counted(one['lost'], 'epoch')}{which}")
-    if one["under_replicated"]:
-        found.append(fewer_copies(one["under_replicated"], one["awaited"]))
-    if one["incomplete"]:
-        found.append(f"{counted(one['incomplete'], 'copy')} that lack acknowledged data, and are not read")
-    return found
 
 
 def _draw_sizes(document: Document, screen: Console) -> None:
