@@ -18,7 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import islice
 
 from holdfast.common.errors import HoldfastError, RetryError
-from holdfast.common.ids import shuffle_name
+from holdfast.common.ids import Generation, ShuffleId, shuffle_name
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import goes_away
 from holdfast.common.statuses import Status
@@ -320,8 +320,10 @@ def _copy_application(state: State, view: View) -> _Look:
 def _copy_shuffle(state: State, view: View) -> _Look:
     instance, *numbers = view.subject.names
     application = state.applications.get(instance_of(instance))
-    key = tuple(int(each) for each in numbers if each.isascii() and each.isdigit() and len(each) <= 10)
-    shuffle = state.below[application.instance].shuffles.get(key) if application is not None else None  # type: ignore[call-overload]
+    key = [int(each) for each in numbers if each.isascii() and each.isdigit() and len(each) <= 10]
+    shuffle = None
+    if application is not None and len(key) == 2:
+        shuffle = state.below[application.instance].shuffles.get((ShuffleId(key[0]), Generation(key[1])))
     if application is None or shuffle is None:
         name = "/".join((instance[:8], *numbers))
         return _Look(missing=f"There is no shuffle {name}. It was dropped, or its application has ended.")

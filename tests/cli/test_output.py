@@ -10,7 +10,7 @@ from rich.console import Console
 from holdfast.common.errors import RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli import output
-from holdfast.tools.cli.commands import status, top
+from holdfast.tools.cli.commands import shuffles, status, top
 from holdfast.tools.cli.hosts import chosen
 from holdfast.tools.cli.output import Fitted, json_option, show, watched
 from holdfast.tools.cli.records import shuffle_record, worker_record
@@ -65,7 +65,7 @@ def test_lists_fit_the_terminal(width: int):
     text = io.StringIO()
     screen = Console(file=text, width=width, force_terminal=True, color_system=None)
     status._draw_workers([worker_record(worker)], [], screen)
-    status._draw_shuffles([shuffle_record(shuffle)], 1, screen)
+    shuffles._draw_shuffles([shuffle_record(shuffle)], 1, screen)
     drawn = [
         *text.getvalue().splitlines(),
         *lines(*top.drawn(top.document_of([worker], [shuffle], 1, 20)), width=width),

@@ -18,7 +18,7 @@ from holdfast.common.formats.layouts import MapWinners
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, ReduceManifest
 from holdfast.common.ids import Epoch, PartitionId, WorkerId
 from holdfast.common.limits import MIB
-from holdfast.common.sizes import skew
+from holdfast.common.sizes import UsageTotals, skew
 from holdfast.common.statuses import Status
 from holdfast.master.control.locations import INLINE_MAX, Locations
 from holdfast.master.core.seals import PlacedEpoch
@@ -38,7 +38,7 @@ from holdfast.master.core.shuffle_sums import (
     sums_of_winners,
 )
 from holdfast.master.core.state.records import Shuffle
-from holdfast.master.core.usage import Row, UsageTotals
+from holdfast.master.core.usage import Row
 from holdfast.master.observe import describing as module
 from holdfast.master.observe.describing import Describer
 from holdfast.tools.cli.output import percentile
