@@ -109,7 +109,9 @@ class LogEvent(Enum):
         "A shuffle uses Spark's own shuffle instead of Holdfast.",
         "See `reason`. Its data is on executors: without Spark's shuffle service do not remove them.",
     )
-    SHUFFLE_FALLBACK_UNTOLD = _info("The masters could not be told of shuffles that fell back; they are told later.")
+    SHUFFLE_FALLBACK_UNREPORTED = _info(
+        "Masters do not know yet of shuffles that fell back; the report is tried again."
+    )
     SHUFFLE_WRITTEN = _debug("A shuffle is written.")
     SHUFFLE_COMMITTED = _info("A shuffle was committed.")
     SHUFFLE_DATA_LOST = _error(

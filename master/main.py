@@ -186,16 +186,7 @@ class MasterServer:
         explainer = Explainer(self._leader, fleet, locations)
         self._adherence = AdherenceCount(self._leader, fleet, explainer)
         self._metrics = Metrics(StateMetrics(self._leader, self._gauges, self._adherence))
-        admin = Admin(
-            self._leader,
-            self._masters,
-            registry,
-            fleet,
-            explainer,
-            self._adherence,
-            self._sealing,
-            load,
-        )
+        admin = Admin(self._leader, self._masters, registry, fleet, explainer, self._adherence, self._sealing, load)
         self._pages = Pages(
             self._leader,
             self._masters,

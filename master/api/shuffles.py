@@ -148,7 +148,7 @@ class Shuffles:
         reason, shuffles = fallback_reason(request.reason), min(max(1, request.shuffles), _FALLBACKS_MAX)
         self._leader.fallbacks[reason] += shuffles
         name, text = request.name[:_TEXT_MAX], request.text[:_TEXT_MAX]
-        self._leader.events.tell(LogEvent.SHUFFLE_FALLBACK, application=name, count=shuffles, why=reason, reason=text)
+        self._leader.events.tell(LogEvent.SHUFFLE_FALLBACK, application=name, count=shuffles, kind=reason, reason=text)
         return pb.ReportFallbackReply()
 
     async def register_shuffle(self, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:

@@ -211,13 +211,13 @@ def sizes_of(sizes: array[int]) -> OutputSizes:
 def _histogram(sizes: array[int]) -> Iterator[SizeBucket]:
     """Yield a bucket for the empty ones, if there are any, and one for each power of two from the smallest other size
     to the largest."""
-    bits = Counter(map(int.bit_length, sizes))
-    empty = bits.pop(0, 0)
+    lengths = Counter(map(int.bit_length, sizes))
+    empty = lengths.pop(0, 0)
     if empty:
         yield SizeBucket(0, 1, empty)
-    if bits:
-        for length in range(min(bits), max(bits) + 1):
-            yield SizeBucket(1 << length >> 1, 1 << length, bits[length])
+    if lengths:
+        for length in range(min(lengths), max(lengths) + 1):
+            yield SizeBucket(1 << length >> 1, 1 << length, lengths[length])
 
 
 def _epochs(number: array[int], lost: tuple[int, ...] = ()) -> EpochCounts:

@@ -19,14 +19,14 @@ from holdfast.master.web.picture import ShuffleDetail, ShuffleRow
 _HOSTS_MAX = 100
 
 
-class Names(NamedTuple):
+class EventNames(NamedTuple):
     """How events call a thing: one of these words, or what begins like this."""
 
     words: frozenset[str] = frozenset()
     beginning: str = ""
 
 
-def naming(events: Iterable[Event], names: Names, limit: int) -> tuple[Event, ...]:
+def naming(events: Iterable[Event], names: EventNames, limit: int) -> tuple[Event, ...]:
     """The first of these events that name a thing in one of their facts."""
 
     def names_it(event: Event) -> bool:

@@ -37,7 +37,7 @@ from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.describing import Describer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.node import RaftStatus
-from holdfast.master.web.about import Names, detail_of, instance_of, naming
+from holdfast.master.web.about import EventNames, detail_of, instance_of, naming
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -73,7 +73,7 @@ class _Look:
     pace: Pace = Pace(5)
     #: of a page about one thing
     missing: str = ""
-    names: Names = Names()
+    names: EventNames = EventNames()
     sums: ShuffleSums | None = None
     detail: ApplicationDetail | None = None
 
@@ -295,7 +295,7 @@ def _copy_workers(state: State, view: View) -> _Look:
     worker = state.workers.get(state.worker_by_name.get(name, 0))
     if worker is None:
         return _Look(missing=f"There is no worker {name}. It never registered, or has another name now.")
-    return _Look([worker], names=Names(frozenset({name})))
+    return _Look([worker], names=EventNames(frozenset({name})))
 
 
 def _copy_host(state: State, view: View) -> _Look:
@@ -303,7 +303,7 @@ def _copy_host(state: State, view: View) -> _Look:
     workers = [state.workers[number] for number in sorted(state.workers_of_host.get(host, ()))]
     if not workers:
         return _Look(missing=f"There is no host {host}: no worker has registered from it.")
-    return _Look(workers, names=Names(frozenset({host, *(each.name for each in workers)})))
+    return _Look(workers, names=EventNames(frozenset({host, *(each.name for each in workers)})))
 
 
 def _copy_application(state: State, view: View) -> _Look:
@@ -313,7 +313,7 @@ def _copy_application(state: State, view: View) -> _Look:
         return _Look(missing=f"There is no application {instance}. It has ended, or never was.")
     below = state.below[application.instance]
     cut = Cut.of(len(below.shuffles), view.shuffles)
-    names = Names(frozenset({application.name, instance, instance[:8]}), f"{application.name}/")
+    names = EventNames(frozenset({application.name, instance, instance[:8]}), f"{application.name}/")
     return _Look([], [application], _slice([below], cut), cut, names=names)
 
 
@@ -328,7 +328,7 @@ def _copy_shuffle(state: State, view: View) -> _Look:
         name = "/".join((instance[:8], *numbers))
         return _Look(missing=f"There is no shuffle {name}. It was dropped, or its application has ended.")
     called = shuffle_name(application.name, *shuffle.key.number)
-    names = Names(frozenset({called, str(shuffle.key)}))
+    names = EventNames(frozenset({called, str(shuffle.key)}))
     return _Look(list(state.workers.values()), [application], [shuffle], names=names)
 
 

@@ -308,7 +308,7 @@ def test_shuffles_that_fell_back_are_counted_by_reason(worked: LocalCluster) -> 
 
     (event,) = asyncio.run(story())
     assert (event.subject, event.times) == ("etl", 2)
-    assert "why=quota" in event.text
+    assert "kind=quota" in event.text
     assert "alice holds 4 MiB" in event.text
     assert metric(worked, 'holdfast_master_fallbacks{reason="quota"}') == 5
     assert metric(worked, 'holdfast_master_fallbacks{reason="masters_away"}') == 0

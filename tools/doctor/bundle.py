@@ -61,7 +61,7 @@ _UNITS = "holdfast-*"
 
 
 @dataclass(frozen=True, slots=True)
-class Wanted:
+class BundleRequest:
     """What a bundle is made from: the options of the doctor."""
 
     files: tuple[Path, ...]
@@ -91,7 +91,7 @@ class _Server:
     marked: list[MarkedKey]
 
 
-def make_bundle(wanted: Wanted, environ: Mapping[str, str] = os.environ) -> Bundle:
+def make_bundle(wanted: BundleRequest, environ: Mapping[str, str] = os.environ) -> Bundle:
     """Gather everything; the bundle lists what is missing. Raises nothing for a source that fails."""
     servers = [_read(file, environ) for file in wanted.files]
     spark, spark_error = _spark(wanted.spark_conf)
@@ -167,7 +167,7 @@ def _add_own(bundle: Bundle, servers: Iterable[_Server]) -> None:
 
 
 async def _gather(
-    bundle: Bundle, wanted: Wanted, configs: list[Config], credentials: CredentialsProvider | None
+    bundle: Bundle, wanted: BundleRequest, configs: list[Config], credentials: CredentialsProvider | None
 ) -> None:
     """First what is there in any case, then the workers that the leader lists or that run here."""
     loop, http = asyncio.get_running_loop(), HttpClient(credentials)
@@ -233,7 +233,7 @@ async def _all(bundle: Bundle, sources: list[_Source], ends: float) -> dict[str,
     return documents
 
 
-def _of_host(wanted: Wanted, configs: Iterable[Config]) -> Iterator[_Source]:
+def _of_host(wanted: BundleRequest, configs: Iterable[Config]) -> Iterator[_Source]:
     """The doctor, the storage directories and the logs of this host."""
 
     def command(name: str, seconds: float, *words: str) -> _Source:

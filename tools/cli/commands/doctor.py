@@ -108,7 +108,7 @@ def _write_bundle(
 ) -> int:
     from holdfast.common.system.files import write_whole
     from holdfast.common.system.modes import FILE_MODE
-    from holdfast.tools.doctor.bundle import Wanted, make_bundle
+    from holdfast.tools.doctor.bundle import BundleRequest, make_bundle
 
     if not target.parent.is_dir():
         raise ConfigError(f"there is no directory {target.parent} for {target.name}: make it, or name another")
@@ -117,7 +117,7 @@ def _write_bundle(
         ask_first(f"{target} is there already, and is replaced", yes, as_json)
     endpoints = _endpoints_if_any(files, masters, spark_conf)
     words = ("--user", user) if user else ()
-    made = make_bundle(Wanted(files, ",".join(endpoints), spark_conf, logs, words))
+    made = make_bundle(BundleRequest(files, ",".join(endpoints), spark_conf, logs, words))
     data = made.finish()
     try:
         write_whole(target, data, FILE_MODE, new=not there)

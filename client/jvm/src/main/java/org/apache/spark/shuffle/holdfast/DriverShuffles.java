@@ -224,7 +224,7 @@ final class DriverShuffles implements AutoCloseable {
         try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), credential())) {
             fallbacks.report(each -> quick.reportFallback(ApplicationLease.label(name), each.reason().name(), each.shuffles(), each.text()));
         } catch (HoldfastException error) {
-            LogEvent.SHUFFLE_FALLBACK_UNTOLD.log("application", name, "reason", error);
+            LogEvent.SHUFFLE_FALLBACK_UNREPORTED.log("application", name, "reason", error);
         }
     }
 

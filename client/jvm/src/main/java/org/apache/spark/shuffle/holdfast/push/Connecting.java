@@ -29,15 +29,15 @@ final class Connecting {
 
     /** What came of one: a connection, or why there is none. */
     record Opened(WorkerConnection connection, HoldfastException unreachable, NoDirectMemoryException full) {
-        static Opened not(HoldfastException why) {
-            return new Opened(null, why, null);
+        static Opened not(HoldfastException reason) {
+            return new Opened(null, reason, null);
         }
     }
 
     private final PushContext context;
     private final PartitionLocations locations;
     private final String where;
-    private final Runnable told;
+    private final Runnable onReady;
     private final ArrayDeque<Integer> waiting = new ArrayDeque<>();
     /** Workers in {@code waiting}, and those that are being connected to. */
     private final Set<Integer> coming = new HashSet<>();
@@ -47,12 +47,12 @@ final class Connecting {
     private int threads;
     private boolean closed;
 
-    /** @param told called, on any thread, when something that is wanted has come */
-    Connecting(PushContext context, PartitionLocations locations, String where, Runnable told) {
+    /** @param onReady called, on any thread, when something that is wanted has come */
+    Connecting(PushContext context, PartitionLocations locations, String where, Runnable onReady) {
         this.context = context;
         this.locations = locations;
         this.where = where;
-        this.told = told;
+        this.onReady = onReady;
     }
 
     /** Begins with the workers that the partitions are on now, but for those to which an idle connection is there. */
@@ -65,7 +65,7 @@ final class Connecting {
         }
     }
 
-    /** A connection, if one is there or is known not to come; null: it is being opened, and {@code told} says when to ask again. */
+    /** A connection, if one is there or is known not to come; null: it is being opened, and {@code onReady} says when to ask again. */
     Opened want(int worker) {
         Opened found;
         synchronized (this) {
@@ -195,7 +195,7 @@ final class Connecting {
         if (unused) {
             giveBack(opened);
         } else if (tell) {
-            told.run();
+            onReady.run();
         }
     }
 

@@ -24,7 +24,7 @@ public enum LogEvent {
     SHUFFLE_WAITING("shuffle.waiting", Level.WARN, "A shuffle cannot be registered yet; retrying."),
     SHUFFLE_FEWER_COPIES("shuffle.fewer_copies", Level.WARN, "A shuffle was placed with fewer copies than requested, permanently."),
     SHUFFLE_FALLBACK("shuffle.fallback", Level.WARN, "A shuffle uses Spark's own shuffle instead of Holdfast."),
-    SHUFFLE_FALLBACK_UNTOLD("shuffle.fallback_untold", Level.INFO, "The masters could not be told of shuffles that fell back; they are told later."),
+    SHUFFLE_FALLBACK_UNREPORTED("shuffle.fallback_unreported", Level.INFO, "Masters do not know yet of shuffles that fell back; the report is tried again."),
     SHUFFLE_WRITTEN("shuffle.written", Level.DEBUG, "A shuffle is written."),
     SHUFFLE_UNDER_REPLICATED("shuffle.under_replicated", Level.WARN, "A shuffle was committed with too few copies."),
     SHUFFLE_UNREGISTER_FAILED("shuffle.unregister_failed", Level.WARN, "Unregistering a shuffle failed; its data stays for now."),
