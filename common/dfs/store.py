@@ -93,6 +93,7 @@ class DfsStore:
         #: which store this has to be: its id, "" for one whose marker has none; None takes the first that is seen
         self.ident: str | None = None
         self._new_ident = door.token(names.STORE_ID_BYTES).hex()
+        self._markers = itertools.count()
         self._closed = door.event()
         self._pause = pause or self._sleep
         #: how errors and logs call it; there are no secrets in a URL
@@ -326,14 +327,15 @@ class DfsStore:
     def _write_marker(self) -> None:
         """The id's own file comes first: it exists wherever the marker does, and of workers that make the store at once
         each finds its own for ever."""
-        ident = self._new_ident
+        ident, number = self._new_ident, next(self._markers)
         if self._url.kind is StoreKind.LOCAL:
             base = Path(self._url.base)
             make_folders(base / self._cluster, base)
         for name in (names.id_file(self._cluster, ident), names.marker(self._cluster)):
             new = at = self._at(name)
             if self._url.kind is not StoreKind.S3:  # where others see what is half written
-                new = f"{at}.{ident}{names.TEMPORARY_SUFFIX}"
+                # A try that was given up may yet be carried out: it has files of its own.
+                new = f"{at}.{ident}.{number}{names.TEMPORARY_SUFFIX}"
             with self._filesystem.open_output_stream(new) as stream:
                 stream.write(names.marker_text(self._cluster, ident))
             if self._url.kind is StoreKind.LOCAL:

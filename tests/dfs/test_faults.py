@@ -2,6 +2,7 @@
 
 import os
 import sys
+import threading
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -69,6 +70,39 @@ def test_kill_9_in_the_middle_of_an_upload(world, processes, tmp_path):
     store.remove_folder(names.worker_folder(CLUSTER, KEY, UID))
     assert all(name.startswith(names.marker(CLUSTER)) for name, _ in store.list(CLUSTER))
     assert store.read(store.put(name_in(CLUSTER), settings).name, 0, 5) == settings.read_bytes()[:5]
+
+
+class Late:
+    """The store's file system, whose first move is carried out when the second is asked for, before it."""
+
+    def __init__(self, real):
+        self._real = real
+        self._moves = 0
+        self._go, self._done = threading.Event(), threading.Event()
+
+    def __getattr__(self, name):
+        return getattr(self._real, name)
+
+    def move(self, source, target):
+        self._moves += 1
+        if self._moves == 1:
+            self._go.wait(60)
+            self._real.move(source, target)
+            self._done.set()
+        else:
+            self._go.set()
+            self._done.wait(60)
+            self._real.move(source, target)
+
+
+@pytest.mark.parametrize("world", ["local", "hdfs"], indirect=True)
+def test_a_marker_whose_first_write_comes_late(world):
+    """A call that was given up and is carried out all the same takes nothing from the one that was tried again."""
+    store = DfsStore(world.section(**PATIENT), CLUSTER)
+    store._filesystem = Late(store._filesystem)
+    store.claim()
+    assert store.counts.retries == 1
+    assert DfsStore(world.section(), CLUSTER).is_marked()
 
 
 @served
