@@ -67,8 +67,8 @@ def test_types_and_names_agree():
                 assert imported(module, each) is getattr(module, each)
     assert holdfast.__version__ == version("holdfast")
     assert {"connect", "client"} <= set(dir(holdfast))
-    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'conect'"):
-        holdfast.conect  # type: ignore[attr-defined] # noqa: B018
+    with pytest.raises(AttributeError, match="module 'holdfast' has no attribute 'no_such_name'"):
+        holdfast.no_such_name  # type: ignore[attr-defined] # noqa: B018
 
 
 def test_signatures_name_no_protobuf():

@@ -43,7 +43,7 @@ def without_spark() -> None:
                 assert_type(regions.close([(0, b"x")]), MapStatus)
             session.register_map_shuffle("8")  # type: ignore[arg-type]
             session.register_map_shuffle(8, ack="disk")  # type: ignore[arg-type]
-    holdfast.conect()  # type: ignore[attr-defined]
+    holdfast.no_such_name()  # type: ignore[attr-defined]
 
 
 def told() -> str:

@@ -70,6 +70,8 @@ class Yarn:
                 "yarn.nodemanager.log-dirs": str(self.directory / host / "containers"),
             },
         )
+        if host in self._running:
+            process.stop(self._running[host])
         self._daemon(host, "nodemanager.NodeManager", settings)
 
     def logs(self) -> list[Path]:
@@ -105,7 +107,8 @@ class Yarn:
     def kill_applications(self) -> None:
         """End what runs in containers."""
         for each in self._rest("apps?states=RUNNING,ACCEPTED")["apps"]:
-            self._rest(f"apps/{each['id']}/state", {"state": "KILLED"})
+            # Hadoop's distribution calls it id, the shaded daemons appId.
+            self._rest(f"apps/{each.get('id') or each['appId']}/state", {"state": "KILLED"})
         wait_until(lambda: not self.containers(), "containers to end", _START_SECONDS)
 
     def stop(self) -> None:
