@@ -201,24 +201,23 @@ def test_what_a_session_returns_is_no_message(session: Session) -> None:
 
 
 def reached(values: list[Any]) -> Iterator[Any]:
-    """These values and all that is in them by a public name."""
-    seen: dict[int, Any] = {}  # which keeps them, so that no other one gets the number of one that has gone
+    """One of each type that is among these values and in them by a public name."""
+    seen: set[type] = set()
     left = list(values)
     while left:
         value = left.pop()
-        if id(value) in seen or isinstance(value, str | bytes | type):
-            continue
-        seen[id(value)] = value
-        yield value
         if isinstance(value, Mapping):
             left += [*value.keys(), *value.values()]
         elif isinstance(value, list | tuple | set | frozenset):
             left += value
-        elif type(value).__module__.startswith("holdfast"):
-            left += [
-                getattr(value, name) for name in dir(value) if name[0] != "_" and not callable(getattr(value, name))
-            ]
-            left += [value.__cause__] if isinstance(value, BaseException) else []
+        if type(value) in seen or isinstance(value, type):
+            continue
+        seen.add(type(value))
+        yield value
+        if type(value).__module__.startswith("holdfast"):
+            named = (getattr(value, name) for name in dir(value) if name[0] != "_")
+            left += [each for each in named if not callable(each)]
+        left += [value.__cause__] if isinstance(value, BaseException) else []
 
 
 def test_connect_has_defaults(shared: LocalCluster, monkeypatch: pytest.MonkeyPatch) -> None:
