@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.lazy import lazily
+from holdfast.common.system.lazy import lazily
 
 if TYPE_CHECKING:
     from holdfast.client.cluster.local import LocalCluster, local_cluster

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from holdfast.common.lazy import lazily
+from holdfast.common.system.lazy import lazily
 from holdfast.common.version import VERSION
 
 if TYPE_CHECKING:

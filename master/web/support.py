@@ -15,10 +15,10 @@ from holdfast.common.errors import HoldfastError, RetryError
 from holdfast.common.limits import MIB
 from holdfast.common.net.methods import METHODS
 from holdfast.common.net.support import OF_EACH_MASTER, OF_THE_LEADER, plain
+from holdfast.common.security.bundle import Bundle, file_name
 from holdfast.common.security.redaction import REMOVED, Redactor, known_secrets
 from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
-from holdfast.common.system.bundle import Bundle, file_name
 from holdfast.common.system.versions import versions
 from holdfast.master.api.budgets import BudgetOwner
 from holdfast.master.api.handlers import Handlers

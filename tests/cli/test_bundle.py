@@ -15,9 +15,9 @@ from urllib.parse import quote
 import pytest
 
 from holdfast.common.config.config import Config
+from holdfast.common.security.bundle import Bundle
 from holdfast.common.security.redaction import KnownSecret, Redactor
 from holdfast.common.security.tokens import Keeper, TokenKind
-from holdfast.common.system.bundle import Bundle
 from holdfast.common.system.ports import free_ports
 from holdfast.tools.cli.main import run
 

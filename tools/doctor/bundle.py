@@ -28,10 +28,10 @@ from holdfast.common.limits import KIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.net.http_client import HttpClient
 from holdfast.common.net.support import OF_EACH_MASTER, OF_THE_LEADER, plain
+from holdfast.common.security.bundle import BUNDLE_BYTES_MAX, Bundle, file_name
 from holdfast.common.security.credentials import CredentialsProvider
 from holdfast.common.security.redaction import REMOVED, KnownSecret, Redactor, known_secrets, secrets_in_file
 from holdfast.common.strict_json import read_json
-from holdfast.common.system.bundle import BUNDLE_BYTES_MAX, Bundle, file_name
 from holdfast.common.system.files import read_small_text
 from holdfast.common.system.machine import this_machine
 from holdfast.common.system.tasks import awaited
