@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 ROOT = Path(__file__).parents[2]
 ALERTS = sorted((ROOT / "deploy/prometheus").glob("*.yml"))
 #: A label that is not here may have any number of values: each value is a series that Prometheus keeps.
-BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path", "version"}
+BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path", "reason", "version"}
 #: What nobody may find in metrics: they would be labels that clients choose.
 APP, USER = "an-app-of-this-test", "a-user-of-this-test"
 SECRET = "a secret of this test, long enough"

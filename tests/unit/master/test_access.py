@@ -11,7 +11,7 @@ from holdfast.master.api.access import METHOD_KINDS, check_call, check_owner
 OWN, OTHER = bytes(16), bytes(15) + b"x"
 SUBJECTS = {TokenKind.APPLICATION: OWN, TokenKind.USER: b"etl"}
 #: What a user's token is good for; who owns the application is looked at where the state is.
-OF_USERS = ("Discover", "ListWorkers", "RegisterApplication", "Attach", "ListApplications", "Forget")
+OF_USERS = ("Discover", "ListWorkers", "RegisterApplication", "Attach", "ListApplications", "Forget", "ReportFallback")
 #: What changes or tells something of an application.
 OF_APPLICATIONS = [name for name, kinds in METHOD_KINDS.items() if kinds == (TokenKind.APPLICATION,)]
 
@@ -40,7 +40,7 @@ def test_every_method_has_its_rule() -> None:
 def test_what_changes_the_cluster_takes_an_admin_or_a_server(method: str) -> None:
     """A viewer sees and changes nothing; users only make applications; workers' calls are workers'."""
     service, _, name = method.partition("/")
-    sees = name.startswith(("Status", "List", "Explain", "Discover", "Event"))
+    sees = name.startswith(("Status", "List", "Describe", "Explain", "Discover", "Event"))
     assert allowed(TokenKind.VIEWER, method) == sees
     assert allowed(TokenKind.USER, method) == (name in OF_USERS)
     if service == "Registry":

@@ -93,7 +93,7 @@ def _state_text(shuffle: dict[str, Any]) -> str:
     lost = f"{shuffle['lost']} lost" if shuffle["lost"] else ""
     awaited, stay = shuffle["awaited"], shuffle["under_replicated"] - shuffle["awaited"]
     later = f"{awaited} under-replicated until workers are back" if awaited else ""
-    fewer = f"{stay} permanently under-replicated" if stay else ""
+    fewer = f"{stay} under-replicated permanently" if stay else ""
     epochs = ", ".join(each for each in (lost, later, fewer) if each)
     return f"{shuffle['state']} (epochs: {epochs})" if epochs else str(shuffle["state"])
 
