@@ -1,9 +1,9 @@
 """Takes secrets out of what leaves a host for other people to read: the support bundle.
 
-Rules: three nets, one behind the other. What the settings mark as secret is known by its value, and so is what is in
-the files that they name; it is found wherever it stands, in the forms in which texts carry it. Then come things that
-are recognised by their form: tokens, private keys, credentials in URLs. Last, values behind a name such as `password`.
-Every removal is counted by its cause. Too much is removed rather than too little.
+Rules: removed are, in this order: values that the settings mark as secret and what is in the files that they name,
+wherever it occurs, also escaped or encoded; what has the form of a secret: tokens, private keys, credentials in URLs;
+and values behind a name such as `password`. Every removal is counted by its cause. Too much is removed rather than too
+little.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from urllib.parse import quote
 from holdfast.common.config.settings import MarkedKey
 from holdfast.common.errors import ConfigError
 from holdfast.common.security.credentials import TOKEN_VARIABLE
+from holdfast.common.security.tokens import PREFIX
 from holdfast.common.system.files import read_small
 
 REMOVED = "(removed)"
@@ -43,7 +44,7 @@ _FORMS = (
         "a private key",
         re.compile(r"()-----BEGIN [A-Z ]*PRIVATE KEY-----.*?(?:-----END [A-Z ]*PRIVATE KEY-----|\Z)", re.DOTALL),
     ),
-    ("a token", re.compile(r"()\bhft1\.[A-Za-z0-9_-]+")),
+    ("a token", re.compile(rf"()\b{re.escape(PREFIX)}[A-Za-z0-9_-]+")),
     ("credentials in a URL", re.compile(r"(://)[^\s\"'<>]*(?=@)")),
     ("an Authorization header", re.compile(r"(authorization[\"']?\s{0,4}[:=]\s{0,4}[\"']?)[^\r\n\"']+", re.IGNORECASE)),
     ("a bearer token", re.compile(r"(\bbearer\s{1,4})[A-Za-z0-9._~+/=-]{16,}", re.IGNORECASE)),

@@ -184,7 +184,6 @@ async def push(executor: Executor, shuffle: ShuffleHere, plan: Plan, rng: random
         raft_index=RaftIndex(shuffle.reply.raft_index),
         ticket=ticket,
         routes=lambda: shuffle.routes(executor),
-        key_message=shuffle.message,
     )
     map_id, attempt = MapId(plan.map), AttemptId(plan.attempt)
     pusher = push_writer._PushSender(face, map_id, attempt, plan.press)

@@ -90,7 +90,7 @@ def test_a_job_through_a_secured_cluster(secured: LocalCluster, tmp_path: Path) 
     assert tokens_below(tmp_path, besides=tmp_path / "user.token") == []
     assert tokens_below(secured.directory, besides=secured.directory / "security" / "admin.token") == []
     assert any(os.scandir(tmp_path / "events"))
-    assert "DEBUG org.apache.spark." in log.read_text()
+    assert "DEBUG org.apache.spark.shuffle.holdfast" in log.read_text()
 
 
 def test_a26_no_token_is_in_a_task_or_on_a_page(secured: LocalCluster, tmp_path: Path) -> None:

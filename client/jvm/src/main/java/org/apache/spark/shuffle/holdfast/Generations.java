@@ -122,11 +122,14 @@ public final class Generations {
 
     private RegisteredShuffle ask(HoldfastShuffleHandle<?, ?, ?> handle, boolean firstAttempt) throws HoldfastException {
         FirstPlaces.Known first = handle.places().known();
-        if (first != null && firstAttempt && !outdated.contains(handle.shuffleId()) && unusable(handle.shuffleId()).isEmpty()) {
+        Set<Integer> blamed = unusable(handle.shuffleId());
+        RegisteredShuffle found;
+        if (first != null && firstAttempt && !outdated.contains(handle.shuffleId()) && blamed.isEmpty()) {
             masters.know(first.clusterId(), first.registered().raftIndex());
-            return first.registered();
+            found = first.registered();
+        } else {
+            found = registrations.register(masters, handle.key(0), handle, true, false, blamed);
         }
-        RegisteredShuffle found = registrations.register(masters, handle.key(0), handle, true, false, unusable(handle.shuffleId()));
         LogEvent.SHUFFLE_WRITTEN.log("shuffle", found.key(), "copies", found.copies());
         return found;
     }
