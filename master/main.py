@@ -209,7 +209,8 @@ class MasterServer:
             self._budgets,
         )
         bundles = SupportBundles(config, self._handlers, self._metrics)
-        self._http = MasterHttp(config.cluster.id, self._handlers, self._metrics, self._pages, bundles, security)
+        parts = (self._handlers, self._metrics, self._pages, bundles)
+        self._http = MasterHttp(config.cluster.id, *parts, lambda: self._node.status().caught_up, security)
 
     def stop(self) -> None:
         """Ask `run` to end."""

@@ -1,6 +1,6 @@
 """Admission of an HTTP port, of masters and workers: authentication, a bound on connections, and on silent ones.
 
-Rules: every request but for OPEN_PATH shows a token if security is on, and is permitted by its handler, before
+Rules: every request but for OPEN_PATHS shows a token if security is on, and is permitted by its handler, before
 anything else of it is looked at. A connection that has shown a permitted request is known, all others are strangers.
 Users share the places of those that are known (common/shares.py), and a part is kept for strangers and for those that
 keep the cluster alive: a connection of a user that has its share is served, and stays a stranger. Where all places are
@@ -41,15 +41,16 @@ _SWEEP_SECONDS = 1.0
 _STOP_SECONDS = 1.0
 #: The part of all connections that users do not get for good.
 _RESERVED_SHARE = 8
-#: Needs no token; its caller stays a stranger.
-OPEN_PATH = "/healthz"
+#: Whether a server lives, and whether the next one may be restarted, as Kubernetes calls them. They need no token;
+#: their caller stays a stranger.
+HEALTH_PATH, READY_PATH = OPEN_PATHS = ("/healthz", "/readyz")
 #: Of an unread body, of each connection; the system keeps the rest.
 _READ_BYTES = 32 * KIB
 
 _AS_IT_IS = "send the body as it is: no Content-Encoding is taken here\n"
 _NOT_HTTP = "this is not a request of HTTP that is understood here\n"
 
-#: Who makes a request is None where security is off, and at OPEN_PATH.
+#: Who makes a request is None where security is off, and at OPEN_PATHS.
 Handler = Callable[[web.BaseRequest, Bearer | None], Awaitable[web.StreamResponse]]
 #: Raises HoldfastError for a caller without the right to make this request.
 Permit = Callable[[web.BaseRequest, Bearer | None], None]
@@ -165,7 +166,7 @@ class HttpServer:
             if request.headers.get("Content-Encoding", "identity").lower() != "identity":
                 return web.Response(text=_AS_IT_IS, status=HTTPStatus.UNSUPPORTED_MEDIA_TYPE)
             caller = None
-            if request.path != OPEN_PATH:
+            if request.path not in OPEN_PATHS:
                 try:
                     caller = self._identify(request)
                     self._permit(request, caller)

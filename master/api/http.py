@@ -1,5 +1,5 @@
-"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /metrics, /support.tar.gz, the
-page at / and those of shuffles, applications, hosts and workers (web/view.py).
+"""The HTTP side of a master: Connect unary calls with JSON or protobuf bodies, /healthz, /readyz, /metrics,
+/support.tar.gz, the page at / and those of shuffles, applications, hosts and workers (web/view.py).
 
 POST /holdfast.v1.Service/Method with Content-Type application/json (proto3 JSON) or application/proto; the reply has
 the same type. Errors: the HTTP status of statuses.py, headers Holdfast-Status and Holdfast-Leader, body {"code": …,
@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 from aiohttp import web
@@ -22,7 +23,7 @@ from google.protobuf.message import Message
 
 from holdfast.common.errors import HoldfastError
 from holdfast.common.limits import KIB
-from holdfast.common.net.http_server import OPEN_PATH, HttpLimits, HttpServer
+from holdfast.common.net.http_server import HEALTH_PATH, OPEN_PATHS, READY_PATH, HttpLimits, HttpServer
 from holdfast.common.net.methods import CLUSTER_KEY, METHODS, Method, quoted_cluster
 from holdfast.common.security.server import ServerSecurity
 from holdfast.common.security.tokens import SEES, Bearer, must_be
@@ -44,11 +45,12 @@ _BODY_SECONDS = 60.0
 _ANSWER_SECONDS = 60.0
 #: Longer answers are written as JSON in a thread.
 _AT_ONCE_BYTES_MAX = 32 * KIB
+_NOT_READY = "this master has no leader yet, or lacks what was committed: restart no other master now\n"
 _CLUSTER = CLUSTER_KEY.title()
 _METRICS_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 #: What is read, by GET or HEAD; none of it changes anything.
 _BUNDLE_PATH = "/support.tar.gz"
-_READ = ("/", OPEN_PATH, "/metrics", _BUNDLE_PATH)
+_READ = ("/", *OPEN_PATHS, "/metrics", _BUNDLE_PATH)
 _PAGE_HEADERS = {
     "Content-Type": "text/html; charset=utf-8",
     "Content-Security-Policy": POLICY,
@@ -68,14 +70,16 @@ class MasterHttp:
         metrics: Metrics,
         pages: Pages,
         bundles: SupportBundles,
+        caught_up: Callable[[], bool],
         security: ServerSecurity | None = None,
     ) -> None:
-        """With `security` every request but those for OPEN_PATH has to show a token."""
+        """With `security` every request but those for OPEN_PATHS has to show a token."""
         self._cluster = quoted_cluster(cluster_id)
         self._handlers = handlers
         self._metrics = metrics
         self._pages = pages
         self._bundles = bundles
+        self._caught_up = caught_up
         self._json = JsonBodies()
         self._methods = {method.path: method for method in METHODS.values()}
         limits = HttpLimits(connections_max(HttpLimits.connections, MASTER_DOORS))
@@ -108,8 +112,10 @@ class MasterHttp:
             return _refused(HoldfastError(there), "not_found", 404)
         if request.method not in ("GET", "HEAD"):
             return _refused(bad_request("ask with GET"), "invalid_argument", 405)
-        if request.path == OPEN_PATH:
+        if request.path == HEALTH_PATH:
             return web.Response(text="ok\n")
+        if request.path == READY_PATH:
+            return web.Response(text="ok\n") if self._caught_up() else web.Response(text=_NOT_READY, status=503)
         if request.path == "/metrics":
             return web.Response(body=self._metrics.text(), headers={"Content-Type": _METRICS_TYPE})
         if request.path == _BUNDLE_PATH:

@@ -101,6 +101,8 @@ class MessageFilter:
         self._on_part: Callable[[SnapshotPart], bool]
         #: a snapshot is being installed: nothing that would change the log is taken
         self.installing = False
+        #: the log here has what its leader has committed; from then on, unless a snapshot has to come
+        self.caught_up = False
 
     def bind(self, raft: Hardened, nodes: dict[str, Any], on_part: Callable[[SnapshotPart], bool]) -> None:
         """Complete the filter. `on_part` keeps a part of a snapshot."""
@@ -294,6 +296,7 @@ class MessageFilter:
             new = next((n for n, entry in enumerate(entries) if term_at(entry[1]) != entry[2]), None)
             if new is None:
                 self._heard(node, message.term, commit)
+                self.caught_up |= commit == message.commit_index
                 self._outbox.append((peer, AppendAnswer(message.term, message.seq, verified + 1, False, True)))
                 return
             entries = entries[new:]
@@ -327,6 +330,7 @@ class MessageFilter:
         elif part.index <= known:
             answer = AppendAnswer(part.term, part.seq, known + 1, False, True)
         elif not self.installing and part.data:
+            self.caught_up = False
             self._on_part(part)
         self._outbox.append((peer, answer))
 

@@ -90,11 +90,13 @@ class PeerStatus:
 
 @dataclass(frozen=True, slots=True)
 class RaftStatus:
-    """A node at one moment. `serving`: leader that has applied an entry of its own term."""
+    """A node at one moment. `serving`: leader that has applied an entry of its own term. `caught_up`: it serves, or has
+    a leader and all that was committed when it began to follow it."""
 
     node_id: str
     role: str
     serving: bool
+    caught_up: bool
     term: int
     leader: str | None
     commit_index: int
@@ -326,6 +328,7 @@ class RaftNode(Generic[M]):
             node_id=member.settings.node_id,
             role=ROLES[raft.role],
             serving=member.serving,
+            caught_up=member.serving or (raft.leader_id is not None and member.gate.caught_up),
             term=raft.term,
             leader=raft.leader_id,
             commit_index=raft.commit_index,

@@ -2,6 +2,8 @@
 
 import asyncio
 import shutil
+import urllib.error
+import urllib.request
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -13,6 +15,7 @@ from tests.cli.test_commands import document, run
 from tests.cluster.masters import CALM, Driver, agree, worker
 from tests.cluster.masters import run as run_story
 from tests.cluster.shapes import Shape
+from tests.support.waiting import wait_until
 
 #: A state that is cut into snapshots soon, so that a backup has both of its parts.
 SHARED = Shape(masters=3, workers=0, settings={**CALM, "raft": {"snapshot_entries": 20}})
@@ -151,6 +154,31 @@ def test_one_master_that_lost_its_disk(trio: LocalCluster) -> None:
 
     run_story(story())
     assert document(run("shuffles", "--json", masters=trio.endpoints))["total"] == SHUFFLES
+
+
+def test_a_master_is_ready_when_it_has_caught_up(trio: LocalCluster) -> None:
+    """One that started before the others lives, and is not ready; with them it is."""
+    fill(trio)
+    for each in trio.masters:
+        each.kill()
+    first, *others = trio.masters
+    first.start()
+    assert get(first.address, "/healthz") == (200, "ok\n")
+    code, text = get(first.address, "/readyz")
+    assert (code, "restart no other master" in text) == (503, True)
+    for each in others:
+        each.start()
+    for each in trio.masters:
+        assert wait_until(lambda each=each: get(each.address, "/readyz") == (200, "ok\n"), "it has caught up")
+
+
+def get(address: str, path: str) -> tuple[int, str]:
+    """Status and body of what a master says."""
+    try:
+        with urllib.request.urlopen(f"http://{address}{path}", timeout=60) as page:
+            return page.status, page.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.code, error.read().decode()
 
 
 def test_a_backup_that_is_not_one(trio: LocalCluster, tmp_path: Path) -> None:

@@ -207,14 +207,15 @@ async def discover(cluster: LocalCluster) -> pb.DiscoverReply:
 
 def test_pages_ask_for_a_token_too(cluster: LocalCluster, keeper: Keeper, wrong_tokens: dict[str, str]) -> None:
     """/metrics, /status and whatever else is there, on masters and workers; a browser is asked for a password, and may
-    give the token as one. Only /healthz says yes or no to everybody."""
+    give the token as one. Only /healthz and /readyz say yes or no to everybody."""
     viewer = keeper.mint(TokenKind.VIEWER, b"eve", int(time.time()), LIFE_S)
     application = keeper.mint(TokenKind.APPLICATION, bytes(16), int(time.time()), LIFE_S)
     for address, paths in (
         (cluster.masters[0].address, ("/metrics", "/", "/support.tar.gz", "/nothing")),
         (cluster.workers[0].http, ("/metrics", "/status", "/nothing")),
     ):
-        assert asked(cluster, address, "GET", "/healthz", "")[::2] in ((200, "ok\n"), (200, "ok"))
+        for path in ("/healthz", "/readyz") if "/" in paths else ("/healthz",):
+            assert asked(cluster, address, "GET", path, "")[::2] in ((200, "ok\n"), (200, "ok"))
         for path in paths:
             for token in wrong_tokens.values():
                 status, headers, text = asked(cluster, address, "GET", path, token)

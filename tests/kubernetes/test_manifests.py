@@ -14,7 +14,7 @@ from holdfast.common.config import config
 from holdfast.common.config.config import Config
 from holdfast.common.config.settings import SIZE_UNITS
 from holdfast.common.errors import ConfigError
-from holdfast.common.net.http_server import OPEN_PATH
+from holdfast.common.net.http_server import HEALTH_PATH, READY_PATH
 from holdfast.common.security.authority import issue, make_ca
 from holdfast.common.security.expiry import meet
 from holdfast.tools.cli.main import COMMANDS
@@ -136,15 +136,16 @@ def test_commands_are_ones_of_ours(objects: list[Manifest]) -> None:
 
 
 def test_probes_ask_what_answers(objects: list[Manifest]) -> None:
-    """Each asks the path that wants no token, at a port with HTTP, under TLS where that is on; a worker that takes
-    nothing more is not ready, and is not ended for it."""
+    """Each asks a path that wants no token, at a port with HTTP, under TLS where that is on; a master that has not
+    caught up and a worker that takes nothing more are not ready, and are not ended for it."""
     for made in servers(objects):
         read, server = taken(objects, made, pod_names(made)[0]), containers(made)[-1]
         asked = [server[name] for name in ("startupProbe", "readinessProbe", "livenessProbe")]
-        for each in asked:
+        master = made["metadata"]["name"] == "holdfast-master"
+        for each, path in zip(asked, (HEALTH_PATH, READY_PATH if master else HEALTH_PATH, HEALTH_PATH), strict=True):
             if "httpGet" in each:
                 scheme = "HTTPS" if read.security.enabled else "HTTP"
-                assert (each["httpGet"]["path"], each["httpGet"]["port"]) == (OPEN_PATH, "http")
+                assert (each["httpGet"]["path"], each["httpGet"]["port"]) == (path, "http")
                 assert each["httpGet"].get("scheme", "HTTP") == scheme
         if made["metadata"]["name"] == "holdfast-worker":
             text = asked[2]["exec"]["command"][-1]

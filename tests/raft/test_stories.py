@@ -243,6 +243,28 @@ def test_a_late_vote_makes_a_leader_that_can_do_nothing() -> None:
     assert stage.log("c") == stage.log("a")
 
 
+def test_a_follower_has_caught_up_when_it_has_what_was_committed() -> None:
+    """Heartbeats behind entries that c lacks do not count; nor does a start, until the leader has spoken."""
+    stage = Stage(HardenedPeer)
+    gate = stage.peers["c"].live().gate
+    stage.elect("a", "b")
+    stage.talk("a", "b")
+    for number in range(4):
+        stage.peers["a"].propose(b"c%d" % number)
+    stage.talk("a", "b")
+    stage.drop("ac", "ca")
+    stage.now += 0.2
+    stage.tick("a")
+    stage.deliver("a", "c")
+    assert not gate.caught_up
+    stage.talk("a", "c")
+    assert gate.caught_up
+    assert stage.log("c") == stage.log("a")
+    stage.peers["c"].crash(hard=True)
+    stage.peers["c"].boot()
+    assert not stage.peers["c"].live().gate.caught_up
+
+
 def test_row_16_on_the_product() -> None:
     """A leader that takes b to be far behind sends it a snapshot: b has all of it and more, and keeps its log."""
     stage = Stage(lambda name, world: HardenedPeer(name, world, compact_entries=8))

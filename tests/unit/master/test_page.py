@@ -98,6 +98,7 @@ def own(**changed: Any) -> Own:
         node_id="m1",
         role="leader",
         serving=True,
+        caught_up=True,
         term=41,
         leader="m1",
         commit_index=1234,

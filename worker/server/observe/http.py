@@ -38,7 +38,7 @@ async def serve_http(
     await asyncio.to_thread(_load)
     from aiohttp import web
 
-    from holdfast.common.net.http_server import OPEN_PATH, HttpLimits, HttpServer
+    from holdfast.common.net.http_server import HEALTH_PATH, HttpLimits, HttpServer
     from holdfast.worker.server.observe.metrics import Exposition
 
     exposition = Exposition(status)
@@ -56,7 +56,7 @@ async def serve_http(
         answer: dict[str, Any] = status.as_dict()
         return web.json_response(answer)
 
-    pages = {OPEN_PATH: healthz, "/metrics": metrics, "/status": show}
+    pages = {HEALTH_PATH: healthz, "/metrics": metrics, "/status": show}
 
     def permit(_: web.BaseRequest, caller: Bearer | None) -> None:
         must_be(caller, *SEES)
