@@ -1,16 +1,18 @@
 package org.apache.spark.shuffle.holdfast;
 
-import java.io.IOException;
 import java.nio.ByteBuffer;
+import org.apache.spark.shuffle.holdfast.client.BlockCodec;
+import org.apache.spark.shuffle.holdfast.client.BlockReader;
 import org.apache.spark.shuffle.holdfast.fetch.BatchSource;
 import org.apache.spark.shuffle.holdfast.fetch.FetchedBatch;
+import org.apache.spark.shuffle.holdfast.fetch.ReadCosts;
 import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * The batches of a read, decrypted and decompressed, one at a time.
+ * The batches of a read as blocks, decrypted and decompressed, one at a time.
  *
  * <p>Rules: two arrays take turns, so what the batch before the present one held is whole until {@link #next} is called again. Iterators need that:
  * asking {@code hasNext} must not change the row that {@code next} gave. For the same reason an uncompressed payload is copied, which happens
@@ -19,7 +21,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  * batches only, never while one is written to it, so a running read is asked to stop and releases everything itself. At the end nothing is
  * held any more, since a task may read thousands of partitions one after the other.
  */
-final class DecodedBatches implements AutoCloseable {
+final class DecodedBatches implements BlockReader {
     /** Longer arrays are not kept for the next task, nor for the next batch. */
     private static final int KEPT_BYTES_MAX = 1 << 20;
 
@@ -27,12 +29,15 @@ final class DecodedBatches implements AutoCloseable {
 
     private final BatchSource source;
     private final IoEncryption encryption;
-    private final ReadMetrics metrics;
+    private final BlockCodec expected;
+    private final ReadCosts costs;
     private final ByteArrays arrays;
     /** These belong to the thread that reads. */
     private byte[] data = EMPTY;
     private byte[] spare = EMPTY;
     private int length;
+    private int partition;
+    private int map;
     private boolean atEnd;
     /** These do not: under the lock, which is never held during a wait. */
     private boolean reading;
@@ -40,15 +45,17 @@ final class DecodedBatches implements AutoCloseable {
     private boolean released;
 
     /** @param encryption null where the shuffle is not encrypted */
-    DecodedBatches(BatchSource source, IoEncryption encryption, ReadMetrics metrics, ByteArrays arrays) {
+    DecodedBatches(BatchSource source, IoEncryption encryption, BlockCodec expected, ReadCosts costs, ByteArrays arrays) {
         this.source = source;
         this.encryption = encryption;
-        this.metrics = metrics;
+        this.expected = expected;
+        this.costs = costs;
         this.arrays = arrays;
     }
 
     /** Goes to the next batch; false at the end. Throws UNAVAILABLE if this was closed before, or has failed. */
-    boolean next() throws IOException {
+    @Override
+    public boolean next() throws HoldfastException {
         if (atEnd) {
             return false;
         }
@@ -67,14 +74,16 @@ final class DecodedBatches implements AutoCloseable {
         return !atEnd;
     }
 
-    private boolean advance() throws IOException {
+    private boolean advance() throws HoldfastException {
         FetchedBatch batch = source.next();
         if (batch == null) {
             return false;
         }
         ByteBuffer payload = batch.payload();
-        metrics.batch(payload.remaining());
+        costs.received(payload.remaining());
         decode(batch, payload);
+        partition = batch.partition();
+        map = batch.map();
         return true;
     }
 
@@ -93,20 +102,26 @@ final class DecodedBatches implements AutoCloseable {
         }
     }
 
-    /** The present batch, in the first {@link #length()} bytes; for the thread that reads. */
-    byte[] data() {
-        return data;
+    @Override
+    public int partition() {
+        return partition;
     }
 
-    int length() {
-        return length;
+    @Override
+    public int map() {
+        return map;
+    }
+
+    @Override
+    public ByteBuffer block() {
+        return ByteBuffer.wrap(data, 0, length);
     }
 
     private void decode(FetchedBatch batch, ByteBuffer payload) throws HoldfastException {
         byte[] last = data;
         try {
             ByteBuffer plain = encryption == null ? payload : encryption.open(payload);
-            Codec codec = Codec.of(batch.codec());
+            Codec codec = codec(batch.codec());
             int size = codec.originalBytes(plain);
             byte[] target = spare.length >= size && spare.length <= Math.max(size, KEPT_BYTES_MAX) ? spare : exchange(size);
             data = codec.decompress(plain, target);
@@ -117,6 +132,17 @@ final class DecodedBatches implements AutoCloseable {
                     : error;
         }
         spare = last;
+    }
+
+    private Codec codec(int number) throws HoldfastException {
+        if (expected == BlockCodec.HOLDFAST) {
+            return Codec.of(number);
+        }
+        if (number != Codec.ENGINE.number()) {
+            throw new HoldfastException(Status.BAD_REQUEST, "this block has codec " + number + ", not the engine's own: writers and readers of"
+                    + " a shuffle name the same BlockCodec");
+        }
+        return Codec.NONE; // passed through
     }
 
     private byte[] exchange(int size) {

@@ -5,7 +5,6 @@ import java.util.Collections;
 import java.util.Iterator;
 import java.util.LinkedHashMap;
 import java.util.LinkedHashSet;
-import java.util.List;
 import java.util.Map;
 import java.util.Set;
 import java.util.concurrent.ArrayBlockingQueue;
@@ -17,19 +16,14 @@ import org.apache.spark.SparkContext;
 import org.apache.spark.scheduler.MapStatus;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
 import org.apache.spark.shuffle.holdfast.control.Masters;
-import org.apache.spark.shuffle.holdfast.control.RegisteredShuffle;
-import org.apache.spark.shuffle.holdfast.control.WorkerAddress;
-import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Instance;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
-import org.apache.spark.shuffle.holdfast.wire.Status;
 
 /**
- * The driver's part: the application and its lease, registering and forgetting shuffles, and the early commit.
+ * The driver's part: registering and forgetting shuffles, and the early commit.
  *
- * <p>Rules: the application is registered with the first shuffle. Nothing here has to happen for data to be safe: readers commit
+ * <p>Rules: nothing here has to happen for data to be safe: readers commit
  * what was not committed, and the end of the lease drops the rest. Thread-safe. Made by the manager on the driver only.
  */
 final class DriverShuffles implements AutoCloseable {
@@ -47,8 +41,7 @@ final class DriverShuffles implements AutoCloseable {
 
     private final HoldfastConf conf;
     private final HoldfastRuntime runtime;
-    private final Registrations registrations;
-    private final String name;
+    private final Application application;
     /** By shuffle; without the dependency, since a handle here would keep Spark's cleaner from ever letting go of the shuffle. */
     private final Map<Integer, Registered> registered = new ConcurrentHashMap<>();
     /**
@@ -66,14 +59,11 @@ final class DriverShuffles implements AutoCloseable {
     /** Somebody is telling them. */
     private boolean forgetting;
     private final ThreadPoolExecutor committers;
-    private ApplicationLease lease;
-    private boolean closed;
 
-    DriverShuffles(HoldfastConf conf, HoldfastRuntime runtime, String name) {
+    DriverShuffles(HoldfastConf conf, HoldfastRuntime runtime, Application application) {
         this.conf = conf;
         this.runtime = runtime;
-        registrations = Registrations.ofDriver(conf);
-        this.name = name;
+        this.application = application;
         committers = new ThreadPoolExecutor(COMMITTERS, COMMITTERS, 10, TimeUnit.SECONDS, new ArrayBlockingQueue<>(COMMITS_MAX), work -> {
             Thread thread = new Thread(work, "holdfast-commit");
             thread.setDaemon(true);
@@ -86,25 +76,12 @@ final class DriverShuffles implements AutoCloseable {
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
         SparkContext context = dependency.rdd().context();
-        Instance instance = application(context);
-        try {
-            return register(instance, shuffle, dependency, maps, encrypted);
-        } catch (HoldfastException error) {
-            if (!isOver(instance, error)) {
-                throw error;
-            }
-        }
-        // The application was dropped since the last call. A new shuffle needs none of its data.
-        return register(application(context), shuffle, dependency, maps, encrypted);
-    }
-
-    private <K, V, C> HoldfastShuffleHandle<K, V, C> register(
-            Instance instance, int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted) throws HoldfastException {
+        application.ownedBy(new Application.Owner(context.sparkUser(), context.applicationId()));
+        Placed placed = runtime.register(shuffle, maps, dependency.partitioner().numPartitions());
         var handle = new HoldfastShuffleHandle<>(
-                shuffle, dependency, instance, runtime.credentials().secure(), maps, conf.copies(), conf.ack(), conf.ackCopies(), encrypted);
-        RegisteredShuffle first = registrations.register(runtime.masters(), handle.key(0), handle, false, false, Set.of());
-        handle.places().are(runtime.masters().clusterId(), first);
-        registered.put(shuffle, new Registered(handle.key(0), handle.partitions(), handle.places()));
+                shuffle, dependency, placed.key().instance(), runtime.credentials().secure(), placed.shape(), encrypted, new FirstPlaces());
+        handle.places().are(placed);
+        registered.put(shuffle, new Registered(handle.key(0), placed.partitions(), handle.places()));
         name(dependency, handle.key(0));
         return handle;
     }
@@ -221,75 +198,18 @@ final class DriverShuffles implements AutoCloseable {
     }
 
     private void tell(Fallbacks fallbacks) {
-        try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), credential())) {
+        String name = application.name();
+        try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), application.credential())) {
             fallbacks.report(each -> quick.reportFallback(ApplicationLease.label(name), each.reason().name(), each.shuffles(), each.text()));
         } catch (HoldfastException error) {
             LogEvent.SHUFFLE_FALLBACK_UNREPORTED.log("application", name, "reason", error);
         }
     }
 
-    /** The instance, registered with the masters when it is first wanted, and anew where its lease was lost. */
-    private synchronized Instance application(SparkContext context) throws HoldfastException {
-        if (closed) {
-            throw new HoldfastException(Status.UNAVAILABLE, "the Spark application has ended");
-        }
-        if (lease != null && lease.gone() != null) {
-            LogEvent.APPLICATION_REPLACED.log("application", name, "reason", lease.gone());
-            lease.close();
-            lease = null;
-        }
-        if (lease == null) {
-            CredentialsProvider credential = credential();
-            try (Masters quick = new Masters(conf.endpoints(), conf.registerMs(), credential)) {
-                List<WorkerAddress> workers = quick.workers();
-                checkCluster(quick.clusterId());
-                if (conf.mayFallBack() && workers.stream().noneMatch(WorkerAddress::alive)) {
-                    throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
-                }
-            }
-            lease = ApplicationLease.register(
-                    runtime.masters(), this::credential, name, context.sparkUser(), context.applicationId(), conf.tags(),
-                    conf.leaseMs(), conf.registerMs());
-            LogEvent.APPLICATION_REGISTERED.log("application", name, "instance", lease.instance().hex(), "masters", conf.endpoints());
-        }
-        return lease.instance();
-    }
-
-    /** Whether this error of a master means that the instance was dropped; then the next call of {@link #application} makes another one. */
-    private synchronized boolean isOver(Instance instance, HoldfastException error) {
-        if (!error.fromServer() || !Status.endsLease(error.status())) {
-            return false;
-        }
-        if (lease != null && lease.instance().equals(instance)) {
-            lease.over(error);
-        }
-        return true;
-    }
-
-    /** What the driver shows where it registers. Read each time: what is in the files may have been replaced. */
-    private CredentialsProvider credential() throws HoldfastException {
-        try {
-            return conf.security().read();
-        } catch (IllegalArgumentException wrong) {
-            throw new HoldfastException(Status.BAD_REQUEST, wrong.getMessage(), wrong);
-        }
-    }
-
-    private void checkCluster(String clusterId) throws HoldfastException {
-        if (!conf.clusterId().isEmpty() && !conf.clusterId().equals(clusterId)) {
-            throw new HoldfastException(Status.CONFLICT, "the masters at " + conf.endpoints() + " are of cluster " + clusterId
-                    + ", " + HoldfastConf.PREFIX + "cluster.id is " + conf.clusterId());
-        }
-    }
-
     /** Ends the application: its shuffles are dropped with the lease. */
     @Override
-    public synchronized void close() {
-        closed = true;
+    public void close() {
         committers.shutdownNow();
-        if (lease != null) {
-            lease.close();
-            lease = null;
-        }
+        application.close();
     }
 }

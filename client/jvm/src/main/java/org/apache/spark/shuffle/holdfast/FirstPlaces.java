@@ -17,20 +17,18 @@ final class FirstPlaces implements Serializable {
     private static final int WORKER_BYTES = 200;
     private static final long serialVersionUID = 1L;
 
-    /** What an executor knows without a call to the masters. */
-    record Known(String clusterId, RegisteredShuffle registered) implements Serializable {}
-
-    private volatile Known known;
+    private volatile Placed known;
 
     /** Takes note of the places, unless there are too many. */
-    void are(String clusterId, RegisteredShuffle registered) {
+    void are(Placed placed) {
+        RegisteredShuffle registered = placed.registered();
         if (registered.locationsArray().length + WORKER_BYTES * registered.workers().size() <= BYTES_MAX) {
-            known = new Known(clusterId, registered);
+            known = placed;
         }
     }
 
     /** Null: ask the masters. */
-    Known known() {
+    Placed known() {
         return known;
     }
 

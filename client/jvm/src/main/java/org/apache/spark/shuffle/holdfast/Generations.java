@@ -90,7 +90,7 @@ public final class Generations {
             unusable.computeIfAbsent(handle.shuffleId(), any -> ConcurrentHashMap.newKeySet()).addAll(blamed.workers());
         }
         try {
-            registrations.register(masters, handle.key(generation + 1), handle, false, true, unusable(handle.shuffleId()));
+            registrations.register(masters, handle.key(generation + 1), handle.shape(), false, true, unusable(handle.shuffleId()));
         } catch (HoldfastException error) {
             LogEvent.GENERATION_OPEN_FAILED.log("shuffle", handle.key(generation + 1), "reason", error);
         }
@@ -121,14 +121,14 @@ public final class Generations {
     }
 
     private RegisteredShuffle ask(HoldfastShuffleHandle<?, ?, ?> handle, boolean firstAttempt) throws HoldfastException {
-        FirstPlaces.Known first = handle.places().known();
+        Placed first = handle.places().known();
         Set<Integer> blamed = unusable(handle.shuffleId());
         RegisteredShuffle found;
         if (first != null && firstAttempt && !outdated.contains(handle.shuffleId()) && blamed.isEmpty()) {
             masters.know(first.clusterId(), first.registered().raftIndex());
             found = first.registered();
         } else {
-            found = registrations.register(masters, handle.key(0), handle, true, false, blamed);
+            found = registrations.register(masters, handle.key(0), handle.shape(), true, false, blamed);
         }
         LogEvent.SHUFFLE_WRITTEN.log("shuffle", found.key(), "copies", found.copies());
         return found;

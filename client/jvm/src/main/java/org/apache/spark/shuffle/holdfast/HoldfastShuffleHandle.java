@@ -16,40 +16,25 @@ public class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
 
     private final Instance instance;
     private final boolean secure;
-    private final int partitions;
-    private final int maps;
-    private final int copies;
-    private final int ack;
-    private final int ackCopies;
+    private final ShuffleShape shape;
     private final boolean encrypted;
     private final FirstPlaces places;
 
-    /** A shuffle of the application {@code instance}; the numbers are those it was registered with. */
-    public HoldfastShuffleHandle(
-            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, int maps, int copies, int ack,
-            int ackCopies, boolean encrypted) {
-        this(shuffle, dependency, instance, secure, maps, copies, ack, ackCopies, encrypted, new FirstPlaces());
-    }
-
-    private HoldfastShuffleHandle(
-            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, int maps, int copies, int ack,
-            int ackCopies, boolean encrypted, FirstPlaces places) {
+    /** A shuffle of the application {@code instance}. */
+    HoldfastShuffleHandle(
+            int shuffle, ShuffleDependency<K, V, C> dependency, Instance instance, boolean secure, ShuffleShape shape, boolean encrypted,
+            FirstPlaces places) {
         super(shuffle, dependency);
         this.instance = instance;
         this.secure = secure;
-        this.partitions = dependency.partitioner().numPartitions();
-        this.maps = maps;
-        this.copies = copies;
-        this.ack = ack;
-        this.ackCopies = ackCopies;
+        this.shape = shape;
         this.encrypted = encrypted;
         this.places = places;
     }
 
     /** The same shuffle as {@code other}, for a class that adds something. */
     protected HoldfastShuffleHandle(HoldfastShuffleHandle<K, V, C> other) {
-        this(other.shuffleId(), other.dependency(), other.instance, other.secure, other.maps, other.copies, other.ack, other.ackCopies,
-                other.encrypted, other.places);
+        this(other.shuffleId(), other.dependency(), other.instance, other.secure, other.shape, other.encrypted, other.places);
     }
 
     /** The key of one generation of this shuffle, for the masters: of whatever state of theirs. */
@@ -72,29 +57,9 @@ public class HoldfastShuffleHandle<K, V, C> extends BaseShuffleHandle<K, V, C> {
         return secure;
     }
 
-    /** How many partitions there are, at least 1. */
-    public int partitions() {
-        return partitions;
-    }
-
-    /** How many maps there are, at least 1. */
-    public int maps() {
-        return maps;
-    }
-
-    /** How many copies were asked for. */
-    public int copies() {
-        return copies;
-    }
-
-    /** Acknowledgement level, see {@link org.apache.spark.shuffle.holdfast.wire.Ack}. */
-    public int ack() {
-        return ack;
-    }
-
-    /** How many copies hold a batch before it is acknowledged. */
-    public int ackCopies() {
-        return ackCopies;
+    /** What it is registered with. */
+    ShuffleShape shape() {
+        return shape;
     }
 
     /** Where the first stage writes. */

@@ -15,6 +15,9 @@ import org.apache.spark.shuffle.ShuffleReadMetricsReporter;
 import org.apache.spark.shuffle.ShuffleReader;
 import org.apache.spark.shuffle.ShuffleWriteMetricsReporter;
 import org.apache.spark.shuffle.ShuffleWriter;
+import org.apache.spark.shuffle.holdfast.client.BlockCodec;
+import org.apache.spark.shuffle.holdfast.client.BlockReader;
+import org.apache.spark.shuffle.holdfast.client.HoldfastClient;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.LogEvent;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
@@ -26,8 +29,9 @@ import org.apache.spark.shuffle.sort.SortShuffleManager;
  *
  * <p>Rules: it extends Spark's own manager, which serves whatever fell back; so a shuffle is Holdfast's or Spark's from its registration on,
  * distinguished by its handle. On executors {@link #unregisterShuffle} only clears local state, the driver calls the masters. Spark
- * makes one per JVM; in local mode that one is driver and executor. An engine may extend it, to take
- * part in {@link #registerShuffle}, {@link #getWriter} and {@link #getReader}.
+ * makes one per JVM; in local mode that one is driver and executor. An engine extends it, or has one, to take
+ * part in {@link #registerShuffle}, {@link #getWriter} and {@link #getReader}: its writers and readers are made over {@link #mapAttempt} and
+ * {@link #blocks}, as those of this class.
  */
 public class HoldfastShuffleManager extends SortShuffleManager {
     /** Where the masters did not answer, the next shuffles do not wait for them again for so long. */
@@ -57,8 +61,8 @@ public class HoldfastShuffleManager extends SortShuffleManager {
         if (isDriver) {
             conf.security().read(); // so that what is wrong is said now
         }
-        runtime = new HoldfastRuntime(conf);
-        driver = isDriver ? new DriverShuffles(conf, runtime, sparkConf.get("spark.app.name", "spark")) : null;
+        runtime = new HoldfastRuntime(conf, isDriver ? sparkConf.get("spark.app.name", "spark") : null);
+        driver = isDriver ? new DriverShuffles(conf, runtime, runtime.application()) : null;
         if (isDriver) {
             Warnings.switchOff(sparkConf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
             Warnings.about(sparkConf, conf).forEach(reason -> LogEvent.SETTING_UNSUITABLE.log("reason", reason));
@@ -135,10 +139,46 @@ public class HoldfastShuffleManager extends SortShuffleManager {
             ShuffleReadMetricsReporter metrics) {
         if (handle instanceof HoldfastShuffleHandle<?, ?, ?> ours) {
             see(ours, context);
-            return new HoldfastShuffleReader<>(
-                    runtime, (HoldfastShuffleHandle<K, ?, C>) ours, startMap, endMap, startPartition, endPartition, context, metrics);
+            ReadRange range = new ReadRange(startMap, endMap, startPartition, endPartition);
+            return new HoldfastShuffleReader<>(runtime, (HoldfastShuffleHandle<K, ?, C>) ours, range, context, metrics);
         }
         return super.getReader(handle, startMap, endMap, startPartition, endPartition, context, metrics);
+    }
+
+    /** The client of this JVM; closed by {@link #stop}, and by nobody else. */
+    public final HoldfastClient client() {
+        return runtime;
+    }
+
+    /**
+     * What a ShuffleWriter of an engine is made over, for one task. Makes no call.
+     *
+     * @param handle what {@link #registerShuffle} returned, which is none of ours where a shuffle fell back
+     * @param metrics is told bytes, records and time
+     * @param codec what blocks are; readers name the same
+     */
+    public final MapAttempt mapAttempt(
+            HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context, ShuffleWriteMetricsReporter metrics, BlockCodec codec) {
+        see(handle, context);
+        return new MapAttempt(runtime, handle, context, metrics, runtime.compression(codec));
+    }
+
+    /**
+     * What a ShuffleReader of an engine is made over: the blocks that Spark's statuses name of the partitions [startPartition, endPartition) of the
+     * maps [startMap, endMap). Waits for the commit. Released at the end of the task, or by its reader before. {@code next} and this call throw errors
+     * as Spark has to see them: lost data is a FetchFailedException, upon which maps run again.
+     *
+     * @param metrics is told all but the number of records
+     * @param codec what the writers named
+     */
+    public final BlockReader blocks(
+            HoldfastShuffleHandle<?, ?, ?> handle, int startMap, int endMap, int startPartition, int endPartition, TaskContext context,
+            ShuffleReadMetricsReporter metrics, BlockCodec codec) {
+        see(handle, context);
+        ReadRange range = new ReadRange(startMap, endMap, startPartition, endPartition);
+        TaskBlocks blocks = TaskBlocks.open(runtime, handle, range, context, new ReadMetrics(metrics, context), codec);
+        context.addTaskCompletionListener(blocks);
+        return blocks;
     }
 
     private void see(HoldfastShuffleHandle<?, ?, ?> handle, TaskContext context) {

@@ -54,7 +54,6 @@ final class PartitionBuffers extends MemoryConsumer {
     private int nextRelieved;
     /** While something is sent, nothing else is: neither for want of memory nor because another consumer wants some. */
     private boolean busy;
-    private long nanosSending;
     /** What failed first; null while all is well. There are no buffers then, so only calls that need a new one look at it. */
     private HoldfastException failure;
     private boolean closed;
@@ -167,11 +166,6 @@ final class PartitionBuffers extends MemoryConsumer {
         return heldPeak;
     }
 
-    /** Time spent in the sink. */
-    long nanosSending() {
-        return nanosSending;
-    }
-
     /** What failed first, with what is to become of the attempt as its status; null while all is well. */
     HoldfastException failure() {
         return failure;
@@ -187,7 +181,7 @@ final class PartitionBuffers extends MemoryConsumer {
             check(); // the caller may have ignored that the end of its stream had no room
             int length = used[partition];
             if (length > 0) {
-                sendDirectly(partition, data[partition], 0, length, records[partition], last);
+                sink.write(partition, data[partition], 0, length, records[partition], last);
                 used[partition] = 0;
                 records[partition] = 0;
             }
@@ -396,7 +390,7 @@ final class PartitionBuffers extends MemoryConsumer {
             byte[] alone = arrays.take(length);
             held += length;
             copyRow(base, offset, size, alone, 0);
-            sendDirectly(partition, alone, 0, length, 1, false);
+            sink.write(partition, alone, 0, length, 1, false);
             arrays.give(alone);
             held -= length;
         } catch (Throwable error) {
@@ -409,17 +403,11 @@ final class PartitionBuffers extends MemoryConsumer {
     private void sendRecord(int partition, byte[] bytes, int offset, int length) throws IOException {
         send(partition, false);
         try {
-            sendDirectly(partition, bytes, offset, length, 1, false);
+            sink.write(partition, bytes, offset, length, 1, false);
         } catch (Throwable error) {
             fail(error);
             throw error;
         }
-    }
-
-    private void sendDirectly(int partition, byte[] bytes, int offset, int length, int count, boolean last) throws IOException {
-        long from = System.nanoTime();
-        sink.write(partition, bytes, offset, length, count, last);
-        nanosSending += System.nanoTime() - from;
     }
 
     private static void copyRow(Object base, long offset, int size, byte[] target, int at) {

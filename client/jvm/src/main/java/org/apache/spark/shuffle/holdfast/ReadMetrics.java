@@ -28,7 +28,8 @@ final class ReadMetrics implements ReadCosts {
         reporter.incRemoteBlocksFetched(count);
     }
 
-    void batch(int bytes) {
+    @Override
+    public void received(int bytes) {
         reporter.incRemoteBytesRead(bytes);
     }
 

@@ -54,15 +54,14 @@ record Registrations(int callMs, boolean strict, int copies, int waitMs, String 
      * @throws HoldfastException NO_ROOM if there were no workers, or too few, for all that time; or what the masters said
      */
     RegisteredShuffle register(
-            Masters masters, ShuffleKey key, HoldfastShuffleHandle<?, ?, ?> handle, boolean toWrite, boolean failedBefore,
-            Set<Integer> unusable) throws HoldfastException {
+            Masters masters, ShuffleKey key, ShuffleShape shape, boolean toWrite, boolean failedBefore, Set<Integer> unusable) throws HoldfastException {
         long end = System.nanoTime() + TimeUnit.MILLISECONDS.toNanos(waitMs);
         for (boolean said = false;; said = true) {
             HoldfastException reason = tooFew(masters);
             if (reason == null) {
                 try {
                     RegisteredShuffle placed = masters.registerShuffle(
-                            key, handle.partitions(), handle.maps(), handle.copies(), handle.ack(), handle.ackCopies(), toWrite, failedBefore, unusable,
+                            key, shape.partitions(), shape.maps(), shape.copies(), shape.ack(), shape.ackCopies(), toWrite, failedBefore, unusable,
                             callMs);
                     check(placed);
                     return placed;

@@ -1,7 +1,7 @@
 package org.apache.spark.shuffle.holdfast;
 
+import java.nio.ByteBuffer;
 import java.util.NoSuchElementException;
-import org.apache.spark.TaskContext;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 import org.apache.spark.sql.catalyst.expressions.UnsafeRow;
@@ -24,8 +24,8 @@ final class RowIterator extends BatchIterator {
     private int at;
     private int end;
 
-    RowIterator(DecodedBatches batches, int fields, ReadMetrics metrics, FetchFailures failures, TaskContext context) {
-        super(batches, metrics, failures, context);
+    RowIterator(TaskBlocks blocks, int fields) {
+        super(blocks);
         row = new UnsafeRow(fields);
         pair = new Tuple2<>(NO_KEY, row);
     }
@@ -56,15 +56,17 @@ final class RowIterator extends BatchIterator {
     }
 
     @Override
-    void begin(byte[] bytes, int length) {
-        data = bytes;
-        end = length;
-        at = 0;
+    void begin(ByteBuffer block) {
+        data = block.array();
+        at = block.arrayOffset() + block.position();
+        end = at + block.remaining();
     }
 
     @Override
     void drained() {
-        begin(NOTHING, 0);
+        data = NOTHING;
+        at = 0;
+        end = 0;
         row = null;
         pair = null;
     }

@@ -1,8 +1,8 @@
 package org.apache.spark.shuffle.holdfast;
 
 import java.io.ByteArrayInputStream;
+import java.nio.ByteBuffer;
 import java.util.NoSuchElementException;
-import org.apache.spark.TaskContext;
 import org.apache.spark.serializer.SerializerInstance;
 import scala.Product2;
 import scala.Tuple2;
@@ -13,9 +13,8 @@ final class StreamIterator extends BatchIterator {
     private SerializerInstance serializer;
     private Iterator<Tuple2<Object, Object>> records;
 
-    StreamIterator(
-            DecodedBatches batches, SerializerInstance serializer, ReadMetrics metrics, FetchFailures failures, TaskContext context) {
-        super(batches, metrics, failures, context);
+    StreamIterator(TaskBlocks blocks, SerializerInstance serializer) {
+        super(blocks);
         this.serializer = serializer;
     }
 
@@ -39,8 +38,9 @@ final class StreamIterator extends BatchIterator {
     }
 
     @Override
-    void begin(byte[] data, int length) {
-        records = serializer.deserializeStream(new ByteArrayInputStream(data, 0, length)).asKeyValueIterator();
+    void begin(ByteBuffer block) {
+        var bytes = new ByteArrayInputStream(block.array(), block.arrayOffset() + block.position(), block.remaining());
+        records = serializer.deserializeStream(bytes).asKeyValueIterator();
     }
 
     @Override

@@ -1,20 +1,25 @@
 package org.apache.spark.shuffle.holdfast;
 
+import java.util.Collection;
+import java.util.Objects;
+import java.util.function.IntToLongFunction;
+import java.util.stream.IntStream;
 import org.apache.spark.MapOutputTracker;
 import org.apache.spark.MapOutputTrackerMaster;
 import org.apache.spark.MapOutputTrackerWorker;
 import org.apache.spark.ShuffleStatus;
 import org.apache.spark.SparkEnv;
 import org.apache.spark.scheduler.MapStatus;
+import org.apache.spark.shuffle.holdfast.client.MapOutput;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.ReduceWinners;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import scala.Option;
 
 /**
- * Which attempt of each map counts, as Spark's statuses have it: what a commit has to say.
+ * Which attempt of each map counts, as Spark's statuses or the outputs of attempts have it: what a commit has to say.
  *
- * <p>Rules: only a whole array is an answer, every map with a status and all of one generation; anything else is not the end of a stage.
+ * <p>Rules: only a whole array of statuses is an answer, every map with a status and all of one generation; anything else is not the end of a stage.
  * Pure but for {@link #statuses} and {@link #known}, which ask this JVM's tracker alone. Called by the driver as a stage ends
  * or a shuffle is dropped, and by readers before that.
  */
@@ -63,21 +68,45 @@ final class Winners {
 
     /** The same of a whole array of statuses. */
     static byte[] array(MapStatus[] statuses, int partitions) {
-        long[] attempts = new long[statuses.length];
-        boolean withBitmaps = (long) statuses.length * partitions <= BITMAP_BITS_MAX;
-        byte[][] bitmaps = new byte[withBitmaps ? statuses.length : 0][ReduceWinners.bitmapBytes(partitions)];
-        for (int map = 0; map < statuses.length; map++) {
-            attempts[map] = statuses[map].mapId();
-            for (int partition = 0; withBitmaps && partition < partitions; partition++) {
-                if (statuses[map].getSizeForBlock(partition) > 0) {
+        return array(statuses.length, partitions, map -> statuses[map].mapId(), (map, partition) -> statuses[map].getSizeForBlock(partition) > 0);
+    }
+
+    /** The same of one output of each map. IllegalArgumentException if it is not that. */
+    static byte[] array(ShuffleShape shape, Collection<MapOutput> outputs) {
+        MapOutput[] byMap = new MapOutput[shape.maps()];
+        for (MapOutput each : outputs) {
+            int map = Objects.checkIndex(each.map(), byMap.length);
+            if (byMap[map] != null || each.partitionBytes().length != shape.partitions()) {
+                throw new IllegalArgumentException("map " + map + ": one output of " + shape.partitions() + " partitions is wanted, not "
+                        + (byMap[map] != null ? "two of them" : "one of " + each.partitionBytes().length));
+            }
+            byMap[map] = each;
+        }
+        if (outputs.size() < byMap.length) {
+            throw new IllegalArgumentException(outputs.size() + " outputs of " + byMap.length + " maps: a commit names one of each map");
+        }
+        return array(byMap.length, shape.partitions(), map -> byMap[map].attempt(), (map, partition) -> byMap[map].partitionBytes()[partition] > 0);
+    }
+
+    /** Whether a map wrote something for a partition. */
+    private interface Wrote {
+        boolean any(int map, int partition);
+    }
+
+    private static byte[] array(int maps, int partitions, IntToLongFunction attempt, Wrote wrote) {
+        boolean withBitmaps = (long) maps * partitions <= BITMAP_BITS_MAX;
+        byte[][] bitmaps = new byte[withBitmaps ? maps : 0][ReduceWinners.bitmapBytes(partitions)];
+        for (int map = 0; map < bitmaps.length; map++) {
+            for (int partition = 0; partition < partitions; partition++) {
+                if (wrote.any(map, partition)) {
                     bitmaps[map][partition >> 3] |= (byte) (1 << (partition & 7));
                 }
             }
         }
         try {
-            return new ReduceWinners(partitions, attempts, bitmaps).encode();
+            return new ReduceWinners(partitions, IntStream.range(0, maps).mapToLong(attempt).toArray(), bitmaps).encode();
         } catch (HoldfastException error) {
-            throw new IllegalStateException("winners of " + statuses.length + " maps: " + error.getMessage(), error);
+            throw new IllegalStateException("winners of " + maps + " maps: " + error.getMessage(), error);
         }
     }
 }

@@ -5,7 +5,9 @@ import java.nio.file.FileSystemException;
 import java.util.List;
 import org.apache.spark.SparkConf;
 import org.apache.spark.executor.TempShuffleReadMetrics;
+import org.apache.spark.shuffle.holdfast.client.BlockCodec;
 import org.apache.spark.shuffle.holdfast.control.ApplicationLease;
+import org.apache.spark.shuffle.holdfast.fetch.BatchSource;
 import org.apache.spark.shuffle.holdfast.fetch.DamagedSource;
 import org.apache.spark.shuffle.holdfast.fetch.HaltedSource;
 import org.apache.spark.shuffle.holdfast.fetch.ReadSettings;
@@ -188,10 +190,15 @@ public final class EdgesMain {
         check(ApplicationLease.label("\ud83d\ude00".repeat(64)).equals("\ud83d\ude00".repeat(63)), "characters of four bytes");
     }
 
+    private static DecodedBatches decoded(BatchSource source) {
+        ReadMetrics metrics = new ReadMetrics(new TempShuffleReadMetrics(), null);
+        return new DecodedBatches(source, null, BlockCodec.HOLDFAST, metrics, new ByteArrays(1 << 20));
+    }
+
     /** The task ends on one thread while another reads: what it reads into is given back when it has ended, once, and it hears why. */
     private static void closedBesideTheReader() throws Exception {
         HaltedSource source = new HaltedSource();
-        DecodedBatches batches = new DecodedBatches(source, null, new ReadMetrics(new TempShuffleReadMetrics(), null), new ByteArrays(1 << 20));
+        DecodedBatches batches = decoded(source);
         Thread reader = new Thread(() -> {
             try {
                 check(batches.next(), "the batch that was under way");
@@ -210,7 +217,7 @@ public final class EdgesMain {
         check(source.closed == 0 && source.stopped == 1, "closed beside the reader, or not told to stop");
         source.go.countDown();
         reader.join();
-        check(batches.length() > 0, "what was read is taken from under its reader");
+        check(batches.block().hasRemaining(), "what was read is taken from under its reader");
         batches.close();
         check(source.wrong == null && source.closed == 1, source.wrong + ", closed " + source.closed + " times");
         try {
@@ -225,7 +232,7 @@ public final class EdgesMain {
     /** A payload that cannot be undone ends the read: whoever swallows that error gets no batch behind it. */
     private static void nothingBehindDamage() throws Exception {
         DamagedSource source = new DamagedSource();
-        DecodedBatches batches = new DecodedBatches(source, null, new ReadMetrics(new TempShuffleReadMetrics(), null), new ByteArrays(1 << 20));
+        DecodedBatches batches = decoded(source);
         for (int status : new int[] {Status.CORRUPT, Status.UNAVAILABLE}) {
             try {
                 check(!batches.next(), "the batch behind one that is damaged was given");

@@ -13,6 +13,8 @@ import org.apache.spark.shuffle.holdfast.wire.RowPlanes;
 public record Compression(Codec codec, int level, int words) {
     /** Payloads go as they are. */
     public static final Compression NONE = of(Codec.NONE, Codec.USUAL_LEVEL);
+    /** So do these, which only the engine reads. */
+    public static final Compression ENGINE = of(Codec.ENGINE, Codec.USUAL_LEVEL);
 
     /** Of any payloads. */
     public static Compression of(Codec codec, int level) {
@@ -25,7 +27,12 @@ public record Compression(Codec codec, int level, int words) {
     }
 
     boolean on() {
-        return codec != Codec.NONE;
+        return codec != plain();
+    }
+
+    /** The codec of payloads that go as they are. */
+    Codec plain() {
+        return codec == Codec.ENGINE ? Codec.ENGINE : Codec.NONE;
     }
 
     boolean ofRows() {

@@ -12,6 +12,7 @@ import org.apache.spark.shuffle.holdfast.data.LongWait;
 import org.apache.spark.shuffle.holdfast.data.NoDirectMemoryException;
 import org.apache.spark.shuffle.holdfast.push.PartitionLocations.Destination;
 import org.apache.spark.shuffle.holdfast.wire.BatchHeader;
+import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.Codec;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Limits;
@@ -100,34 +101,44 @@ public final class PushWriter {
         write(partition, data, off, len, false);
     }
 
+    /** The same, {@code last} if nothing follows for this partition. */
+    public void write(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
+        write(partition, ByteBuffer.wrap(data, off, len), last);
+    }
+
     /**
-     * Writes one batch of whole records; waits while too much is unacknowledged. One that is longer than a batch may be
-     * is cut, and joined by readers. Nothing may follow for a partition whose {@code last} batch was written. Throws what
-     * ended the attempt if it is over: COMMITTED if another attempt won, NO_ROOM, UNAVAILABLE, APPLICATION_GONE; then call
+     * Writes one batch of whole records, on the heap or direct, between position and limit, which stay; waits while too much is unacknowledged. One
+     * that is longer than a batch may be is cut, and joined by readers. Nothing may follow for a partition whose {@code last} batch was written. Throws
+     * what ended the attempt if it is over: COMMITTED if another attempt won, NO_ROOM, UNAVAILABLE, APPLICATION_GONE; then call
      * {@link #abort}.
      */
-    public void write(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
+    public void write(int partition, ByteBuffer data, boolean last) throws HoldfastException {
         check(partition);
-        Objects.checkFromIndexSize(off, len, data.length);
-        if (len == 0 && !last) {
+        if (!data.hasRemaining() && !last) {
             return;
         }
         try {
-            take(partition, data, off, len, last);
+            take(partition, data.duplicate(), last);
         } catch (Throwable error) {
             fail(error);
             throw error;
         }
     }
 
-    private void take(int partition, byte[] data, int off, int len, boolean last) throws HoldfastException {
+    private void take(int partition, ByteBuffer data, boolean last) throws HoldfastException {
+        int len = data.remaining();
         boolean compressed = compression.on() && len >= COMPRESS_BYTES_MIN && len <= Limits.ORIGINAL_BYTES_MAX
                 && shrinking.worth(partition);
         int bound = compressed ? Math.max(compression.codec().bound(len), len) : len;
+        boolean copied = !data.hasArray() && (compressed || encryption != null); // these take arrays
+        ByteBuffer block = copied ? ByteBuffer.wrap(ByteArrays.SHARED.take(len), 0, len).put(data).flip() : data;
         if (encryption != null || bound > PIECE_BYTES) {
-            writeApart(partition, data, off, len, compressed, last);
+            writeApart(partition, block, compressed, last);
         } else {
-            writeStraight(partition, data, off, len, compressed ? bound : 0, last);
+            writeStraight(partition, block, compressed ? bound : 0, last);
+        }
+        if (copied) {
+            ByteArrays.SHARED.give(block.array());
         }
     }
 
@@ -153,12 +164,12 @@ public final class PushWriter {
     }
 
     private void finish() throws HoldfastException {
-        byte[] nothing = new byte[0];
+        ByteBuffer nothing = ByteBuffer.allocate(0);
         long made = 0;
         for (int each = 0; each < batches.length; each++) {
             if (batches[each] > 0) {
                 if (!ended[each]) {
-                    writeStraight(each, nothing, 0, 0, 0, true);
+                    writeStraight(each, nothing, 0, true);
                 }
                 sizes[each] = Math.max(1, sizes[each]);
                 made += batches[each];
@@ -234,48 +245,41 @@ public final class PushWriter {
     }
 
     /** A batch made in the frame itself. @param bound room for the compressed payload, 0 to send it as it is */
-    private void writeStraight(int partition, byte[] data, int off, int len, int bound, boolean last)
-            throws HoldfastException {
+    private void writeStraight(int partition, ByteBuffer data, int bound, boolean last) throws HoldfastException {
+        int len = data.remaining();
         PushFrame frame = frameFor(partition, HEAD_BYTES_MAX + Math.max(bound, len));
         ByteBuffer body = frame.body;
         int at = body.position();
         int payloadAt = at + BatchHeader.SIZE + (last ? BatchHeader.TOTALS_BYTES : 0);
         body.position(payloadAt);
-        Codec codec = bound == 0 ? Codec.NONE : compress(partition, data, off, len, body);
-        if (codec == Codec.NONE) {
+        Codec codec = bound == 0 ? plain(len) : compress(partition, data, body);
+        if (codec == plain(len)) {
             body.position(payloadAt);
-            body.put(data, off, len);
+            body.put(data);
         }
         seal(frame, partition, at, last ? BatchHeader.LAST : 0, codec);
     }
 
     /** A batch whose payload is made elsewhere first: because it has to be encrypted, or to be cut. */
-    private void writeApart(int partition, byte[] data, int off, int len, boolean compressed, boolean last)
-            throws HoldfastException {
-        byte[] payload = data;
-        int from = off;
-        int left = len;
-        Codec codec = Codec.NONE;
+    private void writeApart(int partition, ByteBuffer data, boolean compressed, boolean last) throws HoldfastException {
+        ByteBuffer payload = data;
+        Codec codec = plain(data.remaining());
         if (compressed) {
-            ByteBuffer small = ByteBuffer.allocate(compression.codec().bound(len)).order(ByteOrder.LITTLE_ENDIAN);
-            codec = compress(partition, data, off, len, small);
-            if (codec != Codec.NONE) {
-                payload = small.array();
-                from = 0;
-                left = small.position();
-            }
+            ByteBuffer small = ByteBuffer.allocate(compression.codec().bound(data.remaining())).order(ByteOrder.LITTLE_ENDIAN);
+            codec = compress(partition, data, small);
+            payload = codec == Codec.NONE ? data : small.flip();
         }
-        if (encryption != null && left > 0) {
+        if (encryption != null && payload.hasRemaining()) {
             try {
-                Encryption.Sealed sealed = encryption.seal(payload, from, left);
-                payload = sealed.bytes();
-                from = 0;
-                left = sealed.length();
+                Encryption.Sealed sealed =
+                        encryption.seal(payload.array(), payload.arrayOffset() + payload.position(), payload.remaining());
+                payload = ByteBuffer.wrap(sealed.bytes(), 0, sealed.length());
             } catch (IOException failed) {
                 throw new HoldfastException(Status.INTERNAL, where + ": encryption: " + failed.getMessage(), failed);
             }
         }
         // Equal pieces: a reader that gets the end of a record first can tell by its length that it may be one.
+        int left = payload.remaining();
         int pieces = (left - 1) / PIECE_BYTES + 1;
         int pieceMax = (left - 1) / pieces + 1;
         do {
@@ -286,15 +290,17 @@ public final class PushWriter {
             ByteBuffer body = frame.body;
             int at = body.position();
             body.position(at + BatchHeader.SIZE + (ends ? BatchHeader.TOTALS_BYTES : 0));
-            body.put(payload, from, piece);
-            from += piece;
+            body.put(payload.limit(payload.position() + piece));
             int flags = (left > 0 ? BatchHeader.MORE : 0) | (ends ? BatchHeader.LAST : 0);
             seal(frame, partition, at, flags, codec);
         } while (left > 0);
     }
 
     /** Puts a payload, compressed, at the position of {@code dst}; returns the codec, NONE where it did not shrink. */
-    private Codec compress(int partition, byte[] data, int off, int len, ByteBuffer dst) {
+    private Codec compress(int partition, ByteBuffer block, ByteBuffer dst) {
+        byte[] data = block.array();
+        int off = block.arrayOffset() + block.position();
+        int len = block.remaining();
         int from = dst.position();
         boolean due = compression.ofRows() && planes.due();
         if (due) {
@@ -306,6 +312,11 @@ public final class PushWriter {
             used = compression.compress(data, off, len, dst.position(from), false);
         }
         return shrinking.shrank(partition, len, dst.position() - from) ? used : Codec.NONE;
+    }
+
+    /** The codec of so many bytes that go as they are: nothing is nobody's. */
+    private Codec plain(int len) {
+        return len == 0 ? Codec.NONE : compression.plain();
     }
 
     /** Writes the header of the batch that ends where the frame's body is now, and counts it. */

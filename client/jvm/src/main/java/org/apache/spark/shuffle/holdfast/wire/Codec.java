@@ -34,6 +34,8 @@ public enum Codec {
             payload.get(payload.position(), original, 0, size);
         }
     },
+    /** The engine's own: passed through, and neither made nor undone here. */
+    ENGINE(3, null),
     LZ4(1, null) {
         @Override
         boolean possible(ByteBuffer payload, int at, int size) {
@@ -119,10 +121,10 @@ public enum Codec {
         this.ofPlanes = ofPlanes;
     }
 
-    /** The codec of a number in a batch's flags. BAD_REQUEST for the engine's own (3), which only the engine can undo. */
+    /** The codec of a number in a batch's flags. BAD_REQUEST for {@link #ENGINE}, which only the engine can undo. */
     public static Codec of(int number) throws HoldfastException {
         for (Codec each : ALL) {
-            if (each.number == number) {
+            if (each.number == number && each != ENGINE) {
                 return each;
             }
         }

@@ -23,4 +23,7 @@ final class CountedCosts implements ReadCosts {
     public void damaged() {
         damaged++;
     }
+
+    @Override
+    public void received(int bytes) {}
 }
