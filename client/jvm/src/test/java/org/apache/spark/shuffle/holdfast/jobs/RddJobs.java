@@ -54,6 +54,7 @@ public final class RddJobs {
             case "reused" -> reused(context, chosen);
             case "long" -> longRecords(context, chosen, 20);
             case "veryLong" -> longRecords(context, chosen, 70);
+            case "arrow" -> ArrowShuffleManager.job(context);
             case "sparse" -> digest(shuffled(pairs.filter(pair -> pair._1().equals("key 7")), 50, chosen));
             default -> throw new IllegalArgumentException(job);
         };
