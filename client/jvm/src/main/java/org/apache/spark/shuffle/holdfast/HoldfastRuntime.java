@@ -31,7 +31,6 @@ import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.ByteArrays;
 import org.apache.spark.shuffle.holdfast.wire.Hello;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
-import org.apache.spark.shuffle.holdfast.wire.Limits;
 import org.apache.spark.shuffle.holdfast.wire.ShuffleKey;
 import org.apache.spark.shuffle.holdfast.wire.Status;
 
@@ -151,9 +150,9 @@ public final class HoldfastRuntime implements HoldfastClient {
         if (application == null) {
             throw new HoldfastException(Status.BAD_REQUEST, "shuffle " + shuffle + ": only the driver registers shuffles");
         }
-        if (shuffle < 0 || maps < 1 || maps > Limits.MAPS_MAX || partitions < 1 || partitions > Limits.PARTITIONS_MAX) {
-            throw new IllegalArgumentException("a shuffle has a number from 0 on, 1 to " + Limits.MAPS_MAX + " maps and 1 to "
-                    + Limits.PARTITIONS_MAX + " partitions; not " + shuffle + ", " + maps + " and " + partitions);
+        if (shuffle < 0 || maps < 1 || partitions < 1) { // what is too much the masters say, upon which a shuffle may fall back
+            throw new IllegalArgumentException("a shuffle has a number from 0 on, at least one map and one partition; not " + shuffle + ", "
+                    + maps + " and " + partitions);
         }
         return application.register(shuffle, new ShuffleShape(partitions, maps, conf.copies(), conf.ack(), conf.ackCopies()));
     }

@@ -41,7 +41,7 @@ public interface BlockWriter extends AutoCloseable {
      */
     MapOutput finish() throws HoldfastException;
 
-    /** Releases everything; gives up what was not finished. Waits for nothing; harmless when repeated, and on another thread than the writer's once that is done. */
+    /** Releases everything; gives up what was not finished. Waits for nothing; harmless when repeated. */
     @Override
     void close();
 }

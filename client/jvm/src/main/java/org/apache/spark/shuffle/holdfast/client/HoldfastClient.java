@@ -56,7 +56,8 @@ public interface HoldfastClient extends AutoCloseable {
      * @param maps how many map tasks write, 1 to 1,000,000
      * @param partitions 1 to 1,000,000
      * @return what tasks need; to be sent to them by Java serialization
-     * @throws HoldfastException NO_ROOM, QUOTA_EXCEEDED, UNAVAILABLE; CONFLICT if the number has another shape; BAD_REQUEST on a Spark executor
+     * @throws HoldfastException NO_ROOM, QUOTA_EXCEEDED, UNAVAILABLE; CONFLICT if the number has another shape; BAD_REQUEST for more partitions, and on a Spark
+     *     executor
      */
     ShuffleGeneration register(int shuffle, int maps, int partitions) throws HoldfastException;
 
