@@ -28,8 +28,10 @@ def _list(record: type[Any]) -> str:
 
 
 def _rows(record: type[Any]) -> Iterator[str]:
-    """Keys that say themselves what they are first, in one item."""
+    """Keys that say themselves what they are first, in one item; keys with the same text together."""
     hints = get_type_hints(record, include_extras=True)
-    texts = {field.name: hints[field.name].__metadata__[0] for field in fields(record)}
-    yield "- " + ", ".join(f"`{name}`" for name, text in texts.items() if not text)
-    yield from (f"- `{name}`: {text}" for name, text in texts.items() if text)
+    of: dict[str, list[str]] = {"": []}
+    for field in fields(record):
+        of.setdefault(hints[field.name].__metadata__[0], []).append(f"`{field.name}`")
+    for text, names in of.items():
+        yield f"- {', '.join(names)}{f': {text}' if text else ''}"
