@@ -26,7 +26,7 @@ BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path
 #: What nobody may find in metrics: they would be labels that clients choose.
 APP, USER = "an-app-of-this-test", "a-user-of-this-test"
 SECRET = "a secret of this test, long enough"
-_ROW = re.compile(r"^- `(\w+)`(?: \((histogram|grows)\))?(?: \{([\w,]+)\})?: \S", re.MULTILINE)
+_ROW = re.compile(r"^\|(`\w+`(?:, `\w+`)?)\|(histogram|grows)?\|([\w,]*)\|\S", re.MULTILINE)
 _SUFFIXES = ("_bucket", "_count", "_sum")
 
 
@@ -40,7 +40,11 @@ class Family(NamedTuple):
 def documented() -> dict[str, Family]:
     """What docs/operate/metrics.md lists."""
     rows = _ROW.findall((ROOT / "docs/operate/metrics.md").read_text("utf-8"))
-    return {name: Family(_kind(name, mark), frozenset(labels.split(",")) - {""}) for name, mark, labels in rows}
+    return {
+        name: Family(_kind(name, mark), frozenset(labels.split(",")) - {""})
+        for names, mark, labels in rows
+        for name in re.findall(r"\w+", names)
+    }
 
 
 def _kind(name: str, mark: str) -> str:

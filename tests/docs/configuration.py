@@ -13,11 +13,10 @@ _INTRODUCTION = """# Configuration
 
 Made from common/config/config.py by `python -m tests.write_docs`; change it there.
 
-A configuration file is TOML; one file may hold the sections of all roles. Sizes (B, KiB, MiB, GiB, TiB) and durations
-(ms, s, m, h, d) are text with a unit. Servers refuse unknown keys, wrong types and wrong units with the line and the
-nearest known key. A variable `HOLDFAST_SECTION_KEY` overrides the file, as in `HOLDFAST_WORKER_DATA_PORT=7080`;
-separate lists by commas and write tables as in the file. For Spark's settings see [spark.md](../use/spark.md). Each key
-is followed by its default unless that is empty.
+A file is TOML and may hold the sections of all roles. Sizes (B, KiB, MiB, GiB, TiB) and durations (ms, s, m, h, d) are
+text with a unit. Servers refuse unknown keys, wrong types and wrong units with the line and the nearest known key. A
+variable `HOLDFAST_SECTION_KEY` overrides the file: `HOLDFAST_WORKER_DATA_PORT=7080`; separate lists by commas, write
+tables as in the file. Spark's settings: [spark.md](../use/spark.md).
 """
 
 
@@ -38,8 +37,10 @@ def _document(kind: type[object]) -> Iterator[str]:
 
 
 def _rows(kind: type[object]) -> Iterator[str]:
+    yield "|Key|Default|Meaning|\n|---|---|---|"
     for key in dataclasses.fields(typing.cast("typing.Any", kind)):
         needed = key.default is dataclasses.MISSING
         default = "required" if needed else f"`{render_value(text_of(key, kind, key.default))}`"
-        shown = "" if default in ('`""`', "`[]`") else f" ({default})"
-        yield f"- `{key.name}`{shown}: {key.metadata['reason']}"
+        shown = "" if default in ('`""`', "`[]`") else default
+        assert "|" not in shown + key.metadata["reason"]
+        yield f"|`{key.name}`|{shown}|{key.metadata['reason']}|"

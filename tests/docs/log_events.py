@@ -148,15 +148,13 @@ HEAD = """# Log events
 
 Made from `common/log_events.py` and the calls in the sources by `python -m tests.write_docs`.
 
-Every log line is one event: `time level event.name key=value… — sentence` as text, or an object with `event`,
-`message` (the sentence) and a key for each fact with `[log] format = "json"`. The plug-in and the Python client log
-through the logging of Spark or of the program. Names never change: search and alert by name.
-
-Each entry: name (who logs it; *all*: shared code), sentence, what to do, `[facts]` besides `reason`. Masters keep
-events with a star for `holdfast events`, their page and `holdfast_master_events_total`.
+A log line is `time level event.name key=value… — sentence`, or an object ([monitoring.md](monitoring.md#logs)). Names
+never change: search and alert by name. *By*: who logs it (*all*: shared code). *Facts*: keys besides `reason`. Masters
+keep events with a star for `holdfast events`, their page and `holdfast_master_events_total`. Without advice: `reason`
+shows the cause; if a warning repeats, check the masters.
 """
-#: Not repeated with each event.
-PLAIN = ("Nothing.", REPORT)
+#: Not repeated with each event: the head has them.
+PLAIN = ("Nothing.", REPORT, "See `reason`.", "If it repeats, check the masters.")
 
 
 def documentation() -> str:
@@ -166,7 +164,7 @@ def documentation() -> str:
         of.setdefault(call.event, []).append(call)
     text = HEAD
     for level, meaning in sorted(MEANINGS.items(), reverse=True):
-        text += f"\n## {level.word.capitalize()}: {meaning}\n\n"
+        text += f"\n## {level.word.capitalize()}: {meaning}\n\n|Event|By|Meaning and advice|Facts|\n|---|---|---|---|\n"
         text += "".join(
             _entry(event, of.get(event.name, [])) for event in sorted(LogEvent, key=str) if event.level is level
         )
@@ -177,5 +175,5 @@ def _entry(event: LogEvent, found: list[Call]) -> str:
     facts = ",".join(dict.fromkeys(fact for call in found for fact in call.facts if fact != "reason"))
     star = "\\*" if any(call.kept for call in found) else ""
     by = ",".join(sorted({call.part for call in found}))
-    parts = (event.sentence, "" if event.to_do in PLAIN else event.to_do, f"`[{facts}]`" if facts else "")
-    return f'- <a id="{event}"></a>`{event}`{star} ({by}): {" ".join(filter(None, parts))}\n'
+    meaning = event.sentence if event.to_do in PLAIN else f"{event.sentence} {event.to_do}"
+    return f'|<a id="{event}"></a>`{event}`{star}|{by}|{meaning}|{f"`{facts}`" if facts else ""}|\n'

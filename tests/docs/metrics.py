@@ -16,10 +16,10 @@ Made by `python -m tests.write_docs` from `master/observe/metric_help.py` and `w
 Every master and worker serves `GET /metrics` on its HTTP port, in Prometheus' text format.
 
 * Type: names in `_total` are counters; all others are gauges unless marked *histogram*. A gauge marked *grows* starts
-  at 0 with the process and only grows: use `increase()` and `rate()`.
-* Labels are in braces; clients never set them. `method`, `status`: see [protocol.md](../internals/protocol.md);
-  `event`: [log_events.md](log_events.md); `tier`: `MEMORY`, `SSD`, `HDD`, `DFS`, `other`; `peer`, `path`: from the
-  configuration.
+  at 0 with the process and only grows: use `increase()` and `rate()`. A second name with `_max` is the limit of the
+  first.
+* Labels: clients never set them. `method`, `status`: [protocol.md](../internals/protocol.md); `event`:
+  [log_events.md](log_events.md); `tier`: `MEMORY`, `SSD`, `HDD`, `DFS`, `other`; `peer`, `path`: from the configuration.
 * Metrics of the leader are 0 or absent on followers: take `max` or `sum` over masters.
 * Single shuffles, applications and users: [monitoring.md](monitoring.md). Alerts: deploy/prometheus
   ([runbooks.md](runbooks.md)). Dashboard: deploy/grafana/holdfast.json.
@@ -40,30 +40,38 @@ Every master counts all events: use one master's count, and do not alert on it.
 _BOTH = """
 ## Both
 
-- `process_cpu_seconds_total`: time on a core
-- `process_resident_memory_bytes`: resident memory, mapped files included
-- `process_virtual_memory_bytes`: address space
-- `process_start_time_seconds`: start, since 1970
-- `process_open_fds`: open descriptors
-- `process_max_fds`: limit of those
 """
+_PROCESS: tuple[Row, ...] = (
+    ("process_cpu_seconds_total", "counter", "", "time on a core"),
+    ("process_resident_memory_bytes", "gauge", "", "resident memory, mapped files included"),
+    ("process_virtual_memory_bytes", "gauge", "", "address space"),
+    ("process_start_time_seconds", "gauge", "", "start, since 1970"),
+    ("process_open_fds", "gauge", "", "open descriptors"),
+    ("process_max_fds", "gauge", "", "limit of those"),
+)
+#: What is written of a limit that needs no more words: the row of what it limits has its name.
+_LIMITS = frozenset({"limit", "as many as may be", "as much as they may", "as many as may wait"})
 
 
 def documentation() -> str:
     """The whole page."""
-    parts = ("## Masters\n", _list(_masters()), _EVENTS, "## Workers\n", _list(_workers()), _BOTH)
-    return _INTRODUCTION + "\n".join(parts)
+    parts = ("## Masters\n", _table(_masters()), _EVENTS, "## Workers\n", _table(_workers()), _BOTH + _table(iter(_PROCESS)))
+    return _INTRODUCTION + "\n".join(parts) + "\n"
 
 
-def _list(rows: Iterator[Row]) -> str:
-    return "\n".join(map(_row, rows))
+def _table(rows: Iterator[Row]) -> str:
+    found = {row[0]: row for row in rows}
+    limits = {name for name, row in found.items() if row[3] in _LIMITS and name.removesuffix("_max") in found}
+    shown = [_row(row, f"{name}_max" in limits) for name, row in found.items() if name not in limits]
+    return "\n".join(("|Metric|Mark|Labels|Meaning|", "|---|---|---|---|", *shown))
 
 
-def _row(row: Row) -> str:
+def _row(row: Row, limited: bool) -> str:
     name, kind, labels, text = row
     assert name.endswith("_total") == (kind == "counter"), "the page leaves out what the name says"
-    kind = "" if kind in ("counter", "gauge") else f" ({kind})"
-    return f"- `{name}`{kind}{f' {{{labels}}}' if labels else ''}: {text}"
+    assert "|" not in text
+    names = f"`{name}`, `{name}_max`" if limited else f"`{name}`"
+    return f"|{names}|{'' if kind in ('counter', 'gauge') else kind}|{labels}|{text}|"
 
 
 def _masters() -> Iterator[Row]:

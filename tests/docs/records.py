@@ -24,14 +24,13 @@ def documentation() -> str:
 
 def _list(record: type[Any]) -> str:
     name = record.__name__.removesuffix("Record")
-    return "\n".join((f"\n**{name}**: {record.__doc__}\n", *_rows(record), ""))
+    return "\n".join((f"\n**{name}**: {record.__doc__}\n", "|Keys|Meaning|", "|---|---|", *_rows(record), ""))
 
 
 def _rows(record: type[Any]) -> Iterator[str]:
-    """Keys that say themselves what they are first, in one item; keys with the same text together."""
+    """Keys that say themselves what they are first, in one row; keys with the same text together."""
     hints = get_type_hints(record, include_extras=True)
     of: dict[str, list[str]] = {"": []}
     for field in fields(record):
         of.setdefault(hints[field.name].__metadata__[0], []).append(f"`{field.name}`")
-    for text, names in of.items():
-        yield f"- {', '.join(names)}{f': {text}' if text else ''}"
+    yield from (f"|{', '.join(names)}|{text}|" for text, names in of.items())
