@@ -562,5 +562,5 @@ def test_a_jar_for_another_spark_is_named(tmp_path: Path, java: dict[str, str]):
 def test_every_code_is_documented():
     """docs/operate/doctor.md names every code that the doctor may say, and no other."""
     text = (Path(__file__).parents[2] / "docs" / "operate" / "doctor.md").read_text("utf-8")
-    listed = re.findall(r"^- `([a-z-]+)`: \S", text, re.MULTILINE)
+    listed = re.findall(r"^\|`([a-z-]+)`\|\S", text, re.MULTILINE)
     assert sorted(listed) == sorted(code for group in CODES.values() for code in group)
