@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any, TypeVar, get_args, get_origin
 
+from holdfast import connect
 from tests.docs.anchors import anchor
 
 MODULES = {
@@ -26,7 +27,7 @@ _MADE_BY_USERS = ("FetchOptions",)
 _MADE_BY_US = ("MapWriter", "PushWriter", "WorkerInfo")
 _INTRODUCTION = """# Python API
 
-Made by `python -m tests.write_docs` from the docstrings. Other names are not public. [python.md](python.md) shows how
+Made by `python -m tests.write_docs` from the docstrings; other names are not public. [python.md](python.md) shows how
 the parts work together. Times are in seconds, sizes in bytes; what has no arrow returns nothing.
 """
 
@@ -42,7 +43,9 @@ def _module(name: str, names: str) -> Iterator[str]:
     found = {each: getattr(module, each) for each in sorted(module.__all__) if each != "__version__"}
     if name == _TOP:
         also = {each: other for other in MODULES if other != _TOP for each in importlib.import_module(other).__all__}
-        yield from ("", *(f"* `{each}`: as in [{also[each]}](#{anchor(also[each])})" for each in found if each in also))
+        for home in dict.fromkeys(also[each] for each in found if each in also):
+            names = ", ".join(f"`{each}`" for each in found if also.get(each) == home)
+            yield from ("", f"{names}: [{home}](#{anchor(home)}).")
         found = {each: value for each, value in found.items() if each not in also}
     errors = {each: value for each, value in found.items() if _is_error(value)}
     shown: dict[Any, str] = {}
@@ -50,10 +53,11 @@ def _module(name: str, names: str) -> Iterator[str]:
         if each not in errors:
             yield from _class(each, value, shown) if inspect.isclass(value) else _function(each, value, f"### {each}")
     if errors:
-        yield from ("", "### Errors", "")
+        yield from ("", "### Errors", "", "|Error|Derives from|Meaning|", "|---|---|---|")
         for each, value in errors.items():
             text = " ".join((inspect.getdoc(value) or "").split())
-            yield f"- `{each}` ({value.__bases__[0].__name__}): {text}"
+            assert "|" not in text
+            yield f"|`{each}`|`{value.__bases__[0].__name__}`|{text}|"
 
 
 def _is_error(value: Any) -> bool:
@@ -116,6 +120,8 @@ def _function(
     )
     text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
     written = f"{name}{_wrapped(shown)}"
+    if value is connect:  # its arguments are those of the class that it returns
+        written = f"{name}(…) -> {shown.return_annotation!r}"
     block = ("```text", written, "```") if "\n" in written else (f"`{written}`",)
     yield from ("", *((heading, "") if heading else ()), *block, *(("", *text) if text else ()))
 
@@ -166,7 +172,7 @@ def _plain(annotation: Any, types: Mapping[TypeVar, Any] = MappingProxyType({}))
         return annotation
     for variable, actual in types.items():
         annotation = re.sub(rf"\b{variable.__name__}\b", getattr(actual, "__name__", str(actual)), annotation)
-    return _Plain(annotation)
+    return _Plain(annotation.replace(" | ", "|"))
 
 
 def _text(value: Any) -> Iterator[str]:
