@@ -53,11 +53,12 @@ def _module(name: str, names: str) -> Iterator[str]:
         if each not in errors:
             yield from _class(each, value, shown) if inspect.isclass(value) else _function(each, value, f"### {each}")
     if errors:
-        yield from ("", "### Errors", "", "|Error|Derives from|Meaning|", "|---|---|---|")
-        for each, value in errors.items():
-            text = " ".join((inspect.getdoc(value) or "").split())
-            assert "|" not in text
-            yield f"|`{each}`|`{value.__bases__[0].__name__}`|{text}|"
+        yield from ("", "### Errors", "")
+        yield "By what they derive from; meaning and remedy: [troubleshooting.md](../operate/troubleshooting.md)."
+        yield ""
+        for base in dict.fromkeys(value.__bases__[0] for value in errors.values()):
+            derived = ", ".join(f"`{each}`" for each, value in errors.items() if value.__bases__[0] is base)
+            yield f"* `{base.__name__}`: {derived}"
 
 
 def _is_error(value: Any) -> bool:

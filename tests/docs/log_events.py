@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from holdfast.common.log_events import MEANINGS, REPORT, LogEvent
+from holdfast.common.log_events import MEANINGS, REPORT, Level, LogEvent
 from tests.support.tree import PARTS, ROOT
 
 JAVA = "client/jvm/src/main/java/"
@@ -151,7 +151,7 @@ Made from `common/log_events.py` and the calls in the sources by `python -m test
 A log line is `time level event.name key=value… — sentence`, or an object ([monitoring.md](monitoring.md#logs)). Names
 never change: search and alert by name. *By*: who logs it (*all*: shared code). *Facts*: keys besides `reason`. Masters
 keep events with a star for `holdfast events`, their page and `holdfast_master_events_total`. Without advice: `reason`
-shows the cause; if a warning repeats, check the masters.
+shows the cause; if a warning repeats, check the masters. Info and debug lines need no more than their sentence.
 """
 #: Not repeated with each event: the head has them.
 PLAIN = ("Nothing.", REPORT, "See `reason`.", "If it repeats, check the masters.")
@@ -164,7 +164,8 @@ def documentation() -> str:
         of.setdefault(call.event, []).append(call)
     text = HEAD
     for level, meaning in sorted(MEANINGS.items(), reverse=True):
-        text += f"\n## {level.word.capitalize()}: {meaning}\n\n|Event|By|Meaning and advice|Facts|\n|---|---|---|---|\n"
+        columns = ("Event", "By", *(("Meaning and advice",) if level >= Level.WARNING else ()), "Facts")
+        text += f"\n## {level.word.capitalize()}: {meaning}\n\n|{'|'.join(columns)}|\n{'|---' * len(columns)}|\n"
         text += "".join(
             _entry(event, of.get(event.name, [])) for event in sorted(LogEvent, key=str) if event.level is level
         )
@@ -176,4 +177,10 @@ def _entry(event: LogEvent, found: list[Call]) -> str:
     star = "\\*" if any(call.kept for call in found) else ""
     by = ",".join(sorted({call.part for call in found}))
     meaning = event.sentence if event.to_do in PLAIN else f"{event.sentence} {event.to_do}"
-    return f'|<a id="{event}"></a>`{event}`{star}|{by}|{meaning}|{f"`{facts}`" if facts else ""}|\n'
+    cells = (
+        f'<a id="{event}"></a>`{event}`{star}',
+        by,
+        *((meaning,) if event.level >= Level.WARNING else ()),
+        f"`{facts}`" if facts else "",
+    )
+    return f"|{'|'.join(cells)}|\n"
