@@ -25,10 +25,14 @@ _TOP = "holdfast"
 _MADE_BY_USERS = ("FetchOptions",)
 #: Classes with one that are made for people.
 _MADE_BY_US = ("MapWriter", "PushWriter", "WorkerInfo")
+#: A call that is longer has its arguments in a table.
+_LINE = 100
+_NAMED = re.compile(r"\* ((?:`[a-z_]+`(?:, )?)+): (.*)")
 _INTRODUCTION = """# Python API
 
 Made by `python -m tests.write_docs` from the docstrings; other names are not public. [python.md](python.md) shows how
-the parts work together. Times are in seconds, sizes in bytes; what has no arrow returns nothing.
+the parts work together. Times are in seconds, sizes in bytes; what has no arrow returns nothing. Arguments without a
+default are required, except those with stars.
 """
 
 
@@ -120,35 +124,37 @@ def _function(
         return_annotation=_returned(signature.return_annotation, types),
     )
     text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
-    written = f"{name}{_wrapped(shown)}"
     if value is connect:  # its arguments are those of the class that it returns
-        written = f"{name}(…) -> {shown.return_annotation!r}"
-    block = ("```text", written, "```") if "\n" in written else (f"`{written}`",)
-    yield from ("", *((heading, "") if heading else ()), *block, *(("", *text) if text else ()))
+        written, table = f"{name}(…) -> {shown.return_annotation!r}", []
+    elif len(str(shown)) <= _LINE:
+        written, table = f"{name}{shown}", []
+    else:
+        back = "" if shown.return_annotation is inspect.Signature.empty else f" -> {shown.return_annotation!r}"
+        written, table = f"{name}(…){back}", list(_table(shown, text))
+        text = "\n".join(line for line in text if not _NAMED.match(line)).strip().splitlines()
+    yield from ("", *((heading, "") if heading else ()), f"`{written}`", *(("", *text) if text else ()), *table)
+
+
+def _table(signature: inspect.Signature, text: list[str]) -> Iterator[str]:
+    """The arguments, with what the docstring has of them."""
+    meanings = {
+        name.strip("`"): found[2] for line in text if (found := _NAMED.match(line)) for name in found[1].split(", ")
+    }
+    yield from ("", "|Argument|Type|Default|Meaning|", "|---|---|---|---|")
+    keywords = False
+    for each in signature.parameters.values():
+        if each.kind is inspect.Parameter.KEYWORD_ONLY and not keywords:
+            keywords = True
+            yield "|*by keyword:*||||"
+        kind = str(each.annotation).replace("|", "\\|")
+        default = "" if each.default is inspect.Parameter.empty else f"`{each.default!r}`"
+        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
+        yield f"|`{stars}{each.name}`|`{kind}`|{default}|{meanings.get(each.name, '')}|"
 
 
 def _returned(annotation: Any, types: Mapping[TypeVar, Any]) -> Any:
     """Without that of what returns nothing."""
     return inspect.Signature.empty if annotation in (None, "None") else _plain(annotation, types)
-
-
-def _wrapped(signature: inspect.Signature) -> str:
-    text = str(signature)
-    if len(text) <= 100:
-        return text
-    inner = "".join(f"    {line},\n" for line in _parameters(signature))
-    back = "" if signature.return_annotation is inspect.Signature.empty else f" -> {signature.return_annotation!r}"
-    return f"(\n{inner}){back}"
-
-
-def _parameters(signature: inspect.Signature) -> Iterator[str]:
-    starred = False
-    for each in signature.parameters.values():
-        if each.kind is inspect.Parameter.KEYWORD_ONLY and not starred:
-            starred = True
-            yield "*"
-        starred = starred or each.kind is inspect.Parameter.VAR_POSITIONAL
-        yield str(each)
 
 
 class _Plain:
@@ -177,10 +183,14 @@ def _plain(annotation: Any, types: Mapping[TypeVar, Any] = MappingProxyType({}))
 
 
 def _text(value: Any) -> Iterator[str]:
-    """The docstring; its lines "name: what it is" become a list."""
+    """The docstring, a paragraph in one line; its lines "name: what it is" become a list."""
+    found: list[str] = []
     for line in (inspect.getdoc(value) or "").splitlines():
         named = re.match(r"([a-z_]+(?:, [a-z_]+)*(?: and [a-z_]+)?): (.*)", line)
         if named:
-            yield f"* `{named[1]}`: {named[2]}"
+            found.append(f"* `{named[1].replace(', ', '`, `')}`: {named[2]}")
+        elif line.startswith("    ") and found:
+            found[-1] += f" {line.strip()}"
         else:
-            yield f"  {line.strip()}" if line.startswith("    ") else line
+            found.append(line)
+    yield from found

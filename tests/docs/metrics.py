@@ -55,7 +55,14 @@ _LIMITS = frozenset({"limit", "as many as may be", "as much as they may", "as ma
 
 def documentation() -> str:
     """The whole page."""
-    parts = ("## Masters\n", _table(_masters()), _EVENTS, "## Workers\n", _table(_workers()), _BOTH + _table(iter(_PROCESS)))
+    parts = (
+        "## Masters\n",
+        _table(_masters()),
+        _EVENTS,
+        "## Workers\n",
+        _table(_workers()),
+        _BOTH + _table(iter(_PROCESS)),
+    )
     return _INTRODUCTION + "\n".join(parts) + "\n"
 
 
