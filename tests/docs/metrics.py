@@ -19,7 +19,7 @@ Every master and worker serves `GET /metrics` on its HTTP port, in Prometheus' t
   at 0 with the process and only grows: use `increase()` and `rate()`. A second name with `_max` is the limit of the
   first.
 * Labels: clients never set them. `method`, `status`: [protocol.md](../internals/protocol.md); `event`:
-  [log_events.md](log_events.md); `tier`: `MEMORY`, `SSD`, `HDD`, `DFS`, `other`; `peer`, `path`: from the configuration.
+  [log_events.md](log_events.md); `tier`: `MEMORY`, `SSD`, `HDD`, `DFS`, `other`; `peer`, `path`: of the configuration.
 * Metrics of the leader are 0 or absent on followers: take `max` or `sum` over masters.
 * Single shuffles, applications and users: [monitoring.md](monitoring.md). Alerts: deploy/prometheus
   ([runbooks.md](runbooks.md)). Dashboard: deploy/grafana/holdfast.json.
