@@ -77,7 +77,7 @@ class LogEvent(Enum):
     APPLICATION_ENDED = _info("An application ended; its data is deleted.")
     APPLICATION_GONE = _error(
         "The masters dropped this application and its data.",
-        "The masters' logs show why: `application.silent` or `application.ended`.",
+        "See the masters' `application.silent` or `application.ended`.",
     )
     APPLICATION_REPLACED = _warning(
         "The masters dropped this application; it registers again.",
@@ -107,7 +107,7 @@ class LogEvent(Enum):
     )
     SHUFFLE_FALLBACK = _warning(
         "A shuffle uses Spark's own shuffle instead of Holdfast.",
-        "See `reason`. Its data is on executors: without Spark's shuffle service do not remove them.",
+        "See `reason`. Without Spark's shuffle service keep its executors.",
     )
     SHUFFLE_FALLBACK_UNREPORTED = _info(
         "Masters do not know yet of shuffles that fell back; the report is tried again."
@@ -116,7 +116,7 @@ class LogEvent(Enum):
     SHUFFLE_COMMITTED = _info("A shuffle was committed.")
     SHUFFLE_DATA_LOST = _error(
         "Epochs were lost at a commit: no worker sealed them; their readers fail.",
-        "Spark runs the maps again; other programs must. Check lost workers.",
+        "Run the maps again, as Spark does. Check lost workers.",
     )
     SHUFFLE_UNDER_REPLICATED = _warning(
         "A shuffle was committed with too few copies.",
@@ -127,7 +127,7 @@ class LogEvent(Enum):
     )
     SHUFFLE_COPIES_INCOMPLETE = _warning(
         "Copies of an open shuffle lack acknowledged data (`ack_copies`).",
-        "Check slow or lost workers. These copies are made again after the commit.",
+        "Check slow or lost workers. They are made again after the commit.",
     )
     SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were added.")
     SHUFFLE_COPIES_PLACED = _warning(
@@ -168,7 +168,7 @@ class LogEvent(Enum):
     PUSH_MEMORY_WRITTEN = _info("Data acknowledged from memory was written after a wait.")
     PUSH_INTERNAL_ERROR = _error("A push failed unexpectedly; what it touched is not used.")
     MAP_FILE_SLOW = _warning(
-        "Writing a map file takes long: no frame was acknowledged.", "Check its workers, their disks and the network."
+        "Writing a map file takes long: no frame was acknowledged.", "Check its workers and the network."
     )
     MAP_FILE_NOT_REMOVED = _warning(
         "Removing an unfinished map file failed; its shuffle's end removes it.", "Check that worker's disk."
@@ -312,11 +312,11 @@ class LogEvent(Enum):
     DATA_DELETION_FAILED = _warning("Deleting data failed; retrying.", "Check that worker's disks.")
     DATA_KEPT = _error(
         "Data that the masters do not know is kept: they may have lost it.",
-        "Restore the masters, or forget the data (docs/operate/operations.md, Backup).",
+        "See docs/operate/runbooks.md, HoldfastDataKept.",
     )
     DATA_LOST = _error(
         "The worker ends and cannot seal data acknowledged from memory: these copies are lost.",
-        "Readers use other copies, or maps run again. Check for slow or full disks.",
+        "Check for slow or full disks.",
     )
 
     # Storage.
@@ -324,14 +324,14 @@ class LogEvent(Enum):
     STORAGE_INTERNAL_ERROR = _error("The result of a storage thread could not be used.")
     STORAGE_RESULT_UNUSED = _debug("The result of a storage thread came after the event loop ended.")
     DIRECTORY_FAILING = _error(
-        "A directory cannot be used; its worker uses others.", "Check its disk; see docs/operate/runbooks.md."
+        "A directory cannot be used; its worker uses others.", "Check its disk (docs/operate/runbooks.md)."
     )
     DIRECTORY_FULL = _warning("A directory is full.", "Make room, or add disks or workers.")
     DIRECTORY_RECOVERED = _info("A directory works again.")
     DIRECTORY_MISCONFIGURED = _warning("A directory differs from its configuration.", "See `reason`.")
     DIRECTORY_PERMISSIONS = _warning(
         "Other users could read or change a directory.",
-        "Unless `closed` shows that it was corrected, see `reason`.",
+        "See `reason`, unless `closed` shows that it was corrected.",
     )
     DIRECTORY_INTERNAL_ERROR = _error("Checking a directory failed unexpectedly.")
     FILE_MOVE_FAILED = _warning("Moving a file to another tier failed.", "Check that tier's disk or store.")
@@ -346,7 +346,7 @@ class LogEvent(Enum):
     DFS_SLOW = _warning("A call to the DFS takes long.", "Check the store and the network.")
     DFS_FILES_LEFT = _warning(
         "Files of a dropped shuffle stay on the DFS; retrying.",
-        "If it repeats, check the store. The leader removes them after [dfs] clean_every and clean_grace.",
+        "If it repeats, check the store. The leader removes them later.",
     )
     DFS_SEARCH_FAILED = _warning("Searching the DFS for files failed; retrying.", "Check the store.")
     DFS_SEARCH_INTERNAL_ERROR = _error("Searching the DFS failed unexpectedly.")

@@ -90,10 +90,7 @@ class PushTarget(Protocol):
 
 
 class PushWriter(AttemptWriter["_PushSender"]):
-    """The output of one attempt. One thread at a time; leave it with `close` or, on any error, `abort`.
-
-    As a context manager it aborts unless `close` was called. It belongs to the process that made it.
-    """
+    """The pushed output of one attempt; used as MapWriter."""
 
     def __init__(
         self,

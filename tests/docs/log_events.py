@@ -151,7 +151,8 @@ Made from `common/log_events.py` and the calls in the sources by `python -m test
 A log line is `time level event.name key=value… — sentence`, or an object ([monitoring.md](monitoring.md#logs)). Names
 never change: search and alert by name. *By*: who logs it (*all*: shared code). *Facts*: keys besides `reason`. Masters
 keep events with a star for `holdfast events`, their page and `holdfast_master_events_total`. Without advice: `reason`
-shows the cause; if a warning repeats, check the masters. Info and debug lines need no more than their sentence.
+shows the cause; if a warning repeats, check the masters. An
+`….internal_error` is an unexpected failure: report it. Info and debug lines need no more than their sentence.
 """
 #: Not repeated with each event: the head has them.
 PLAIN = ("Nothing.", REPORT, "See `reason`.", "If it repeats, check the masters.")
@@ -177,6 +178,8 @@ def _entry(event: LogEvent, found: list[Call]) -> str:
     star = "\\*" if any(call.kept for call in found) else ""
     by = ",".join(sorted({call.part for call in found}))
     meaning = event.sentence if event.to_do in PLAIN else f"{event.sentence} {event.to_do}"
+    if event.dotted.endswith("internal_error") and event.to_do == REPORT:
+        meaning = ""  # the head has it
     cells = (
         f'<a id="{event}"></a>`{event}`{star}',
         by,
