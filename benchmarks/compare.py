@@ -17,6 +17,15 @@ Spark as KEY=VALUE, and the program `start`, which runs its servers until it is 
 once they take shuffles. {directory} in the settings is the directory, and {data}, which `start` gets as its argument,
 an empty one for what is shuffled. Whether it falls back to Spark's own shuffle is for its settings to say: switch that
 off.
+For Apache Celeborn `spark.conf` has, besides the settings that forbid a fallback:
+
+    spark.jars={directory}/client.jar
+    spark.shuffle.manager=org.apache.spark.shuffle.celeborn.SparkShuffleManager
+    spark.shuffle.sort.io.plugin.class=org.apache.spark.shuffle.celeborn.CelebornShuffleDataIO
+    spark.celeborn.master.endpoints=127.0.0.1:9097
+    spark.shuffle.service.enabled=false
+    spark.sql.adaptive.localShuffleReader.enabled=false
+
 All sides are alive all the time and warmed up by one round that does not count, or each run has a fresh JVM
 (`--fresh`); every other round has the reversed order. Results that differ end it. For each workload a line a round,
 then one for each side: the median of its seconds and of its ratios, with least and most (benchmarks/sides.py says what
