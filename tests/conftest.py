@@ -16,14 +16,14 @@ import hypothesis
 import pytest
 
 from holdfast.common.system import process
-from tests.support import preloaded
+from tests.support import features, preloaded
 from tests.support.jvm import Jvm
 
 # The same examples in every run, and no deadline: the machine may be busy with something else.
 hypothesis.settings.register_profile("holdfast", derandomize=True, deadline=None)
 hypothesis.settings.load_profile("holdfast")
 
-#: What runs the plug-in's Java, and so has something to say on every line of Spark (tox -e spark35, spark43).
+#: What runs the plug-in's Java, and so has something to say on every line of Spark (tox -e spark35 to spark43).
 PLUGIN = re.compile(r"(jvm/test_|spark/test_(plugin|synthetic|drill)|acceptance/test_spark|cli/test_plugin)\w*\.py$")
 
 #: Of Spark's drivers in the default run, whose jobs are short: the second compiler and a collector with many threads
@@ -35,8 +35,9 @@ LOGS_SHOWN = 12
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    """Add --run-long."""
+    """Add --run-long and --record-features."""
     parser.addoption("--run-long", action="store_true", help="also run tests marked long, which take minutes")
+    parser.addoption("--record-features", action="store_true", help=f"write what passed into {features.RECORDS.name}")
 
 
 _starts = pytest.StashKey[preloaded.Switch]()
@@ -44,6 +45,8 @@ _starts = pytest.StashKey[preloaded.Switch]()
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have servers forked, and Spark start its drivers for short jobs, unless long ones were asked for."""
+    if config.getoption("--record-features"):
+        config.pluginmanager.register(features.Recorder())
     if config.getoption("--run-long"):
         return
     os.environ.setdefault("SPARK_SUBMIT_OPTS", SHORT_DRIVER)

@@ -1,5 +1,5 @@
-"""Writes the tables that both languages have, from common/wire.toml and common/log_events.py:
-`python -m tests.write_tables`.
+"""Writes the tables that both languages have, from common/wire.toml and common/log_events.py, and that of
+docs/use/spark.md from tests/spark/features.json: `python -m tests.write_tables`.
 
 Tests compare each file with what would be written, so one that was forgotten, or changed by hand, is found.
 """
@@ -12,7 +12,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from holdfast.common.log_events import Level, LogEvent
-from tests.docs import log_events
+from tests.docs import features, log_events
+from tests.support.features import records
 from tests.support.tree import ROOT
 
 SOURCE = ROOT / "common" / "wire.toml"
@@ -345,3 +346,4 @@ if __name__ == "__main__":
     for path, made in FILES.items():
         path.write_text(made(source()), "utf-8")
     JAVA_EVENTS.write_text(java_events(), "utf-8")
+    features.PAGE.write_text(features.documentation(records()), "utf-8")

@@ -104,6 +104,7 @@ def test_sessions_of_a_server_in_the_same_process(cluster: LocalCluster) -> None
     assert said("local[2]", cluster) == [SUMS]
 
 
+@pytest.mark.feature("Spark Connect server")
 def test_a_server_has_the_settings_and_its_clients_need_none(cluster: LocalCluster, tmp_path: Path) -> None:
     """A server that is started with the settings shuffles through the workers for its clients. To these enable() and
     conf() say, before a job runs, that a client cannot choose."""

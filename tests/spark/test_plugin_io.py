@@ -134,7 +134,14 @@ def compared(cluster: LocalCluster, jvm: Jvm, tmp_path_factory: pytest.TempPathF
     return Compared(cluster, jvm.classes, tmp_path_factory.mktemp("plugin-io-events"), Outcome({}, {}, []))
 
 
-@pytest.mark.parametrize("jobs", [FEW, pytest.param(SQL, marks=pytest.mark.long)], ids=["few", "sql"])
+@pytest.mark.parametrize(
+    "jobs",
+    [
+        pytest.param(FEW, marks=pytest.mark.feature("AQE: skew joins, local readers")),
+        pytest.param(SQL, marks=pytest.mark.long),
+    ],
+    ids=["few", "sql"],
+)
 def test_jobs_shuffle_as_before(compared: Compared, jobs: list[str]) -> None:
     """Exchanges of every kind, AQE's coalesced, split and local reads too, and RDDs that are combined, ordered or
     pickled; Spark's UI counts the same records, and names the shuffles as the masters do."""
@@ -151,6 +158,7 @@ def test_jobs_shuffle_as_before(compared: Compared, jobs: list[str]) -> None:
         assert ours["bytes_read"] >= ours["bytes_written"], job
 
 
+@pytest.mark.feature("Kryo and Java serializers")
 @pytest.mark.long
 def test_rdds_shuffle_as_before(compared: Compared) -> None:
     """Aggregated on the map side or not, ordered or not, with serialisers of both kinds, and what PySpark pickles."""
@@ -170,8 +178,16 @@ def test_long_rows_and_very_many_partitions(compared: Compared) -> None:
     ("name", "conf"),
     [
         ("zstd", {"spark__io__compression__codec": "zstd"}),
-        ("encrypted", {"spark__io__encryption__enabled": "true"}),
-        ("off-heap", {"spark__memory__offHeap__enabled": "true", "spark__memory__offHeap__size": "512m"}),
+        pytest.param(
+            "encrypted",
+            {"spark__io__encryption__enabled": "true"},
+            marks=pytest.mark.feature("I/O encryption"),
+        ),
+        pytest.param(
+            "off-heap",
+            {"spark__memory__offHeap__enabled": "true", "spark__memory__offHeap__size": "512m"},
+            marks=pytest.mark.feature("off-heap memory"),
+        ),
         (
             "small-plain",
             {

@@ -65,6 +65,7 @@ def test_failed_maps_are_tried_again(cluster: LocalCluster, tmp_path: Path, monk
     assert attempts(tmp_path) == {"0-0", "1-0", "1-1", "2-0", "2-1", "2-2", "3-0"}
 
 
+@pytest.mark.feature("speculation")
 def test_speculation(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two attempts of a map write at once, one wins, and every row is there once."""
     settings = {"speculation": "true", "speculation__interval": "100ms", "speculation__multiplier": "1.1"}
@@ -75,6 +76,7 @@ def test_speculation(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.
     assert {"0-0", "0-1"} <= attempts(tmp_path)
 
 
+@pytest.mark.feature("barrier stages")
 def test_barrier_stages_are_tried_again_whole(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -103,7 +105,7 @@ def test_rows_dealt_out_in_turn_are_exact_after_a_loss(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        ("idle", COME_AND_GO),
+        pytest.param("idle", COME_AND_GO, marks=pytest.mark.feature("dynamic allocation")),
         ("decommissioned", {"decommission__enabled": "true", "storage__decommission__enabled": "true"}),
     ],
 )
@@ -132,6 +134,7 @@ def what_fell_back_stays(name: str, directory: Path, monkeypatch: pytest.MonkeyP
         assert began == {path: path.stat().st_mtime_ns for path in directory.glob("[0-9]-[0-9]")}
 
 
+@pytest.mark.feature("shuffle service for fallback")
 def test_what_fell_back_outlives_executors_with_sparks_shuffle_service(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +228,7 @@ def executor_processes(driver: int) -> list[psutil.Process]:
     return found
 
 
+@pytest.mark.feature("Structured Streaming with state")
 def test_streams(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Micro-batches with an aggregation: stopped, gone on from the checkpoint, also in another application."""
     files = batches = 0

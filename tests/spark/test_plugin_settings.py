@@ -41,6 +41,7 @@ def test_a25_the_level_of_zstd_holds(cluster: LocalCluster, tmp_path: Path) -> N
     assert took[1] < 0.9 * took[0]
 
 
+@pytest.mark.feature("push.enabled switched off")
 def test_a25_what_cannot_be_honoured_is_said(cluster: LocalCluster, tmp_path: Path) -> None:
     """A codec that Holdfast does not have ends Spark's start with a sentence that says what to set, and Spark's own
     pushing, which would look for map files, is switched off with one."""

@@ -40,6 +40,15 @@ def the_spark() -> Spark:
         pytest.skip(str(none))
 
 
+def tool(name: str) -> str:
+    """`java` or another program of JAVA_HOME, else of the PATH: a runtime has no compiler."""
+    home = os.environ.get("JAVA_HOME")
+    found = shutil.which(str(Path(home) / "bin" / name)) if home else None
+    found = found or shutil.which(name)
+    assert found, f"these tests need a JDK 17 or 21: {name} is neither below JAVA_HOME nor on the PATH"
+    return found
+
+
 class Program:
     """A Java program that runs beside the test: lines go in, lines come out."""
 
@@ -134,10 +143,8 @@ class Jvm:
 
     def command(self, main: str, *args: object, options: tuple[str, ...] = ()) -> list[str]:
         """The command that runs a main class, compiled first if that is needed."""
-        java = shutil.which("java")
-        assert java, "these tests need a JDK 17: java is not on the PATH"
         self._ensure(main)
-        return [java, *JAVA, *options, "-cp", self.class_path, f"{PACKAGE}.{main}", *map(str, args)]
+        return [tool("java"), *JAVA, *options, "-cp", self.class_path, f"{PACKAGE}.{main}", *map(str, args)]
 
     def _ensure(self, main: str) -> None:
         path = f"{PACKAGE}.{main}".replace(".", "/")
@@ -147,14 +154,12 @@ class Jvm:
                 assert not complaints, complaints
 
     def _javac(self, what: list[str]) -> str:
-        javac = shutil.which("javac")
-        assert javac, "these tests need a JDK 17: javac is not on the PATH"
         where = ["-d", str(self.classes), "-cp", self.class_path]
         where += ["-sourcepath", os.pathsep.join(str(each) for each in self._sources)]
         argfile = self.classes.with_suffix(".args")
         argfile.write_text("\n".join([*JAVAC, *where, *what]))
         done = subprocess.run(
-            [javac, f"@{argfile}"], capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
+            [tool("javac"), f"@{argfile}"], capture_output=True, text=True, timeout=COMPILE_SECONDS, check=False
         )
         if done.returncode:
             return done.stdout + done.stderr
