@@ -37,7 +37,7 @@ LOGS_SHOWN = 12
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add --run-long and --record-features."""
     parser.addoption("--run-long", action="store_true", help="also run tests marked long, which take minutes")
-    parser.addoption("--record-features", action="store_true", help=f"write what passed into {features.RECORDS.name}")
+    parser.addoption("--record-features", action="store_true", help="record tests of features; leave out no long one")
 
 
 _starts = pytest.StashKey[preloaded.Switch]()
@@ -72,8 +72,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     if config.getoption("--run-long"):
         return
     skip = pytest.mark.skip(reason="long; ask for it with --run-long")
+    recorded = config.getoption("--record-features")
     for item in items:
-        if item.get_closest_marker("long"):
+        if item.get_closest_marker("long") and not (recorded and item.get_closest_marker("feature")):
             item.add_marker(skip)
 
 

@@ -37,6 +37,8 @@ _MANAGER_CLASS = "org/apache/spark/shuffle/holdfast/HoldfastShuffleManager.class
 _BUILT_FOR = re.compile(r"^Spark-Version: ((\d+)\.(\d+)\S*)", re.MULTILINE)
 #: What Spark fetches, or has on all machines.
 _ELSEWHERE = re.compile(r"(?!file:)[A-Za-z][A-Za-z0-9+.-]+:")
+#: group:artifact:version, as Maven and `--packages` write it.
+COORDINATE = re.compile(r"[\w.-]+:[\w.-]+:[\w.-]+")
 #: Every entry of a jar gets this time, so that equal sources make equal jars.
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
@@ -123,6 +125,18 @@ def check_jar(path: str, spark: Spark) -> None:
     built = _BUILT_FOR.search(manifest)
     if built is not None and (int(built[2]), int(built[3])) != spark.line:
         raise ConfigError(f"{place} was built for Spark {built[1]}, and Spark {spark.version} is installed: {find}")
+
+
+def check_coordinate(coordinate: str, spark: Spark) -> None:
+    """Raise ConfigError if this Spark cannot take the plug-in from a Maven repository, or if it is not for this one."""
+    if spark.line < (4, 0):
+        raise ConfigError(
+            f"{coordinate}: Spark {spark.version} makes the shuffle manager before executors fetch packages; name a jar"
+            " by its path (`holdfast spark-jar` prints one)"
+        )
+    wanted = f"holdfast-spark-{spark.line[0]}.{spark.line[1]}_{spark.scala}"
+    if coordinate.split(":")[1] != wanted:
+        raise ConfigError(f"{coordinate} is not for Spark {spark.version}, which is installed: name {wanted}")
 
 
 def jar_name(spark: Spark) -> str:

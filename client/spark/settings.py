@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from holdfast.client.checks import AckName, ack_of, checked_tags
-from holdfast.client.spark.jar import check_jar, installed_spark
+from holdfast.client.spark.jar import COORDINATE, check_coordinate, check_jar, installed_spark
 from holdfast.client.spark.jar import jar as find_jar
 from holdfast.common.errors import ConfigError
 from holdfast.common.formats.messages import Ack
@@ -77,7 +77,8 @@ def conf(
     ack_copies: copies that acknowledge a push; default: all.
     fallback: "auto" uses Spark's own shuffle if Holdfast cannot be reached or refuses at registration.
     tags: use only workers with all these tags.
-    jar: default: the one for the installed Spark, compiled at first use.
+    jar: its path, or group:artifact:version in a Maven repository (Spark 4); default: the one for the installed Spark,
+        compiled at first use.
     ca, token_file: for a secured cluster, paths on the driver's host: the CA (PEM) and a user's token; default:
         HOLDFAST_CA and HOLDFAST_TOKEN_FILE.
     deploy_mode: with "cluster" relative paths of these are in the driver's working directory (`--files`).
@@ -181,9 +182,13 @@ def _check_running() -> None:
 def _where(jar: str | Path | None, manager: ClusterManager | None, elsewhere: bool) -> dict[str, str]:
     """How the jar reaches driver and executors: 3.5 makes the shuffle manager before it fetches `spark.jars`. YARN puts
     files into the directory of each container before; pods have what is in their image."""
-    if manager == "k8s":
+    coordinate = COORDINATE.fullmatch(str(jar))
+    if manager == "k8s" and coordinate is None:
         return _class_paths(str(jar if jar is not None else _IMAGE_JAR))
     spark = installed_spark()
+    if coordinate is not None:
+        check_coordinate(coordinate[0], spark)
+        return {"spark.jars.packages": coordinate[0]}
     path = str(jar if jar is not None else find_jar(spark))
     if jar is not None:
         check_jar(path, spark)

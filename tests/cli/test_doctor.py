@@ -445,6 +445,11 @@ SPARK: dict[str, tuple[dict[str, str | None], str, str]] = {
     "six copies": ({"spark.holdfast.replication": "6"}, "spark-key", "docs/use/spark.md"),
     "a jar that is not there": ({"spark.jars": "/nowhere/holdfast.jar"}, "spark-jar", "holdfast spark-jar"),
     "no jar at all": ({"spark.jars": None}, "spark-jar", "name it there"),
+    "other packages only": (
+        {"spark.jars": None, "spark.jars.packages": "org.other:thing:1.0"},
+        "spark-jar",
+        "name it there",
+    ),
     "Spark's shuffle service with nothing to serve": (
         {"spark.shuffle.service.enabled": "true", "spark.holdfast.fallback": "never"},
         "spark-conflict",

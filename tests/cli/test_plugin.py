@@ -149,6 +149,22 @@ def test_settings_name_the_jar_as_the_line_of_spark_needs_it(monkeypatch: pytest
     assert conf("one:1", jar="local:/x.jar")["spark.jars"] == "local:/x.jar"
 
 
+def test_settings_name_a_coordinate_of_maven(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a coordinate Spark 4 fetches the jar as a package; one for another Spark is refused, and so is any by Spark
+    3.5, whose executors would miss it."""
+    named = "org.holdfast:holdfast-spark-4.1_2.13:0.1.0"
+    new, old = Spark(ROOT, "4.1.2", "2.13", (4, 1)), Spark(ROOT, "3.5.8", "2.12", (3, 5))
+    monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: new)
+    settings = conf("one:1", jar=named)
+    assert settings["spark.jars.packages"] == named
+    assert "spark.jars" not in settings
+    with pytest.raises(ConfigError, match=r"name holdfast-spark-4\.1_2\.13"):
+        conf("one:1", jar="org.holdfast:holdfast-spark-4.0_2.13:0.1.0")
+    monkeypatch.setattr("holdfast.client.spark.settings.installed_spark", lambda: old)
+    with pytest.raises(ConfigError, match="before executors fetch packages; name a jar by its path"):
+        conf("one:1", jar="org.holdfast:holdfast-spark-3.5_2.12:0.1.0")
+
+
 def test_settings_bring_the_jar_as_the_cluster_manager_needs_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Pods have the jar in their image, whatever Spark is installed here; YARN ships a file to each container, as 3.5
     needs, which fetches spark.jars too late; local and standalone need nothing else."""

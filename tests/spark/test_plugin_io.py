@@ -96,6 +96,8 @@ class Compared:
             **{key.replace("__", "."): value for key, value in conf.items()},
         }
         outcome = run(master, jobs, self.directory / name, settings)
+        if "skewed" in jobs:
+            assert self.own.answers["skewed"][-2:] == [True, True], "the plans do not have what this is about"
         for job in jobs:
             assert outcome.answers[job] == self.own.answers[job], job
         pushed, streamed = (after - before for after, before in zip(self.moved(), (pushed, streamed), strict=True))
@@ -134,19 +136,11 @@ def compared(cluster: LocalCluster, jvm: Jvm, tmp_path_factory: pytest.TempPathF
     return Compared(cluster, jvm.classes, tmp_path_factory.mktemp("plugin-io-events"), Outcome({}, {}, []))
 
 
-@pytest.mark.parametrize(
-    "jobs",
-    [
-        pytest.param(FEW, marks=pytest.mark.feature("AQE: skew joins, local readers")),
-        pytest.param(SQL, marks=pytest.mark.long),
-    ],
-    ids=["few", "sql"],
-)
+@pytest.mark.parametrize("jobs", [FEW, pytest.param(SQL, marks=pytest.mark.long)], ids=["few", "sql"])
 def test_jobs_shuffle_as_before(compared: Compared, jobs: list[str]) -> None:
     """Exchanges of every kind, AQE's coalesced, split and local reads too, and RDDs that are combined, ordered or
     pickled; Spark's UI counts the same records, and names the shuffles as the masters do."""
     outcome = compared.holds(jobs, f"jobs-{len(jobs)}")
-    assert compared.own.answers["skewed"][-2:] == [True, True], "the plans do not have what this is about"
     for job in filter(SQL.__contains__, jobs):
         own, ours = compared.own.metrics[job], outcome.metrics[job]
         assert ours["records_written"] == own["records_written"], job
@@ -158,7 +152,6 @@ def test_jobs_shuffle_as_before(compared: Compared, jobs: list[str]) -> None:
         assert ours["bytes_read"] >= ours["bytes_written"], job
 
 
-@pytest.mark.feature("Kryo and Java serializers")
 @pytest.mark.long
 def test_rdds_shuffle_as_before(compared: Compared) -> None:
     """Aggregated on the map side or not, ordered or not, with serialisers of both kinds, and what PySpark pickles."""
@@ -179,14 +172,18 @@ def test_long_rows_and_very_many_partitions(compared: Compared) -> None:
     [
         ("zstd", {"spark__io__compression__codec": "zstd"}),
         pytest.param(
-            "encrypted",
-            {"spark__io__encryption__enabled": "true"},
-            marks=pytest.mark.feature("I/O encryption"),
-        ),
-        pytest.param(
-            "off-heap",
-            {"spark__memory__offHeap__enabled": "true", "spark__memory__offHeap__size": "512m"},
-            marks=pytest.mark.feature("off-heap memory"),
+            "encrypted-off-heap",
+            {
+                "spark__io__encryption__enabled": "true",
+                "spark__memory__offHeap__enabled": "true",
+                "spark__memory__offHeap__size": "512m",
+            },
+            marks=[
+                pytest.mark.feature("Kryo and Java serializers"),
+                pytest.mark.feature("off-heap memory"),
+                pytest.mark.feature("I/O encryption"),
+                pytest.mark.feature("AQE: skew joins, local readers"),
+            ],
         ),
         (
             "small-plain",

@@ -50,7 +50,9 @@ def spark_jar(spark_home: Path | None, as_json: bool) -> int:
     type=click.Choice(["local", "standalone", "yarn", "k8s"]),
     help="What runs the executors: k8s has the jar in its image, yarn ships it with Spark 3.5. Default: standalone.",
 )
-@click.option("--jar", type=str, help="The jar as driver and executors find it. Default: spark-jar's.")
+@click.option(
+    "--jar", type=str, help="Its path for driver and executors, or its Maven coordinate. Default: spark-jar's."
+)
 @json_option
 def spark_conf(
     masters: str,

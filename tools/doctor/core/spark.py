@@ -66,6 +66,8 @@ KEYS: dict[str, re.Pattern[str]] = {
 _DYNAMIC, _SERVICE = "spark.dynamicAllocation.enabled", "spark.shuffle.service.enabled"
 _TRACKING = "spark.dynamicAllocation.shuffleTracking.enabled"
 _TIMEOUT = "spark.dynamicAllocation.shuffleTracking.timeout"
+#: Where Spark gets jars from: paths, and coordinates of Maven.
+_JARS = ("spark.jars", "spark.jars.packages")
 #: Both or neither.
 _SECURITY = ("security.ca", "security.tokenFile")
 
@@ -109,10 +111,11 @@ _BESIDE = (
 )
 #: Further ones that are looked at here.
 _PUBLIC = (
-    *("spark.shuffle.manager", "spark.shuffle.sort.io.plugin.class", "spark.jars"),
+    *("spark.shuffle.manager", "spark.shuffle.sort.io.plugin.class", *_JARS),
     *(_DYNAMIC, _SERVICE, _TRACKING, _TIMEOUT),
 )
-_JAR_NAME = re.compile(r"holdfast-spark-(\d+\.\d+)\.[^_]*_[\d.]+-([0-9a-f]+)\.jar")
+_ARTIFACT = "holdfast-spark-"
+_JAR_NAME = re.compile(rf"{_ARTIFACT}(\d+\.\d+)\.[^_]*_[\d.]+-([0-9a-f]+)\.jar")
 
 
 def parse_settings(text: str) -> dict[str, str]:
@@ -133,9 +136,10 @@ def public_settings(settings: Mapping[str, str], removed: str) -> dict[str, str]
 
 def class_path(settings: Mapping[str, str]) -> Iterator[tuple[str, str]]:
     """Yield (setting, path) of whatever may be the plug-in's jar."""
-    for path in settings.get("spark.jars", "").split(","):
-        if path.strip():
-            yield "spark.jars", path.strip()
+    for setting in _JARS:
+        for path in settings.get(setting, "").split(","):
+            if path.strip() and (setting == "spark.jars" or _ARTIFACT in path):
+                yield setting, path.strip()
     for setting in CLASS_PATHS:
         for path in settings.get(setting, "").split(":"):
             if path.strip():
