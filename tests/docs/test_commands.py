@@ -10,6 +10,7 @@ import configparser
 import getpass
 import importlib.util
 import inspect
+import itertools
 import os
 import re
 import subprocess
@@ -101,12 +102,17 @@ def test_a_wrong_command_is_found():
             parse(Command("here", ("holdfast", *words)))
 
 
+def expanded(section: str) -> list[str]:
+    """The names of a section, whose braces tox expands."""
+    return ["".join(words) for words in itertools.product(*(each.split(",") for each in re.split("[{}]", section)))]
+
+
 @pytest.mark.parametrize("command", [one for one in commands() if one.words[0] == "tox"], ids=str)
 def test_every_environment_exists(command: Command):
     """Each `tox -e NAME` in the documentation is an environment of tox.ini."""
     read = configparser.ConfigParser(interpolation=None)
     read.read(ROOT / "tox.ini")
-    known = {section.partition(":")[2] for section in read.sections()} | {"tests"}
+    known = {"tests"} | {name for each in read.sections() for name in expanded(each.partition(":")[2])}
     assert command.words[1] == "-e"
     assert command.words[2] in known
 

@@ -113,11 +113,8 @@ def pushed(cluster: LocalCluster) -> int:
 @pytest.mark.parametrize(
     "master",
     [
-        "local[2]",
-        pytest.param(
-            "local-cluster[2,1,1024]",
-            marks=[pytest.mark.long, pytest.mark.feature("DataFrames, SQL, RDDs on executors")],
-        ),
+        pytest.param("local[2]", marks=pytest.mark.feature("DataFrames, SQL, RDDs")),
+        pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long),
     ],
 )
 def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str) -> None:

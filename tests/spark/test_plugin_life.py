@@ -105,7 +105,7 @@ def test_rows_dealt_out_in_turn_are_exact_after_a_loss(tmp_path: Path, monkeypat
 @pytest.mark.parametrize(
     ("name", "settings"),
     [
-        pytest.param("idle", COME_AND_GO, marks=pytest.mark.feature("dynamic allocation")),
+        ("idle", COME_AND_GO),
         ("decommissioned", {"decommission__enabled": "true", "storage__decommission__enabled": "true"}),
     ],
 )

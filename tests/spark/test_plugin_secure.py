@@ -66,7 +66,7 @@ def contents_of(path: Path) -> bytes:
         return b""
 
 
-@pytest.mark.feature("TLS and tokens")
+@pytest.mark.feature("TLS and tokens, executors apart")
 def test_a_job_through_a_secured_cluster(secured: LocalCluster, tmp_path: Path) -> None:
     """Executors in processes of their own, which have no files, shuffle through TLS; no token is in any log, not in the
     executors' at DEBUG, in Spark's event log or among its settings."""

@@ -20,8 +20,8 @@ from tests.support.tree import ROOT
 
 #: By name, in the order of the table.
 FEATURES = (
-    "DataFrames, SQL, RDDs on executors",
-    "TLS and tokens",
+    "DataFrames, SQL, RDDs",
+    "TLS and tokens, executors apart",
     "Kryo and Java serializers",
     "off-heap memory",
     "I/O encryption",
@@ -30,7 +30,6 @@ FEATURES = (
     "barrier stages",
     "Structured Streaming with state",
     "Spark Connect server",
-    "dynamic allocation",
     "push.enabled switched off",
     "shuffle service for fallback",
 )
