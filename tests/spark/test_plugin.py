@@ -110,13 +110,7 @@ def pushed(cluster: LocalCluster) -> int:
     return sum(worker_status(worker.http, 5.0)["counters"]["push_bytes"] for worker in cluster.workers)
 
 
-@pytest.mark.parametrize(
-    "master",
-    [
-        pytest.param("local[2]", marks=pytest.mark.feature("DataFrames, SQL, RDDs")),
-        pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long),
-    ],
-)
+@pytest.mark.parametrize("master", ["local[2]", pytest.param("local-cluster[2,1,1024]", marks=pytest.mark.long)])
 def test_conf_is_all_it_takes(cluster: LocalCluster, tmp_path: Path, master: str) -> None:
     """With conf() alone every shuffle goes through the workers, and nothing is left when the application ends."""
     before, others = pushed(cluster), shuffles(cluster)

@@ -65,7 +65,6 @@ def test_failed_maps_are_tried_again(cluster: LocalCluster, tmp_path: Path, monk
     assert attempts(tmp_path) == {"0-0", "1-0", "1-1", "2-0", "2-1", "2-2", "3-0"}
 
 
-@pytest.mark.feature("speculation")
 def test_speculation(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Two attempts of a map write at once, one wins, and every row is there once."""
     settings = {"speculation": "true", "speculation__interval": "100ms", "speculation__multiplier": "1.1"}
@@ -76,7 +75,6 @@ def test_speculation(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.
     assert {"0-0", "0-1"} <= attempts(tmp_path)
 
 
-@pytest.mark.feature("barrier stages")
 def test_barrier_stages_are_tried_again_whole(
     cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -228,7 +226,6 @@ def executor_processes(driver: int) -> list[psutil.Process]:
     return found
 
 
-@pytest.mark.feature("Structured Streaming with state")
 def test_streams(cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Micro-batches with an aggregation: stopped, gone on from the checkpoint, also in another application."""
     files = batches = 0

@@ -1,9 +1,12 @@
 """The plug-in against a secured cluster: jobs run as without, tokens are nowhere to be found, refusals are told."""
 
+import hashlib
 import os
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -23,6 +26,20 @@ LIFE_S = 60
 #: A first contact through TLS on a machine that is busy with other tests.
 PATIENT = {"spark.holdfast.register.timeout": "60s"}
 EXECUTORS = "local-cluster[1,2,1024]"
+#: What Spark is asked for beside.
+FEATURES = {
+    "spark.memory.offHeap.enabled": "true",
+    "spark.memory.offHeap.size": "256m",
+    "spark.io.encryption.enabled": "true",
+    "spark.sql.adaptive.localShuffleReader.enabled": "true",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.speculation": "true",
+    "spark.speculation.interval": "100ms",
+    "spark.speculation.minTaskRuntime": "5s",
+    "spark.speculation.multiplier": "1.1",
+    "spark.speculation.quantile": "0.5",
+    "spark.shuffle.push.enabled": "true",
+}
 
 
 @pytest.fixture(scope="module")
@@ -66,7 +83,6 @@ def contents_of(path: Path) -> bytes:
         return b""
 
 
-@pytest.mark.feature("TLS and tokens, executors apart")
 def test_a_job_through_a_secured_cluster(secured: LocalCluster, tmp_path: Path) -> None:
     """Executors in processes of their own, which have no files, shuffle through TLS; no token is in any log, not in the
     executors' at DEBUG, in Spark's event log or among its settings."""
@@ -118,6 +134,54 @@ def test_a26_a_token_in_the_settings_is_refused_and_not_repeated(secured: LocalC
         with pytest.raises(AssertionError, match="is the path of a file"):
             running.step()
         assert token not in running.log()
+
+
+@pytest.mark.long
+@pytest.mark.timeout(1800)
+@pytest.mark.feature("TLS and tokens")
+@pytest.mark.feature("DataFrames, SQL, RDDs")
+@pytest.mark.feature("Kryo")
+@pytest.mark.feature("off-heap memory")
+@pytest.mark.feature("I/O encryption")
+@pytest.mark.feature("AQE: skew joins, local readers")
+@pytest.mark.feature("barrier stages")
+@pytest.mark.feature("speculation")
+@pytest.mark.feature("Structured Streaming with state")
+@pytest.mark.feature("`spark.shuffle.push.enabled` switched off")
+def test_features_of_spark_in_one_application(
+    secured: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two executors that encrypt and keep rows outside the heap run SQL and RDDs, a barrier stage that is tried again,
+    two attempts of a map at once, a stream that goes on from its checkpoint, split and local reads of AQE: every answer
+    is exact. Spark's own pushing is switched off with a sentence."""
+    monkeypatch.setenv("HOLDFAST_JOB_DIR", str(tmp_path))
+    asked, before = settings(secured, tmp_path, minted(secured, 7_200)) | FEATURES, pushed(secured)
+    with job("features", asked, tmp_path, "local-cluster[2,1,1024]", "plugin_features_job") as running:
+        stream = [[batches, by_key(rows)] for batches, rows in (([0, 1, 2], 3_000), ([3, 4, 5], 6_000))]
+        for expected in (SUMS, by_key(2_000, flat=True), by_key(2_000, flat=True), *stream, skewed_answers()):
+            assert running.step() == expected
+            running.go()
+        assert (tmp_path / "failed").exists(), "a task of the barrier stage"
+        assert all((tmp_path / attempt).exists() for attempt in ("0-0", "0-1")), "two attempts of a map"
+        spark = running.step()
+        assert spark["spark.serializer"].endswith(".KryoSerializer")
+        assert spark["spark.shuffle.push.enabled"] == "false"
+        assert running.log().count("spark.shuffle.push.enabled is switched off") == 1
+    assert pushed(secured) > before
+
+
+def by_key(rows: int, flat: bool = False) -> list[Any]:
+    """How many of the first numbers have each last digit, and their sum, as the jobs of plugin_life_job.py give it."""
+    found = [(key, range(key, rows, 10)) for key in range(10)]
+    return [[key, len(all_of), sum(all_of)] if flat else [key, [len(all_of), sum(all_of)]] for key, all_of in found]
+
+
+def skewed_answers() -> list[Any]:
+    """What `skewed` of plugin_io_job.py gives: rows of the first join; rows and two sums of the second; the plans."""
+    keys = [(1 if number % 10 < 8 else number % 1000, str(number).encode()) for number in range(200_000)]
+    joined = [(key, hashlib.sha256(text).hexdigest()) for key, text in keys if key % 100 == 1]
+    texts = sum(zlib.crc32(text.encode()) for _, text in joined)
+    return [2_000, len(joined), texts, sum(2 * key for key, _ in joined), True, True]
 
 
 @pytest.mark.long

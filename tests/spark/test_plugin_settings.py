@@ -42,19 +42,13 @@ def test_a25_the_level_of_zstd_holds(cluster: LocalCluster, tmp_path: Path) -> N
 
 
 def test_a25_what_cannot_be_honoured_is_said(cluster: LocalCluster, tmp_path: Path) -> None:
-    """A codec that Holdfast does not have ends Spark's start with a sentence that says what to set."""
+    """A codec that Holdfast does not have ends Spark's start with a sentence that says what to set, and Spark's own
+    pushing, which would look for map files, is switched off with one."""
     settings = conf(cluster.endpoints, fallback="never")
     for codec in ("snappy", "lzf"):
         with job("noisy", settings | {"spark.io.compression.codec": codec}, tmp_path) as running:
             said = ended(running)
         assert f"spark.io.compression.codec is {codec}, which Holdfast does not have: set spark.holdfast.codec" in said
-
-
-@pytest.mark.feature("push.enabled switched off")
-def test_a25_sparks_own_pushing_is_switched_off(cluster: LocalCluster, tmp_path: Path) -> None:
-    """Spark's own pushing, which would look for map files, is switched off with a sentence; and a codec of Spark's that
-    Holdfast does not have does no harm where Holdfast's own is set."""
-    settings = conf(cluster.endpoints, fallback="never")
     chosen = {"spark.io.compression.codec": "snappy", "spark.holdfast.codec": "lz4"}
     with job("noisy", settings | chosen | {"spark.shuffle.push.enabled": "true"}, tmp_path) as running:
         assert running.step() == ROWS_BYTES

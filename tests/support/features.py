@@ -21,8 +21,8 @@ from tests.support.tree import ROOT
 #: By name, in the order of the table.
 FEATURES = (
     "DataFrames, SQL, RDDs",
-    "TLS and tokens, executors apart",
-    "Kryo and Java serializers",
+    "TLS and tokens",
+    "Kryo",
     "off-heap memory",
     "I/O encryption",
     "AQE: skew joins, local readers",
@@ -30,7 +30,7 @@ FEATURES = (
     "barrier stages",
     "Structured Streaming with state",
     "Spark Connect server",
-    "push.enabled switched off",
+    "`spark.shuffle.push.enabled` switched off",
     "shuffle service for fallback",
 )
 RECORDS = ROOT / "tests" / "spark" / "features.json"
