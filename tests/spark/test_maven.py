@@ -10,10 +10,9 @@ from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.spark.jar import jar
 from holdfast.client.spark.settings import MANAGER
 from holdfast.common.version import VERSION
-from tests.spark.test_plugin import pushed
+from tests.spark.test_plugin import SUMS, job, pushed
 from tests.support.jvm import the_spark
 from tests.support.spark_conf import conf
-from tests.support.submitted import own_answers, submitted
 
 pytestmark = [
     pytest.mark.long,
@@ -24,7 +23,9 @@ GROUP = "org.holdfast"
 DEPLOY_SECONDS = 600.0
 
 
-def test_a_job_takes_the_plugin_from_a_repository(cluster: LocalCluster, tmp_path: Path) -> None:
+def test_a_job_takes_the_plugin_from_a_repository(
+    cluster: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Deployed into a repository that is a folder, the plug-in reaches driver and executors with --packages alone: all
     of them load its classes from the package, and its bytes go through the workers."""
     spark = the_spark()
@@ -33,16 +34,18 @@ def test_a_job_takes_the_plugin_from_a_repository(cluster: LocalCluster, tmp_pat
         pytest.skip("Spark 3.5 fetches packages too late")
     coordinate, repository = f"{GROUP}:{artifact}:{VERSION}", (tmp_path / "repository").as_uri()
     deploy(jar(), artifact, repository)
-    own, before = own_answers(tmp_path / "own"), pushed(cluster)
+    before = pushed(cluster)
     settings = conf(cluster.endpoints, fallback="never", jar=coordinate)
     assert "spark.jars" not in settings
     logged = f"-Xlog:class+load:file={tmp_path}/loaded-%p.txt"
-    settings |= {"spark.jars.ivy": str(tmp_path / "ivy"), "spark.executor.extraJavaOptions": logged}
-    words = ("--master", "local-cluster[2,1,1024]", "--driver-java-options", logged)
-    fetched = ("--packages", coordinate, "--repositories", repository)
-    with submitted(tmp_path / "job", settings, *words, *fetched) as running:
-        assert running.wait_for(0)["answers"] == own
-        running.end()
+    settings |= dict.fromkeys(("spark.driver.extraJavaOptions", "spark.executor.extraJavaOptions"), logged)
+    settings |= {"spark.jars.ivy": str(tmp_path / "ivy")}
+    words = f"--packages {coordinate} --repositories {repository} pyspark-shell"
+    monkeypatch.setenv("PYSPARK_SUBMIT_ARGS", words)
+    with job("sums", settings, tmp_path, "local-cluster[2,1,1024]") as running:
+        assert running.step() == SUMS
+        running.go()
+        assert running.step() == "stopped"
     assert pushed(cluster) > before
     sources = [loaded_from(path) for path in tmp_path.glob("loaded-*.txt")]
     assert len([each for each in sources if each]) == 3, "of the driver and two executors"
