@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Literal
 
+from holdfast.common.addresses import is_web_address
 from holdfast.common.config import settings
 from holdfast.common.config.faults import FaultsSection
 from holdfast.common.config.placement import PlacementSection
@@ -90,7 +91,9 @@ class MasterSection:
     peers: tuple[MasterPeer, ...] = setting(
         (), "All masters, this one too: one, three or five (two or four during a change)."
     )
-    spark_history_url: str = setting("", "Spark's history server, for links on the page: http://history:18080.")
+    spark_history_url: str = setting(
+        "", "Spark's history server, or an address with {app_id}, for links on the page: http://history:18080."
+    )
 
     def __post_init__(self) -> None:
         names = [peer.name for peer in self.peers]
@@ -100,8 +103,11 @@ class MasterSection:
             raise ConfigError(
                 f"has {len(names)} peers, and there may be {PEERS_MAX}: each command waits for most of them"
             )
-        if self.spark_history_url and not self.spark_history_url.startswith(("http://", "https://")):
-            raise ConfigError("spark_history_url must begin with http:// or https://, as in http://history:18080")
+        if self.spark_history_url and not is_web_address(self.spark_history_url.replace("{app_id}", "")):
+            raise ConfigError(
+                "spark_history_url must be an address of http or https, as in http://history:18080 or "
+                f"http://rm:8088/cluster/app/{{app_id}}, not {settings.shown(self.spark_history_url)}"
+            )
         if self.directory and not self.directory.startswith("/"):
             raise ConfigError(
                 f"directory must be absolute, as in /var/lib/holdfast/m1, not {settings.shown(self.directory)}: "

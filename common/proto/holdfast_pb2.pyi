@@ -99,7 +99,7 @@ class DiscoverReply(_message.Message):
     def __init__(self, cluster_id: _Optional[str] = ..., name: _Optional[str] = ..., leader_http: _Optional[str] = ..., leader_grpc: _Optional[str] = ..., masters: _Optional[_Iterable[_Union[MasterInfo, _Mapping]]] = ..., raft_index: _Optional[int] = ..., version: _Optional[str] = ...) -> None: ...
 
 class RegisterApplicationRequest(_message.Message):
-    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder", "spark_id", "tags")
+    __slots__ = ("call", "instance", "name", "user", "lease_ms", "holder", "spark_id", "tags", "ui_url")
     CALL_FIELD_NUMBER: _ClassVar[int]
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -108,6 +108,7 @@ class RegisterApplicationRequest(_message.Message):
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SPARK_ID_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    UI_URL_FIELD_NUMBER: _ClassVar[int]
     call: CallId
     instance: bytes
     name: str
@@ -116,7 +117,8 @@ class RegisterApplicationRequest(_message.Message):
     holder: bytes
     spark_id: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    ui_url: str
+    def __init__(self, call: _Optional[_Union[CallId, _Mapping]] = ..., instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., ui_url: _Optional[str] = ...) -> None: ...
 
 class RegisterApplicationReply(_message.Message):
     __slots__ = ("cluster_id", "raft_index", "lease_ms", "token")
@@ -1015,7 +1017,7 @@ class ListApplicationsRequest(_message.Message):
     def __init__(self) -> None: ...
 
 class ApplicationInfo(_message.Message):
-    __slots__ = ("instance", "name", "user", "spark_id", "created_ms", "shuffles", "bytes", "why")
+    __slots__ = ("instance", "name", "user", "spark_id", "created_ms", "shuffles", "bytes", "why", "ui_url")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -1024,6 +1026,7 @@ class ApplicationInfo(_message.Message):
     SHUFFLES_FIELD_NUMBER: _ClassVar[int]
     BYTES_FIELD_NUMBER: _ClassVar[int]
     WHY_FIELD_NUMBER: _ClassVar[int]
+    UI_URL_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
@@ -1032,7 +1035,8 @@ class ApplicationInfo(_message.Message):
     shuffles: int
     bytes: int
     why: str
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., spark_id: _Optional[str] = ..., created_ms: _Optional[int] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ..., why: _Optional[str] = ...) -> None: ...
+    ui_url: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., spark_id: _Optional[str] = ..., created_ms: _Optional[int] = ..., shuffles: _Optional[int] = ..., bytes: _Optional[int] = ..., why: _Optional[str] = ..., ui_url: _Optional[str] = ...) -> None: ...
 
 class ListApplicationsReply(_message.Message):
     __slots__ = ("applications", "now_ms")

@@ -215,6 +215,7 @@ class Admin:
             name=application.name,
             user=application.user,
             spark_id=application.spark_id,
+            ui_url=application.ui_url,
             created_ms=application.created_ms,
             shuffles=shuffles,
             bytes=self._leader.usage.of(application.instance).size_bytes,

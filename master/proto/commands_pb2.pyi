@@ -171,7 +171,7 @@ class SetWorkersDraining(_message.Message):
     def __init__(self, draining: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., leaves_ms: _Optional[int] = ...) -> None: ...
 
 class RegisterApplication(_message.Message):
-    __slots__ = ("instance", "name", "user", "lease_ms", "holder", "spark_id", "tags")
+    __slots__ = ("instance", "name", "user", "lease_ms", "holder", "spark_id", "tags", "ui_url")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -179,6 +179,7 @@ class RegisterApplication(_message.Message):
     HOLDER_FIELD_NUMBER: _ClassVar[int]
     SPARK_ID_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    UI_URL_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
@@ -186,7 +187,8 @@ class RegisterApplication(_message.Message):
     holder: bytes
     spark_id: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    ui_url: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., lease_ms: _Optional[int] = ..., holder: _Optional[bytes] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., ui_url: _Optional[str] = ...) -> None: ...
 
 class Attach(_message.Message):
     __slots__ = ("instance", "name", "lease_ms", "holder")
@@ -463,7 +465,7 @@ class Lease(_message.Message):
     def __init__(self, holder: _Optional[bytes] = ..., lease_ms: _Optional[int] = ..., marked_ms: _Optional[int] = ...) -> None: ...
 
 class Application(_message.Message):
-    __slots__ = ("instance", "name", "user", "created_ms", "serial", "leases", "spark_id", "tags")
+    __slots__ = ("instance", "name", "user", "created_ms", "serial", "leases", "spark_id", "tags", "ui_url")
     INSTANCE_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
     USER_FIELD_NUMBER: _ClassVar[int]
@@ -472,6 +474,7 @@ class Application(_message.Message):
     LEASES_FIELD_NUMBER: _ClassVar[int]
     SPARK_ID_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
+    UI_URL_FIELD_NUMBER: _ClassVar[int]
     instance: bytes
     name: str
     user: str
@@ -480,7 +483,8 @@ class Application(_message.Message):
     leases: _containers.RepeatedCompositeFieldContainer[Lease]
     spark_id: str
     tags: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ...) -> None: ...
+    ui_url: str
+    def __init__(self, instance: _Optional[bytes] = ..., name: _Optional[str] = ..., user: _Optional[str] = ..., created_ms: _Optional[int] = ..., serial: _Optional[int] = ..., leases: _Optional[_Iterable[_Union[Lease, _Mapping]]] = ..., spark_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., ui_url: _Optional[str] = ...) -> None: ...
 
 class Shuffle(_message.Message):
     __slots__ = ("key", "kind", "partitions", "maps", "copies_wanted", "copies", "ack", "created_ms", "winners_digest", "data_bytes", "committed_ms", "created_index", "lost", "under_replicated", "unsealed", "manifest_version", "awaited", "avoid", "ack_copies")

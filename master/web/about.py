@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from itertools import islice
 from typing import NamedTuple
+from urllib.parse import quote
 
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.sizes import shuffle_failures, skew
@@ -54,6 +55,14 @@ def detail_of(row: ShuffleRow, sums: ShuffleSums, workers: Sequence[Worker]) -> 
         skew=skew(sizes.largest_bytes, sizes.median_bytes) if sizes is not None else None,
         failures=tuple(failures),
     )
+
+
+def history_of(address: str, spark_id: str) -> str:
+    """Where an ended application of Spark is shown: `address` is `[master] spark_history_url`. "" without either."""
+    if not address or not spark_id:
+        return ""
+    whole = address if "{app_id}" in address else f"{address.rstrip('/')}/history/{{app_id}}/"
+    return whole.replace("{app_id}", quote(spark_id, safe=""))
 
 
 def instance_of(text: str) -> bytes:

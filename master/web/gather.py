@@ -37,7 +37,7 @@ from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.describing import Describer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.node import RaftStatus
-from holdfast.master.web.about import EventNames, detail_of, instance_of, naming
+from holdfast.master.web.about import EventNames, detail_of, history_of, instance_of, naming
 from holdfast.master.web.pace import PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
@@ -239,15 +239,15 @@ class Pages:
 
     def _make_detail(self, view: View, own: Own, look: _Look | None) -> bytes:
         """The page about one shuffle, application, host or worker."""
-        spark_url = self._leader.config.master.spark_history_url.rstrip("/")
         if look is None or look.missing:
             return write(Picture(view, own, (), missing=look.missing if look is not None else ""))
         events = naming(self._leader.events.latest(_LOOKED_THROUGH), look.names, view.events)
-        picture = Picture(view, own, events, shuffles=tuple(look.rows), shuffle_cut=look.cut, spark_url=spark_url)
+        picture = Picture(view, own, events, shuffles=tuple(look.rows), shuffle_cut=look.cut)
         if look.sums is not None:
             return write(replace(picture, detail=detail_of(look.rows[0], look.sums, look.workers)))
         if look.detail is not None:
-            return write(replace(picture, detail=look.detail))
+            history = history_of(self._leader.config.master.spark_history_url, look.detail.application.spark_id)
+            return write(replace(picture, detail=look.detail, history_url=history))
         places = places_of(look.workers, self._fleet.policy.racks.default)
         fleet = fleet_of(look.workers, look.reports, places, look.drains, replace(view, rack=""), look.now_ns, _rest)
         return write(replace(picture, fleet=fleet))

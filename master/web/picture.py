@@ -302,5 +302,5 @@ class Picture:
     #: on pages about one thing: that there is none, in a sentence, or what there is
     missing: str = ""
     detail: ShuffleDetail | ApplicationDetail | None = None
-    #: of Spark's history server, without a slash at the end; "" where it is not known
-    spark_url: str = ""
+    #: where Spark's history server shows the application of this page; "" where that is not known
+    history_url: str = ""

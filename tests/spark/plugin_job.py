@@ -87,6 +87,41 @@ def measured(spark: SparkSession) -> Steps:
     yield shown
 
 
+def counted(spark: SparkSession) -> Steps:
+    """What Spark counts of the stages of some jobs and of SQL's exchanges; then the same with Spark's own shuffle."""
+    yield counts(spark)
+    settings: dict[str, Any] = dict(spark.sparkContext.getConf().getAll())
+    spark.stop()
+    for key in ("spark.app.id", "spark.driver.port", "spark.shuffle.sort.io.plugin.class"):
+        settings.pop(key, None)
+    own = SparkSession.builder.config(map=settings | {"spark.shuffle.manager": "sort"}).getOrCreate()
+    yield counts(own)
+    own.stop()
+
+
+def counts(spark: SparkSession) -> dict[str, Any]:
+    """Jobs over rows and over records of the JVM, which read all of a shuffle or its beginning, combined and not."""
+    context = spark.sparkContext
+    numbers = spark.range(0, 20_000, 1, 4)
+    numbers.repartition(5, "id").selectExpr("id % 100 AS key", "id").groupBy("key").sum("id").collect()
+    numbers.repartition(3).limit(5).collect()
+    jvm: Any = spark._jvm
+    values = jvm.java.util.ArrayList()
+    for each in range(500):
+        values.add(each)
+    context._jsc.parallelize(values, 3).repartition(4).collect()
+    context._jsc.parallelize(values, 3).repartition(2).take(3)
+    context._jsc.sc().listenerBus().waitUntilEmpty()
+    return {"stages": _rest(spark, "stages"), "queries": _rest(spark, "sql?length=100")}
+
+
+def _rest(spark: SparkSession, path: str) -> Any:
+    """What Spark's UI answers to programs."""
+    url = f"{spark.sparkContext.uiWebUrl}/api/v1/applications/{spark.sparkContext.applicationId}/{path}"
+    with urllib.request.urlopen(url, timeout=60) as answer:
+        return json.load(answer)
+
+
 def noisy(spark: SparkSession) -> Steps:
     """A shuffle of 14 MB of text and 2 MB of noise, which has a partition of its own; then Spark's settings."""
     noise = "unhex(concat(" + ", ".join(f"sha2(concat(id, '-{each}'), 512)" for each in range(16)) + "))"
@@ -154,7 +189,8 @@ def cleaned(spark: SparkSession) -> Steps:
 
 
 JOBS: dict[str, Callable[[SparkSession], Steps]] = {
-    each.__name__: each for each in (sums, reuse, anew, twice, carried, measured, noisy, strict, cleaned, outliving)
+    each.__name__: each
+    for each in (sums, reuse, anew, twice, carried, measured, counted, noisy, strict, cleaned, outliving)
 }
 
 
@@ -165,7 +201,7 @@ def main(jobs: dict[str, Callable[[SparkSession], Steps]]) -> None:
     os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
     builder = SparkSession.builder.master(asked["master"])
     usual = {"spark.driver.host": "127.0.0.1", "spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "4"}
-    if asked["job"] in ("carried", "measured"):
+    if asked["job"] in ("anew", "carried", "measured", "counted"):
         usual |= {"spark.ui.enabled": "true", "spark.ui.port": "0"}
     for key, value in {**usual, **asked["conf"]}.items():
         builder = builder.config(key, value)

@@ -164,6 +164,52 @@ def test_places_come_with_the_shuffle_and_spark_shows_what_it_costs(
         assert sum(ours[f"push.bytes.{codec}"]["count"] for codec in ("none", "lz4", "zstd")) > 0
 
 
+def stages(reported: dict[str, Any], *names: str) -> list[tuple[int, ...]]:
+    """These counters of each stage that ran, in order."""
+    ran = [each for each in reported["stages"] if each["status"] == "COMPLETE"]
+    return [tuple(each[name] for name in names) for each in sorted(ran, key=lambda each: each["stageId"])]
+
+
+def exchanges(reported: dict[str, Any]) -> list[dict[str, str]]:
+    """What Spark's UI shows of the exchanges of each query: counts as they are, of sizes the total."""
+    wanted = ("shuffle records written", "records read", "data size")
+    queries = sorted(reported["queries"], key=lambda query: query["id"])
+    nodes = [node for query in queries for node in query["nodes"] if node["nodeName"] == "Exchange"]
+    shown = [{each["name"]: each["value"] for each in node["metrics"] if each["name"] in wanted} for node in nodes]
+    return [{name: value.split("\n")[-1].partition(" (")[0] for name, value in each.items()} for each in shown]
+
+
+def test_spark_counts_what_it_counts_of_its_own_shuffle(cluster: LocalCluster, tmp_path: Path) -> None:
+    """Records, and blocks wherever they are, are those of Spark's own shuffle in every stage that reads all, and in
+    every exchange of SQL. Where only the beginning is read, of which Spark's own counts nothing for the stage, ours is
+    what was read. All of ours is remote; what is read once is as long as it was written, and the workers took no
+    less."""
+    before = pushed(cluster)
+    settings = conf(cluster.endpoints, fallback="never") | {"spark.sql.adaptive.enabled": "false"}
+    with job("counted", settings, tmp_path) as running:
+        ours = running.step()
+        taken = pushed(cluster) - before
+        running.go()
+        own = running.step()
+    records = ("shuffleReadRecords", "shuffleWriteRecords")
+    wanted, found = stages(own, *records), stages(ours, *records)
+    assert found == [*wanted[:4], (5, 0), *wanted[5:8], (3, 0)]
+    assert found[:3] == [(0, 20_000), (20_000, wanted[1][1]), (wanted[1][1], 0)]
+    assert exchanges(ours) == exchanges(own)
+    assert [len(each) for each in exchanges(ours)] == [3, 3, 3]
+    blocks = ("shuffleRemoteBlocksFetched", "shuffleLocalBlocksFetched")
+    counts = [
+        (sum(found), sum(wanted)) for found, wanted in zip(stages(ours, *blocks), stages(own, *blocks), strict=True)
+    ]
+    assert all(found == wanted for at, (found, wanted) in enumerate(counts) if at not in (4, 8))
+    local = ("shuffleLocalBlocksFetched", "shuffleLocalBytesRead", "shuffleRemoteBytesReadToDisk")
+    assert not any(map(any, stages(ours, *local, "shuffleCorruptMergedBlockChunks")))
+    sizes = stages(ours, "shuffleRemoteBytesRead", "shuffleWriteBytes")
+    assert (sizes[1][0], sizes[2][0], sizes[6][0]) == (sizes[0][1], sizes[1][1], sizes[5][1])
+    assert 0 < sum(written for _, written in sizes) <= taken
+    assert all(time > 0 for written, time in stages(ours, "shuffleWriteBytes", "shuffleWriteTime") if written)
+
+
 @pytest.mark.long
 def test_the_example_says_what_it_should(cluster: LocalCluster) -> None:
     """examples/every_shuffle.py runs as it stands, and what it shuffles goes through the workers."""
@@ -257,8 +303,8 @@ def test_lost_data_is_computed_again_in_the_next_generation(tmp_path: Path) -> N
 
 
 def test_a10_a_driver_whose_application_was_dropped_begins_anew_at_once(tmp_path: Path) -> None:
-    """An operator drops a running application by its id in Spark. Its next query goes through Holdfast in a new
-    instance, long before the lease is due to be renewed."""
+    """An operator drops a running application by its id in Spark, and finds its UI where masters say. Its next query
+    goes through Holdfast in a new instance, long before the lease is due to be renewed."""
     with (
         local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster,
         job("anew", conf(cluster.endpoints, fallback="never"), tmp_path) as running,
@@ -266,6 +312,8 @@ def test_a10_a_driver_whose_application_was_dropped_begins_anew_at_once(tmp_path
         assert running.step() == 100
         (before,) = command("apps", cluster)["applications"]
         assert before["spark_id"].startswith("local-")
+        with urllib.request.urlopen(f"{before['ui_url']}/api/v1/applications", timeout=60) as answer:
+            assert [each["id"] for each in json.load(answer)] == [before["spark_id"]]
         assert command("forget", cluster, before["spark_id"], "--yes")["applications"] == 1
         taken = pushed(cluster)
         running.go()

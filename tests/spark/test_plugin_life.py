@@ -157,7 +157,8 @@ def test_nothing_falls_back_onto_executors_that_leave(tmp_path: Path) -> None:
     is; the driver says so as it starts, and the error says what would allow it."""
     reason = (
         "spark.holdfast.fallback is never with dynamic allocation, which would remove executors with what fell back,"
-        " unless spark.shuffle.service.enabled or spark.dynamicAllocation.shuffleTracking.enabled is true"
+        " unless spark.shuffle.service.enabled or, without a timeout,"
+        " spark.dynamicAllocation.shuffleTracking.enabled is true"
     )
     with job("twice", conf(NOWHERE) | dotted(COME_AND_GO), tmp_path) as running:
         with pytest.raises(AssertionError):

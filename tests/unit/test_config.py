@@ -98,6 +98,8 @@ def test_values_and_units():
         ('[worker]\nmasters = ["a:1", "b"]', 'h.toml line 2: worker.masters[1] must be "host:port", not "b"'),
         ('[worker]\nmasters = ["a:0"]', 'worker.masters[0] must be "host:port"'),
         ("[raft]\nsnapshot_entries = -1", "raft.snapshot_entries must be a whole number that is not negative, not -1"),
+        ('[master]\nspark_history_url = "javascript:alert(1)"', "spark_history_url must be an address of http"),
+        ('[master]\nspark_history_url = "http://rm/{application}"', "http://rm:8088/cluster/app/{app_id}, not"),
         ("[raft]\nsnapshot_entries = true", "raft.snapshot_entries must be a whole number"),
         ('[log]\nformat = "xml"', 'log.format must be one of "text", "json", not "xml"'),
         ("[faults]\nenabled = 1", "faults.enabled must be true or false, not 1"),

@@ -133,6 +133,7 @@ class ApplicationRecord:
     name: Annotated[str, "not unique"]
     user: Annotated[str, ""]
     spark_id: Annotated[str, "empty without Spark"]
+    ui_url: Annotated[str, "of its own pages; empty if it has none"]
     created_ms: Annotated[int, ""]
     shuffles: Annotated[int, ""]
     bytes: Annotated[int, "on live workers, all copies"]

@@ -16,6 +16,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NoReturn
 
+from holdfast.common.addresses import is_web_address
 from holdfast.common.ids import INSTANCE_BYTES, NO_STATE, Generation, ShuffleId, ShuffleKey, shuffle_name
 from holdfast.common.limits import COMMAND_PARTS_MAX, COPIES_MAX, MAPS_MAX, NAME_BYTES_MAX, PARTITIONS_MAX
 from holdfast.common.statuses import Status
@@ -126,8 +127,11 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
     if body.instance in state.gone:
         _refuse(Status.APPLICATION_GONE, gone_text(body.instance))
     _check_lease(body.holder, body.lease_ms)
-    if any(len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX for name in (body.name, body.user, body.spark_id)):
+    names = (body.name, body.user, body.spark_id, body.ui_url)
+    if any(len(name.encode("utf-8", "replace")) > NAME_BYTES_MAX for name in names):
         _refuse(Status.BAD_REQUEST, f"a name has at most {NAME_BYTES_MAX} bytes")
+    if body.ui_url and not is_web_address(body.ui_url):
+        _refuse(Status.BAD_REQUEST, "the address of an application's pages begins with http:// or https://")
     if problem := tags_problem(body.tags):
         _refuse(Status.BAD_REQUEST, problem)
     _check_instance(body.instance)
@@ -144,6 +148,7 @@ def _register_application(state: State, body: cmd.RegisterApplication) -> Answer
             leases=(Lease(body.holder, body.lease_ms),),
             spark_id=body.spark_id,
             tags=body.tags,
+            ui_url=body.ui_url,
         )
     )
     return Answer(subject=body.instance)

@@ -95,6 +95,7 @@ class RegisterApplication:
     holder: bytes
     spark_id: str = ""
     tags: tuple[str, ...] = ()
+    ui_url: str = ""
 
 
 @dataclass(frozen=True, slots=True)

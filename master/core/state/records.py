@@ -105,7 +105,8 @@ class Lease:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Application:
     """One run of an application; it lives while it has a lease. `serial` grows with each application made, `spark_id`
-    is what Spark calls it, if it is Spark's, `tags` what workers of its shuffles need."""
+    is what Spark calls it, if it is Spark's, `tags` what workers of its shuffles need, `ui_url` where its own pages
+    are: an address of http or https, or empty."""
 
     instance: bytes
     name: str
@@ -115,6 +116,7 @@ class Application:
     leases: tuple[Lease, ...]
     spark_id: str = ""
     tags: tuple[str, ...] = ()
+    ui_url: str = ""
 
     def lease(self, holder: bytes) -> Lease | None:
         """Return this holder's lease, if it has one."""

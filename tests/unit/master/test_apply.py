@@ -177,6 +177,19 @@ def test_life_of_an_application():
     assert log.state.shuffle_count == 0
 
 
+@pytest.mark.parametrize(
+    "url",
+    ["javascript:alert(1)", "ftp://a/", "//a/", "http://", 'http://a/"onclick=', "http://a/ b", "https://a/\u202e"],
+)
+def test_pages_of_applications_are_web_addresses(url):
+    """What is no address of http or https, or longer than a name, is refused: people will click on it."""
+    play(
+        (dataclasses.replace(application(), ui_url=url), S.BAD_REQUEST),
+        (dataclasses.replace(application(), ui_url="http://" + "a" * 249), S.BAD_REQUEST),
+        (dataclasses.replace(application(), ui_url="https://driver-7.example:4040/jobs/?id=1"), S.OK),
+    )
+
+
 def test_attach_by_name_takes_the_newest():
     """Of several applications of a name the one created last is attached to."""
     log = Log()

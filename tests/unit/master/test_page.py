@@ -31,8 +31,9 @@ from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web import page
+from holdfast.master.web.about import history_of
 from holdfast.master.web.histogram import BOTTOM, LEFT, RIGHT, TOP, histogram_of
-from holdfast.master.web.picture import MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
+from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
 from holdfast.master.web.view import Cut, Subject, View, address_of
 from tests.unit.master.build import H1, H2, I1, Log, sixteen, worker
@@ -225,6 +226,29 @@ def test_whatever_comes_is_escaped(name: str) -> None:
     cut = len(name) > 80
     assert (shown[:79] + "…" if cut else shown) in found.words
     assert [attrs["title"] for tag, attrs in found.tags if tag == "span" and "title" in attrs] == [shown] * cut
+
+
+@pytest.mark.parametrize(
+    ("address", "history"),
+    [
+        ("", []),
+        ("http://history:18080/", ["http://history:18080/history/application_1_7%2F..%3F%22%3Cb%3E/"]),
+        ("https://rm/cluster/app/{app_id}?a=1&b", ["https://rm/cluster/app/application_1_7%2F..%3F%22%3Cb%3E?a=1&b"]),
+    ],
+)
+def test_an_application_has_links_to_its_pages_and_to_what_is_kept_of_it(address: str, history: list[str]) -> None:
+    """Its id in Spark leads to the history server, at the address that is configured, whatever the id is; its own
+    pages have a link, too."""
+    spark_id = 'application_1_7/..?"<b>'
+    of = replace(application(), spark_id=spark_id, ui_url="http://driver:4040/?a='1'&b=2")
+    detail = ApplicationDetail(of, retention_of(of, lambda _: 5_000, 60_000), 0, 0)
+    view = View(subject=Subject("applications", (I1.hex(),)))
+    found = read(Picture(view, own(), (), detail=detail, history_url=history_of(address, spark_id)))
+    assert [each for each in found.links() if each.startswith("http")] == [*history, of.ui_url]
+    assert spark_id in found.text
+    without = replace(detail, application=replace(of, spark_id="", ui_url=""))
+    plain = read(Picture(view, own(), (), detail=without, history_url=history_of(address, "")))
+    assert not [each for each in plain.links() if each.startswith("http")]
 
 
 def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:

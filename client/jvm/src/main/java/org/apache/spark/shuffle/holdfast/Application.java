@@ -23,17 +23,9 @@ final class Application implements AutoCloseable {
     private final Masters masters;
     private final Registrations registrations;
     private final String name;
-    private volatile Owner owner = new Owner(System.getProperty("user.name", ""), "");
+    private volatile ApplicationLease.Description description;
     private ApplicationLease lease;
     private boolean closed;
-
-    /**
-     * Who runs it.
-     *
-     * @param user whose quota counts, without security
-     * @param sparkId what Spark calls the application, for people
-     */
-    record Owner(String user, String sparkId) {}
 
     /** Makes no call. */
     Application(HoldfastConf conf, Masters masters, String name) {
@@ -41,6 +33,7 @@ final class Application implements AutoCloseable {
         this.masters = masters;
         registrations = Registrations.ofDriver(conf);
         this.name = name;
+        describe(System.getProperty("user.name", ""), "", "");
     }
 
     /** What people know it by. */
@@ -48,9 +41,9 @@ final class Application implements AutoCloseable {
         return name;
     }
 
-    /** Says who runs it, before it is registered. */
-    void ownedBy(Owner known) {
-        owner = known;
+    /** Says who runs it, before it is registered; see {@link ApplicationLease.Description}. */
+    void describe(String user, String sparkId, String uiUrl) {
+        description = new ApplicationLease.Description(name, user, sparkId, uiUrl, conf.tags());
     }
 
     /** Registers generation 0 of a shuffle. Throws the reason against it. */
@@ -92,8 +85,7 @@ final class Application implements AutoCloseable {
                     throw new HoldfastException(Status.NO_ROOM, "no worker is alive (masters at " + conf.endpoints() + ")");
                 }
             }
-            lease = ApplicationLease.register(
-                    masters, this::credential, name, owner.user(), owner.sparkId(), conf.tags(), conf.leaseMs(), conf.registerMs());
+            lease = ApplicationLease.register(masters, this::credential, description, conf.leaseMs(), conf.registerMs());
             LogEvent.APPLICATION_REGISTERED.log("application", name, "instance", lease.instance().hex(), "masters", conf.endpoints());
         }
         return lease.instance();

@@ -76,7 +76,7 @@ final class DriverShuffles implements AutoCloseable {
     <K, V, C> HoldfastShuffleHandle<K, V, C> register(int shuffle, ShuffleDependency<K, V, C> dependency, int maps, boolean encrypted)
             throws HoldfastException {
         SparkContext context = dependency.rdd().context();
-        application.ownedBy(new Application.Owner(context.sparkUser(), context.applicationId()));
+        application.describe(context.sparkUser(), context.applicationId(), uiUrl(context));
         Placed placed = runtime.register(shuffle, maps, dependency.partitioner().numPartitions());
         var handle = new HoldfastShuffleHandle<>(
                 shuffle, dependency, placed.key().instance(), runtime.credentials().secure(), placed.shape(), encrypted, new FirstPlaces());
@@ -204,6 +204,16 @@ final class DriverShuffles implements AutoCloseable {
         } catch (HoldfastException error) {
             LogEvent.SHUFFLE_FALLBACK_UNREPORTED.log("application", name, "reason", error);
         }
+    }
+
+    /** Where people find Spark's UI of this application; empty without one. */
+    private static String uiUrl(SparkContext context) {
+        if (context.uiWebUrl().isEmpty()) {
+            return "";
+        }
+        String proxy = context.conf().get("spark.ui.reverseProxyUrl", "");
+        boolean proxied = !proxy.isEmpty() && context.conf().getBoolean("spark.ui.reverseProxy", false);
+        return proxied ? proxy.replaceAll("/+$", "") + "/proxy/" + context.applicationId() + "/" : context.uiWebUrl().get();
     }
 
     /** Ends the application: its shuffles are dropped with the lease. */

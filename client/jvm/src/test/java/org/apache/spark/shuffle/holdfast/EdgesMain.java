@@ -26,6 +26,7 @@ public final class EdgesMain {
         if (arguments.length == 0) {
             settings();
             names();
+            counts();
             nothingBehindDamage();
             encryptedRecords();
         }
@@ -193,6 +194,25 @@ public final class EdgesMain {
     private static DecodedBatches decoded(BatchSource source) {
         ReadMetrics metrics = new ReadMetrics(new TempShuffleReadMetrics(), null);
         return new DecodedBatches(source, null, BlockCodec.HOLDFAST, metrics, new ByteArrays(1 << 20));
+    }
+
+    /** What becomes of the costs of a read in Spark's own counters: all is remote, and parts of milliseconds are not lost. */
+    private static void counts() {
+        TempShuffleReadMetrics spark = new TempShuffleReadMetrics();
+        ReadMetrics ours = new ReadMetrics(spark, null);
+        ours.blocks(3);
+        ours.batch(1_000);
+        ours.batch(24);
+        ours.records(7);
+        ours.damaged();
+        for (int each = 0; each < 5; each++) {
+            ours.waited(700_000);
+            ours.streamed(900_000);
+        }
+        check(spark.remoteBlocksFetched() == 3 && spark.remoteBytesRead() == 1_024 && spark.recordsRead() == 7, "what came");
+        check(spark.localBlocksFetched() == 0 && spark.localBytesRead() == 0 && spark.remoteBytesReadToDisk() == 0, "nothing is local");
+        check(spark.fetchWaitTime() == 3 && spark.remoteReqsDuration() == 4, "times: " + spark.fetchWaitTime() + ", " + spark.remoteReqsDuration());
+        check(spark.corruptMergedBlockChunks() == 1 && spark.mergedFetchFallbackCount() == 0, "damage");
     }
 
     /** The task ends on one thread while another reads: what it reads into is given back when it has ended, once, and it hears why. */

@@ -3,6 +3,7 @@ package org.apache.spark.shuffle.holdfast.control;
 import java.nio.charset.StandardCharsets;
 import java.security.SecureRandom;
 import java.util.List;
+import java.util.regex.Pattern;
 import org.apache.spark.shuffle.holdfast.secure.CredentialsProvider;
 import org.apache.spark.shuffle.holdfast.wire.HoldfastException;
 import org.apache.spark.shuffle.holdfast.wire.Instance;
@@ -18,12 +19,39 @@ public final class ApplicationLease implements AutoCloseable {
     private static final int HOLDER_BYTES = 16;
     /** Of the names of an application and its user. */
     private static final int NAME_BYTES_MAX = 255;
+    /** As the masters take it. */
+    private static final Pattern WEB_ADDRESS = Pattern.compile("https?://[A-Za-z0-9._~:/?#\\[\\]@!$&'()*+,;=%-]+");
     /** Renewals per lease, so that two may be lost. */
     private static final int RENEWALS = 3;
     private static final long LEASE_MS_MIN = 1_000;
     /** A driver that exits does not wait long for masters that do not answer. */
     private static final int DETACH_MS = 5_000;
     private static final int JOIN_MS = 5_000;
+
+    /**
+     * What the masters know of an application.
+     *
+     * @param user whose quota counts, without security
+     * @param sparkId what Spark calls it, for people
+     * @param uiUrl where its own pages are, for people; what is no address of http or https is left out
+     * @param tags what workers of its shuffles have to have
+     */
+    public record Description(String name, String user, String sparkId, String uiUrl, List<String> tags) {
+        /** The same without Spark. */
+        public Description(String name, String user) {
+            this(name, user, "", "", List.of());
+        }
+
+        private JsonObject json() {
+            return new JsonObject().put("name", label(name)).put("user", label(user)).put("sparkId", label(sparkId))
+                    .put("uiUrl", isWebAddress(uiUrl) ? uiUrl : "").put("tags", tags);
+        }
+
+        /** Others are refused by the masters, and no job is to fail for that. */
+        private static boolean isWebAddress(String url) {
+            return url.length() <= NAME_BYTES_MAX && WEB_ADDRESS.matcher(url).matches();
+        }
+    }
 
     /** What proves to the masters whose application it is; read where it is needed, since it may be replaced. */
     public interface Credential {
@@ -61,7 +89,7 @@ public final class ApplicationLease implements AutoCloseable {
 
     /** The same without security. */
     public static ApplicationLease register(Masters masters, String name, String user, long leaseMs) throws HoldfastException {
-        return register(masters, CredentialsProvider::new, name, user, "", List.of(), leaseMs, Masters.DEADLINE_MS);
+        return register(masters, CredentialsProvider::new, new Description(name, user), leaseMs, Masters.DEADLINE_MS);
     }
 
     /**
@@ -69,20 +97,14 @@ public final class ApplicationLease implements AutoCloseable {
      * now on, and show the token of the application.
      *
      * @param credential what is shown here and wherever the application's own token came to its end
-     * @param user whose quota counts, without security
-     * @param sparkId what Spark calls the application, for people
-     * @param tags what workers of its shuffles have to have
      * @param withinMs for how long the call is repeated
      */
     public static ApplicationLease register(
-            Masters masters, Credential credential, String name, String user, String sparkId, List<String> tags, long leaseMs, int withinMs)
-            throws HoldfastException {
+            Masters masters, Credential credential, Description application, long leaseMs, int withinMs) throws HoldfastException {
         Instance instance = Instance.random();
         byte[] holder = new byte[HOLDER_BYTES];
         new SecureRandom().nextBytes(holder);
-        JsonObject request = new JsonObject().bytes("instance", instance.bytes()).put("name", label(name))
-                .put("user", label(user)).put("sparkId", label(sparkId)).put("tags", tags).u64("leaseMs", leaseMs)
-                .bytes("holder", holder);
+        JsonObject request = application.json().bytes("instance", instance.bytes()).u64("leaseMs", leaseMs).bytes("holder", holder);
         JsonObject reply = asUser(masters, credential, "Shuffles/RegisterApplication", request, withinMs);
         ApplicationLease lease = new ApplicationLease(masters, credential, instance, holder, reply.u64("leaseMs"));
         masters.setHolder(holder);

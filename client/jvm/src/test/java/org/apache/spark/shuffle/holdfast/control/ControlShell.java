@@ -81,12 +81,14 @@ public final class ControlShell {
     private String call(String command, String[] args) throws HoldfastException, InterruptedException {
         switch (command) {
             case "lease":
-                lease = ApplicationLease.register(masters, TestTls::ofEnvironment, args[0], "tester", "app-1",
-                        Arrays.asList(args).subList(2, args.length), Long.parseLong(args[1]), DEADLINE_MS);
+                lease = ApplicationLease.register(masters, TestTls::ofEnvironment, new ApplicationLease.Description(
+                        args[0], "tester", "app-1", "", Arrays.asList(args).subList(2, args.length)),
+                        Long.parseLong(args[1]), DEADLINE_MS);
                 instance = lease.instance();
                 return instance.hex() + " " + HexFormat.of().formatHex(lease.holder()) + " " + lease.leaseMs();
             case "frail": // the same, with a credential that can be read once
-                lease = ApplicationLease.register(masters, this::once, args[0], "tester", "", List.of(), Long.parseLong(args[1]), DEADLINE_MS);
+                lease = ApplicationLease.register(masters, this::once, new ApplicationLease.Description(args[0], "tester"),
+                        Long.parseLong(args[1]), DEADLINE_MS);
                 return "";
             case "errors":
                 return "" + Math.max(0, read.get() - 1);
