@@ -201,8 +201,8 @@ public final class EdgesMain {
         TempShuffleReadMetrics spark = new TempShuffleReadMetrics();
         ReadMetrics ours = new ReadMetrics(spark, null);
         ours.blocks(3);
-        ours.batch(1_000);
-        ours.batch(24);
+        ours.received(1_000);
+        ours.received(24);
         ours.records(7);
         ours.damaged();
         for (int each = 0; each < 5; each++) {
