@@ -7,8 +7,8 @@ from holdfast.client.connection.direct import worker_status
 from tests.jvm.test_fetch import flip
 from tests.support.jvm import Programs
 
-#: What three attempts and another shuffle write of 9 MiB blocks that do not compress, less what an abandoned one may.
-PUSHED_BYTES_MIN = 6 * (9 << 20)
+#: What three attempts and another shuffle write of 5 MiB blocks that do not compress, less what an abandoned one may.
+PUSHED_BYTES_MIN = 6 * (5 << 20)
 
 
 def test_blocks_come_back_as_they_were_and_damage_is_named(programs: Programs, tmp_path: Path) -> None:
@@ -18,11 +18,11 @@ def test_blocks_come_back_as_they_were_and_damage_is_named(programs: Programs, t
     with local_cluster(masters=1, workers=1, dir=tmp_path / "cluster") as cluster:
         (worker,) = cluster.workers
         program = programs.start("client.ClientMain", cluster.endpoints)
-        program.hear("READY")
+        program.hear("READY", 180)
         assert worker_status(worker.http, 5.0)["counters"]["push_bytes"] > PUSHED_BYTES_MIN
         assert flip(cluster.directory / worker.name)
         program.say("go")
-        told = program.hear("TOLD")
+        told = program.hear("TOLD", 120)
         for word in ("partition ", "chunk ", "checksum mismatch", "worker "):
             assert word in told
         assert program.wait() == 0, program.output()

@@ -24,7 +24,7 @@ import org.apache.spark.shuffle.holdfast.wire.Status;
  */
 public final class ClientMain {
     private static final int PARTITIONS = 2;
-    private static final int LONG_BYTES = 9 << 20;
+    private static final int LONG_BYTES = 5 << 20;
     private static final String PREFIX = "spark.holdfast.";
 
     private ClientMain() {}
