@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from html import escape
 from itertools import islice
 
+#: Jupyter sets tables of all outputs to the right, as is good for numbers alone.
+_LEFT = 'style="text-align:left"'
 #: Rows that are shown; a cluster may have more servers.
 ROWS_MAX = 20
 
@@ -25,4 +27,4 @@ def table(title: str, rows: Iterable[Sequence[object]]) -> str:
 
 def _row(cells: Sequence[object]) -> str:
     first, *others = (escape(str(each)) for each in cells)
-    return f"<tr><th>{first}</th>{''.join(f'<td>{each}</td>' for each in others)}</tr>"
+    return f"<tr><th {_LEFT}>{first}</th>{''.join(f'<td {_LEFT}>{each}</td>' for each in others)}</tr>"

@@ -2,7 +2,8 @@
 
 * The navigation has a shelf for each folder: pages in the order below if they exist, then all others by name.
 * The first page is README.md of the repository.
-* Links to files outside docs/ become plain text, except those that lead nowhere: the strict build then fails.
+* Links to folders, and to files outside docs/, become plain text, except those that lead nowhere: the strict build
+  then fails.
 * Lists may follow a paragraph directly and indent by two or three spaces, and anchors are GitHub's; Python-Markdown
   has other rules for these.
 
@@ -70,7 +71,7 @@ def inside(text: str, page: str, source: Path) -> str:
         if not target or re.match(r"[a-z]+:", link):
             return match[0]
         path = (source / target).resolve()
-        if path.suffix == ".md" and path.is_relative_to(ROOT / "docs"):
+        if path.is_file() and path.is_relative_to(ROOT / "docs"):
             away = posixpath.relpath(path.relative_to(ROOT / "docs").as_posix(), posixpath.dirname(page) or ".")
             return f"[{words}]({away}{mark}{place})"
         return words if path.exists() else match[0]

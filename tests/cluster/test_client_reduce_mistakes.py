@@ -177,7 +177,7 @@ def test_notebooks_show_a_small_table(shared: LocalCluster, monkeypatch: pytest.
         shuffle, _ = fill(session)
         monkeypatch.setattr(Runtime, "run", None)
         monkeypatch.setattr(local, "ask", None)
-        pages = [each._repr_html_() for each in (session, shuffle, shared)]
+        pages = [each._repr_html_().replace(' style="text-align:left"', "") for each in (session, shuffle, shared)]
         monkeypatch.undo()
     assert "Session &lt;b&gt;&amp;" in pages[0]
     assert f"<tr><th>masters</th><td>{shared.endpoints}</td></tr>" in pages[0]

@@ -9,8 +9,10 @@ copies, confined to a pool, and with a copy less than was asked for.
 from __future__ import annotations
 
 import asyncio
+import math
 import secrets
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -20,6 +22,7 @@ from holdfast.client.session import Session
 from holdfast.common.limits import GIB, MIB
 from holdfast.common.net.control import ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
+from holdfast.common.worker_states import LOST
 from tests.cluster.reduce_peers import metric
 from tests.support.waiting import wait_until
 from tests.unit.master.build import winners
@@ -28,6 +31,7 @@ from tests.unit.master.build import winners
 SETTINGS = {"lease": {"worker": "2m", "heartbeat": "1s"}}
 #: An application whose name is markup: whoever shows it unescaped runs it.
 EVIL = '<script>document.title="hurt"</script><img src=x onerror=alert(1)>"\'&'
+LONG = "ad-hoc: customers by region, with a name that goes on and on and on until it is cut"
 #: Three hosts, of which two have fast disks.
 HOSTS: dict[str, Any] = {
     "hosts": 3,
@@ -160,6 +164,26 @@ class World:
                 return
             await asyncio.wait([loop.create_future()], timeout=0.5)
 
+    @asynccontextmanager
+    async def beating(self) -> AsyncIterator[None]:
+        """Heartbeats of all, beside what is done meanwhile."""
+        beats = asyncio.ensure_future(self.beat(math.inf))
+        try:
+            yield
+        finally:
+            beats.cancel()
+            with suppress(asyncio.CancelledError):
+                await beats
+
+    async def lose(self, name: str) -> None:
+        """Heartbeats of the others, until this worker is lost."""
+        for _ in range(120):
+            reply = await self.client.call("Admin/ListWorkers", pb.ListWorkersRequest())
+            if any(worker.name == name and worker.state == LOST for worker in reply.workers):
+                return
+            await self.beat(0.5, but=name)
+        raise AssertionError(f"{name} was not lost")
+
     async def application(self, name: str, user: str, shuffles: int, committed: int) -> bytes:
         """An application with shuffles, of which some are committed; return its instance."""
         instance = secrets.token_bytes(16)
@@ -185,17 +209,16 @@ class World:
         return instance
 
 
-async def busy(client: ControlClient, seconds: float = 6.0) -> World:
-    """A day's work."""
+async def busy(client: ControlClient, seconds: float = 6.0, ad_hoc: str = LONG) -> World:
+    """A day's work; `ad_hoc` names one of its applications."""
     world = World(client)
     await world.register()
-    await world.application("nightly-orders", "etl", 9, 7)
-    await world.application(
-        "ad-hoc: customers by region, with a name that goes on and on and on until it is cut", "ana", 3, 1
-    )
-    instance = await world.application("features-v2", "ml", 4, 4)
-    attach = pb.AttachRequest(instance=instance, holder=secrets.token_bytes(16), lease_ms=1_800_000)
-    await client.call("Shuffles/Attach", attach)
+    async with world.beating():
+        await world.application("nightly-orders", "etl", 9, 7)
+        await world.application(ad_hoc, "ana", 3, 1)
+        instance = await world.application("features-v2", "ml", 4, 4)
+        attach = pb.AttachRequest(instance=instance, holder=secrets.token_bytes(16), lease_ms=1_800_000)
+        await client.call("Shuffles/Attach", attach)
     await world.beat(seconds)
     return world
 
@@ -203,7 +226,8 @@ async def busy(client: ControlClient, seconds: float = 6.0) -> World:
 async def degraded(cluster: LocalCluster, client: ControlClient) -> World:
     """A problem to look at."""
     world = await busy(client, 1.0)
-    await world.application(EVIL, '"><b>user</b>', 2, 1)
+    async with world.beating():
+        await world.application(EVIL, '"><b>user</b>', 2, 1)
     world.workers[1].problems = {"/data/disk1": "OSError: [Errno 5] Input/output error: '/data/disk1/p/000017'"}
     world.workers[7].full = {"/data/nvme0": "it is used to 97 %, and keeps 64.0 GiB free"}
     world.workers[4].dfs_problem = "GetObject: the server did not answer within 10 s"
@@ -212,7 +236,7 @@ async def degraded(cluster: LocalCluster, client: ControlClient) -> World:
     await client.call("Admin/DrainWorkers", drain)
     follower = next(each for each in cluster.masters if each.address != cluster.leader().address)
     follower.kill()
-    await world.beat(2.0)
+    await world.lose("w03")
     return world
 
 

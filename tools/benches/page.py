@@ -29,6 +29,8 @@ APPLICATIONS = 20
 SHUFFLES = 50
 _SECONDS = 8.0
 _PAGE_SECONDS_MAX = 60.0
+#: For one registration, of many at once.
+_FILL_SECONDS_MAX = 120.0
 #: For the masters of this section: heartbeats come late, since one process sends them all.
 SETTINGS: Mapping[str, Mapping[str, object]] = {"lease": {"worker": "1h"}}
 
@@ -90,8 +92,11 @@ async def fill(client: ControlClient) -> list[pb.HeartbeatRequest]:
         await register_application(client, instance, f"application-{number}")
         requests = [reduce_request(instance, shuffle, 200, 40) for shuffle in range(SHUFFLES)]
         for first in range(0, SHUFFLES, AT_ONCE):
-            some = requests[first : first + AT_ONCE]
-            await asyncio.gather(*(client.call("Shuffles/RegisterShuffle", each) for each in some))
+            calls = (
+                client.call("Shuffles/RegisterShuffle", each, _FILL_SECONDS_MAX)
+                for each in requests[first : first + AT_ONCE]
+            )
+            await asyncio.gather(*calls)
     return beats
 
 
