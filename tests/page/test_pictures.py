@@ -121,8 +121,9 @@ def _traffic(committed: ReduceShuffle, written: ReduceShuffle) -> Iterator[None]
 
 
 def check_text(shown: str, wanted: Sequence[str]) -> None:
-    """All that must be seen is there."""
-    assert [each for each in wanted if each not in shown] == [], shown
+    """All that must be seen is there, however it is broken into lines."""
+    seen = " ".join(shown.split())
+    assert [each for each in wanted if each not in seen] == [], shown
 
 
 def check_terminal(svg: str, wanted: Sequence[str], lines: int) -> None:
