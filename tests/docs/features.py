@@ -28,4 +28,4 @@ def _table(records: list[Record]) -> str:
 
 
 def _row(head: str, cells: list[str]) -> str:
-    return f"| {' | '.join((head, *cells))} |"
+    return f"|{'|'.join((head, *cells))}|"
