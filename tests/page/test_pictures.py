@@ -12,6 +12,7 @@ import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,7 +31,7 @@ PICTURE_BYTES_MAX = 250_000
 SVG_BYTES_MAX = 150_000
 PARTITIONS, MAPS = 200, 8
 #: A rack for each host, and directories whose use can be seen.
-MACHINES = {
+MACHINES: dict[str, Any] = {
     "hosts": 3,
     "workers_per_host": 2,
     "own": {
@@ -69,7 +70,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     """A job: a shuffle of uneven partitions is committed and read again and again, and maps push to another one."""
     root = tmp_path_factory.mktemp("job")
     directory = {"path": f"{root}/{{name}}", "capacity": "256MiB"}
-    settings = {"lease": {"worker": "1m", "heartbeat": "1s"}, "worker": {"directories": [directory]}, **CALM}
+    settings: dict[str, Any] = {
+        "lease": {"worker": "1m", "heartbeat": "1s"},
+        "worker": {"directories": [directory]},
+        **CALM,
+    }
     with (
         local_cluster(masters=3, dir=root / "c", settings=settings, **MACHINES) as started,
         Session(started.endpoints, app="nightly-orders", user="etl") as session,
