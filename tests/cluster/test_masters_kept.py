@@ -168,8 +168,8 @@ def test_a_master_is_ready_when_it_has_caught_up(trio: LocalCluster) -> None:
     assert (code, "restart no other master" in text) == (503, True)
     for each in others:
         each.start()
-    for each in trio.masters:
-        assert wait_until(lambda each=each: get(each.address, "/readyz") == (200, "ok\n"), "it has caught up")
+    ready = (200, "ok\n")
+    assert wait_until(lambda: {get(each.address, "/readyz") for each in trio.masters} == {ready}, "all have caught up")
 
 
 def get(address: str, path: str) -> tuple[int, str]:

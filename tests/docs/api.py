@@ -27,6 +27,8 @@ _MADE_BY_USERS = ("FetchOptions",)
 _MADE_BY_US = ("MapWriter", "PushWriter", "WorkerInfo")
 #: A call that is longer has its arguments in a table.
 _LINE = 100
+#: Before the name of an argument.
+_STARS: Mapping[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 _NAMED = re.compile(r"\* ((?:`[a-z_]+`(?:, )?)+): (.*)")
 _INTRODUCTION = """# Python API
 
@@ -124,10 +126,11 @@ def _function(
         return_annotation=_returned(signature.return_annotation, types),
     )
     text = [] if (inspect.getdoc(value) or "").startswith("Initialize self") else list(_text(value))
+    table: list[str] = []
     if value is connect:  # its arguments are those of the class that it returns
-        written, table = f"{name}(…) -> {shown.return_annotation!r}", []
+        written = f"{name}(…) -> {shown.return_annotation!r}"
     elif len(str(shown)) <= _LINE:
-        written, table = f"{name}{shown}", []
+        written = f"{name}{shown}"
     else:
         back = "" if shown.return_annotation is inspect.Signature.empty else f" -> {shown.return_annotation!r}"
         written, table = f"{name}(…){back}", list(_table(shown, text))
@@ -148,7 +151,7 @@ def _table(signature: inspect.Signature, text: list[str]) -> Iterator[str]:
             yield "|*by keyword:*||||"
         kind = str(each.annotation).replace("|", "\\|")
         default = "" if each.default is inspect.Parameter.empty else f"`{each.default!r}`"
-        stars = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}.get(each.kind, "")
+        stars = _STARS.get(each.kind, "")
         yield f"|`{stars}{each.name}`|`{kind}`|{default}|{meanings.get(each.name, '')}|"
 
 
