@@ -18,7 +18,7 @@ from tests.support.reduce_data import Writer, names
 from tests.unit.worker.storage.reduce_world import SHUFFLE, World
 
 DOCS = Path(__file__).parents[4] / "docs" / "operate" / "storage.md"
-HEADER = "| In cache | Cache room | Disk room | DFS room | Over | Rule | A batch is sent to | Files of MEMORY move |"
+HEADER = "|In cache|Cache room|Disk room|DFS room|Over|Rule|A batch is sent to|Files of MEMORY move|"
 CAPACITY = 100 * MIB
 SITUATIONS = list(itertools.product([True, False], repeat=5))
 #: Partitions: one that is open in memory, a new one, and one that is sealed in memory.
