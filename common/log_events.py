@@ -346,7 +346,7 @@ class LogEvent(Enum):
     DFS_SLOW = _warning("A call to the DFS takes long.", "Check the store and the network.")
     DFS_FILES_LEFT = _warning(
         "Files of a dropped shuffle stay on the DFS; retrying.",
-        "If it repeats, check the store. The leader removes them later.",
+        "If it repeats, check the store. The leader removes them after [dfs] clean_every and clean_grace.",
     )
     DFS_SEARCH_FAILED = _warning("Searching the DFS for files failed; retrying.", "Check the store.")
     DFS_SEARCH_INTERNAL_ERROR = _error("Searching the DFS failed unexpectedly.")
