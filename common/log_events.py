@@ -127,7 +127,7 @@ class LogEvent(Enum):
     )
     SHUFFLE_COPIES_INCOMPLETE = _warning(
         "Copies of an open shuffle lack acknowledged data (`ack_copies`).",
-        "Check slow or lost workers. They are made again after the commit.",
+        "Check slow or lost workers. The copies are made again after the commit.",
     )
     SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were added.")
     SHUFFLE_COPIES_PLACED = _warning(

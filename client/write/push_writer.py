@@ -90,7 +90,7 @@ class PushTarget(Protocol):
 
 
 class PushWriter(AttemptWriter["_PushSender"]):
-    """The pushed output of one attempt; used as MapWriter."""
+    """The pushed output of one attempt, used like a MapWriter."""
 
     def __init__(
         self,

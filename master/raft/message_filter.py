@@ -101,7 +101,7 @@ class MessageFilter:
         self._on_part: Callable[[SnapshotPart], bool]
         #: a snapshot is being installed: nothing that would change the log is taken
         self.installing = False
-        #: the log here has what its leader has committed; from then on, unless a snapshot has to come
+        #: the log here has all that was ever acknowledged before; from then on, unless a snapshot has to come
         self.caught_up = False
 
     def bind(self, raft: Hardened, nodes: dict[str, Any], on_part: Callable[[SnapshotPart], bool]) -> None:
@@ -296,7 +296,8 @@ class MessageFilter:
             new = next((n for n, entry in enumerate(entries) if term_at(entry[1]) != entry[2]), None)
             if new is None:
                 self._heard(node, message.term, commit)
-                self.caught_up |= commit == message.commit_index
+                # Before a leader has committed in its own term it may know of less than what is committed.
+                self.caught_up |= commit == message.commit_index and term_at(commit) == message.term
                 self._outbox.append((peer, AppendAnswer(message.term, message.seq, verified + 1, False, True)))
                 return
             entries = entries[new:]

@@ -98,7 +98,8 @@ class Child:
         elif op == "status":
             s = self.node.status()
             digest = self.node.local(lambda machine: machine.state_hash().hex())
-            value = {k: getattr(s, k) for k in ("serving", "term", "leader", "applied_index", "snapshot_index", "role")}
+            keys = ("serving", "caught_up", "term", "leader", "applied_index", "snapshot_index", "role")
+            value = {k: getattr(s, k) for k in keys}
             self.say(number, ok={**value, "hash": digest, "cpu": time.process_time(), "longest_turn": s.longest_turn})
         elif op == "dump":
             self.say(number, ok=[c.decode() for c in self.node.local(lambda machine: list(machine.applied))])

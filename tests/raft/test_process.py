@@ -135,6 +135,7 @@ def test_an_empty_node_catches_up_by_snapshot(cluster: Cluster, tmp_path: Path) 
     lost.start()
     verify(cluster, [f"3 {number}" for number in range(150)])
     assert lost.ask("status").result(60)["snapshot_index"] > 0
+    wait_until(lambda: lost.ask("status").result(60)["caught_up"], "it knows that it has caught up")
 
 
 def test_a_child_dies_with_its_parent(tmp_path: Path) -> None:

@@ -244,10 +244,17 @@ def test_a_late_vote_makes_a_leader_that_can_do_nothing() -> None:
 
 
 def test_a_follower_has_caught_up_when_it_has_what_was_committed() -> None:
-    """Heartbeats behind entries that c lacks do not count; nor does a start, until the leader has spoken."""
+    """Heartbeats behind entries that c lacks do not count, nor those of a leader that has committed nothing in its term
+    and may not know what is; nor does a start, until the leader has spoken."""
     stage = Stage(HardenedPeer)
     gate = stage.peers["c"].live().gate
     stage.elect("a", "b")
+    for _ in range(3):  # nobody has answered yet
+        stage.now += 0.1
+        stage.tick("a")
+        stage.deliver("a", "c")
+    assert stage.log("c") == stage.log("a")
+    assert not gate.caught_up
     stage.talk("a", "b")
     for number in range(4):
         stage.peers["a"].propose(b"c%d" % number)
