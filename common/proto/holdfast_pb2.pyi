@@ -982,8 +982,18 @@ class HostShare(_message.Message):
     workers: _containers.RepeatedCompositeFieldContainer[WorkerShare]
     def __init__(self, host: _Optional[str] = ..., copies: _Optional[int] = ..., bytes: _Optional[int] = ..., workers: _Optional[_Iterable[_Union[WorkerShare, _Mapping]]] = ...) -> None: ...
 
+class ShuffleReader(_message.Message):
+    __slots__ = ("host", "asked", "last_ms")
+    HOST_FIELD_NUMBER: _ClassVar[int]
+    ASKED_FIELD_NUMBER: _ClassVar[int]
+    LAST_MS_FIELD_NUMBER: _ClassVar[int]
+    host: str
+    asked: int
+    last_ms: int
+    def __init__(self, host: _Optional[str] = ..., asked: _Optional[int] = ..., last_ms: _Optional[int] = ...) -> None: ...
+
 class DescribeShuffleReply(_message.Message):
-    __slots__ = ("shuffle", "committed_ms", "now_ms", "sizes", "copies", "partitions_moved", "epochs_most", "epochs_most_partition", "partitions_lost", "lost", "hosts", "hosts_total", "waits_for")
+    __slots__ = ("shuffle", "committed_ms", "now_ms", "sizes", "copies", "partitions_moved", "epochs_most", "epochs_most_partition", "partitions_lost", "lost", "hosts", "hosts_total", "waits_for", "readers")
     SHUFFLE_FIELD_NUMBER: _ClassVar[int]
     COMMITTED_MS_FIELD_NUMBER: _ClassVar[int]
     NOW_MS_FIELD_NUMBER: _ClassVar[int]
@@ -997,6 +1007,7 @@ class DescribeShuffleReply(_message.Message):
     HOSTS_FIELD_NUMBER: _ClassVar[int]
     HOSTS_TOTAL_FIELD_NUMBER: _ClassVar[int]
     WAITS_FOR_FIELD_NUMBER: _ClassVar[int]
+    READERS_FIELD_NUMBER: _ClassVar[int]
     shuffle: ShuffleInfo
     committed_ms: int
     now_ms: int
@@ -1010,7 +1021,8 @@ class DescribeShuffleReply(_message.Message):
     hosts: _containers.RepeatedCompositeFieldContainer[HostShare]
     hosts_total: int
     waits_for: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, shuffle: _Optional[_Union[ShuffleInfo, _Mapping]] = ..., committed_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., sizes: _Optional[_Union[OutputSizes, _Mapping]] = ..., copies: _Optional[_Union[CopyCounts, _Mapping]] = ..., partitions_moved: _Optional[int] = ..., epochs_most: _Optional[int] = ..., epochs_most_partition: _Optional[int] = ..., partitions_lost: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[_Union[HostShare, _Mapping]]] = ..., hosts_total: _Optional[int] = ..., waits_for: _Optional[_Iterable[str]] = ...) -> None: ...
+    readers: _containers.RepeatedCompositeFieldContainer[ShuffleReader]
+    def __init__(self, shuffle: _Optional[_Union[ShuffleInfo, _Mapping]] = ..., committed_ms: _Optional[int] = ..., now_ms: _Optional[int] = ..., sizes: _Optional[_Union[OutputSizes, _Mapping]] = ..., copies: _Optional[_Union[CopyCounts, _Mapping]] = ..., partitions_moved: _Optional[int] = ..., epochs_most: _Optional[int] = ..., epochs_most_partition: _Optional[int] = ..., partitions_lost: _Optional[int] = ..., lost: _Optional[_Iterable[int]] = ..., hosts: _Optional[_Iterable[_Union[HostShare, _Mapping]]] = ..., hosts_total: _Optional[int] = ..., waits_for: _Optional[_Iterable[str]] = ..., readers: _Optional[_Iterable[_Union[ShuffleReader, _Mapping]]] = ...) -> None: ...
 
 class ListApplicationsRequest(_message.Message):
     __slots__ = ()

@@ -17,6 +17,8 @@ from holdfast.common.security.tokens import SEES, Bearer, TokenKind, must_be
 
 #: Who makes the call that is being answered; None without security.
 CALLER: ContextVar[Bearer | None] = ContextVar("caller", default=None)
+#: From which host it comes.
+HOST: ContextVar[str] = ContextVar("host", default="")
 
 _ANYBODY = tuple(TokenKind)
 _OWNS = (TokenKind.APPLICATION,)

@@ -196,6 +196,7 @@ class Admin:
             waits_for=[
                 workers[each].name for each in (progress.unanswered if progress is not None else ())[:_NAMED_MAX]
             ],
+            readers=[pb.ShuffleReader(**each._asdict()) for each in self._leader.readers.of(shuffle.key)],
         )
 
     async def list_applications(self, request: pb.ListApplicationsRequest) -> pb.ListApplicationsReply:

@@ -54,6 +54,8 @@ class BudgetOwner:
     who: Hashable
     #: keeps the cluster alive, or operates it
     vital: bool
+    #: from which the call comes
+    host: str
 
 
 class BudgetRoom(AbstractContextManager["BudgetRoom"]):
@@ -95,8 +97,8 @@ class Budgets:
     def asker(caller: Bearer | None, host: str, method: Method) -> BudgetOwner:
         """Return whose share a call takes of: a user's, with all its applications, or a host's without security."""
         if caller is None:
-            return BudgetOwner(host, method.name.startswith(_OF_WORKERS))
-        return BudgetOwner(caller.share_owner, caller.vital)
+            return BudgetOwner(host, method.name.startswith(_OF_WORKERS), host)
+        return BudgetOwner(caller.share_owner, caller.vital, host)
 
     def body(self, asker: BudgetOwner) -> BudgetRoom:
         """Room for a body; nothing is taken yet."""

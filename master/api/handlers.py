@@ -21,7 +21,7 @@ from holdfast.common.security.tokens import Bearer
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
 from holdfast.master.api import proto_bodies
-from holdfast.master.api.access import CALLER, check_call, check_method
+from holdfast.master.api.access import CALLER, HOST, check_call, check_method
 from holdfast.master.api.budgets import BudgetOwner, Budgets
 from holdfast.master.observe.metrics import Metrics
 
@@ -63,6 +63,7 @@ class Handlers:
         started = time.perf_counter()
         status = Status.OK
         CALLER.set(caller)
+        HOST.set(asker.host)
         try:
             check_call(caller, method.name, request)
             with self.budgets.call(asker) as budget_room:

@@ -23,7 +23,7 @@ from holdfast.common.security.tokens import TokenKind, share_owner
 from holdfast.common.statuses import Status
 from holdfast.common.version import VERSION
 from holdfast.common.worker_states import LOST
-from holdfast.master.api.access import CALLER, check_owner
+from holdfast.master.api.access import CALLER, HOST, check_owner
 from holdfast.master.api.registry import Registry
 from holdfast.master.api.statuses import bad_request
 from holdfast.master.api.winners import WinnersCheck
@@ -247,6 +247,7 @@ class Shuffles:
         else:
             # A leader that was replaced a moment ago may have what is dropped by now.
             shuffle = await self._shuffle(key)
+        self._leader.readers.asked(shuffle.key, HOST.get(), self._leader.now_ms())
         return pb.GetManifestReply(
             kind=pb.PARTITION_KIND_MAP if shuffle.kind == KIND_MAP else pb.PARTITION_KIND_REDUCE,
             partitions=shuffle.partitions,

@@ -40,6 +40,7 @@ from holdfast.master.core.conditions import Conditions, Spot
 from holdfast.master.core.drains import Drains
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.rates import Rates, rates_between
+from holdfast.master.core.readers import Readers
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.apply import gone_text
 from holdfast.master.core.state.records import Answer, Application, Worker
@@ -107,6 +108,8 @@ class Leader:
         self.conditions = Conditions()
         #: what is placed on draining workers, as this leadership last looked
         self.drains = Drains()
+        #: who asked this leadership where data is
+        self.readers = Readers()
         #: called whenever this master becomes the leader, or stops being it; in the event loop
         self.listeners: list[Callable[[bool], None]] = []
         #: set when a worker was lost, is back, or registered
@@ -157,6 +160,7 @@ class Leader:
             self.usage = Usage()
             self.conditions = Conditions()
             self.drains = Drains()
+            self.readers = Readers()
             self._tick = background(self._run(), self.fail)
         else:
             self.followed.set()

@@ -10,14 +10,16 @@ from urllib.parse import quote
 from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.sizes import shuffle_failures, skew
 from holdfast.master.core.events import Event
+from holdfast.master.core.history import Trend
+from holdfast.master.core.readers import Reader
 from holdfast.master.core.shuffle_sums import ShuffleSums, hosts_of
 from holdfast.master.core.state.incomplete import incomplete_count
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
-from holdfast.master.web.histogram import histogram_of
+from holdfast.master.web.drawings import Curve, curve_of, histogram_of
 from holdfast.master.web.picture import ShuffleDetail, ShuffleRow
 
-#: Hosts of a shuffle that are shown.
-_HOSTS_MAX = 100
+#: Hosts of a shuffle that are shown, and hosts that read it.
+_HOSTS_MAX, _READERS_MAX = 100, 50
 
 
 class EventNames(NamedTuple):
@@ -37,7 +39,9 @@ def naming(events: Iterable[Event], names: EventNames, limit: int) -> tuple[Even
     return tuple(islice(filter(names_it, events), limit))
 
 
-def detail_of(row: ShuffleRow, sums: ShuffleSums, workers: Sequence[Worker]) -> ShuffleDetail:
+def detail_of(
+    row: ShuffleRow, sums: ShuffleSums, workers: Sequence[Worker], readers: Sequence[Reader] = ()
+) -> ShuffleDetail:
     """What is in one shuffle."""
     shuffle, sizes, epochs = row.shuffle, sums.sizes, sums.epochs
     by_number = {each.id: each for each in workers}
@@ -54,7 +58,15 @@ def detail_of(row: ShuffleRow, sums: ShuffleSums, workers: Sequence[Worker]) -> 
         histogram=histogram_of(of, sizes.histogram) if sizes is not None else None,
         skew=skew(sizes.largest_bytes, sizes.median_bytes) if sizes is not None else None,
         failures=tuple(failures),
+        readers=tuple(readers[:_READERS_MAX]),
+        readers_total=len(readers),
     )
+
+
+def curves_of(trend: Trend, every_seconds: int) -> tuple[tuple[str, Curve | None], ...]:
+    """What workers did, by its name on the page."""
+    drawn = (("Pushed", trend.push, "/s"), ("Fetched", trend.fetch, "/s"), ("Stored", trend.stored, ""))
+    return tuple((name, curve_of(samples, every_seconds, unit)) for name, samples, unit in drawn)
 
 
 def history_of(address: str, spark_id: str) -> str:

@@ -26,6 +26,8 @@ from holdfast.common.version import VERSION
 from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import KEPT, LEVELS
+from holdfast.master.core.history import Trend
+from holdfast.master.core.readers import Reader
 from holdfast.master.core.retention import Retention, in_time
 from holdfast.master.core.shuffle_sums import ShuffleSums
 from holdfast.master.core.state.records import Application, Shuffle, Worker
@@ -37,8 +39,8 @@ from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.describing import Describer
 from holdfast.master.observe.masters import Masters
 from holdfast.master.raft.node import RaftStatus
-from holdfast.master.web.about import EventNames, detail_of, history_of, instance_of, naming
-from holdfast.master.web.pace import PaceKeeper
+from holdfast.master.web.about import EventNames, curves_of, detail_of, history_of, instance_of, naming
+from holdfast.master.web.pace import HISTORY_SECONDS, PaceKeeper
 from holdfast.master.web.page import write
 from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
@@ -71,6 +73,8 @@ class _Look:
     application: str = ""
     now_ns: int = 0
     pace: Pace = Pace(5)
+    trend: Trend = Trend()
+    readers: Sequence[Reader] = ()
     #: of a page about one thing
     missing: str = ""
     names: EventNames = EventNames()
@@ -142,6 +146,8 @@ class Pages:
         look.reports = {each.id: report for each in look.workers if (report := self._leader.report(each)) is not None}
         look.now_ns = self._leader.now_ns()
         look.pace = self._pace.pace()
+        if view.subject.kind in ("hosts", "workers"):
+            look.trend = self._pace.trend(each.id for each in look.workers)
         draining = (each for each in look.workers if each.draining_ms and each.alive)
         for worker in islice(draining, _DRAINS_MAX):
             progress = self._registry.draining.progress(worker)
@@ -154,6 +160,7 @@ class Pages:
             held = self._leader.usage.of(application.instance)
             look.detail = ApplicationDetail(application, self._retention(application), held.size_bytes, held.files)
         if view.subject.kind == "shuffles" and look.shuffles:
+            look.readers = self._leader.readers.of(look.shuffles[0].key)
             look.sums = await self._describer.sums(look.shuffles[0])
         if view.application:
             shown = by_instance.get(bytes.fromhex(view.application))
@@ -244,13 +251,13 @@ class Pages:
         events = naming(self._leader.events.latest(_LOOKED_THROUGH), look.names, view.events)
         picture = Picture(view, own, events, shuffles=tuple(look.rows), shuffle_cut=look.cut)
         if look.sums is not None:
-            return write(replace(picture, detail=detail_of(look.rows[0], look.sums, look.workers)))
+            return write(replace(picture, detail=detail_of(look.rows[0], look.sums, look.workers, look.readers)))
         if look.detail is not None:
             history = history_of(self._leader.config.master.spark_history_url, look.detail.application.spark_id)
             return write(replace(picture, detail=look.detail, history_url=history))
         places = places_of(look.workers, self._fleet.policy.racks.default)
         fleet = fleet_of(look.workers, look.reports, places, look.drains, replace(view, rack=""), look.now_ns, _rest)
-        return write(replace(picture, fleet=fleet))
+        return write(replace(picture, fleet=fleet, trend=curves_of(look.trend, HISTORY_SECONDS)))
 
     def _count(self, instances: Sequence[bytes], shuffles: int) -> ShuffleCounts:
         """Count all shuffles, some applications at a time; where they are many, every few seconds."""

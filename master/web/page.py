@@ -1,7 +1,8 @@
-"""Writes the page by the templates beside this module: one document, no script, every number in the HTML itself.
+"""Writes the page by the templates beside this module: one document, every number in the HTML itself.
 
 Rules: values are computed before, templates lay them out and escape them, so a name of an application stays a name;
-styles are one sheet whose hash the Content-Security-Policy names, so that nothing else may run or load.
+there is one style sheet and one script, whose hashes the Content-Security-Policy names, so that nothing else may run or
+load. The script asks for the same page again; without scripts the browser loads it anew.
 """
 
 from __future__ import annotations
@@ -31,12 +32,17 @@ _TEMPLATES = {
     "hosts": "machine.html",
     "workers": "machine.html",
 }
-_STYLE = files("holdfast.master.web").joinpath("page.css").read_text("utf-8")
-_HASH = base64.b64encode(hashlib.sha256(_STYLE.encode()).digest()).decode()
-#: Nothing but the one style sheet and the icon, which is part of the document.
+_STYLE, _SCRIPT = (files("holdfast.master.web").joinpath(name).read_text("utf-8") for name in ("page.css", "page.js"))
+
+
+def _hash(text: str) -> str:
+    return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+#: Nothing but these two, the same page again, and the icon, which is part of the document.
 POLICY = (
-    f"default-src 'none'; style-src 'sha256-{_HASH}'; img-src data:; base-uri 'none'; form-action 'none'; "
-    "frame-ancestors 'none'"
+    f"default-src 'none'; style-src {_hash(_STYLE)}; script-src {_hash(_SCRIPT)}; connect-src 'self'; img-src data:; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
 
 
@@ -66,5 +72,11 @@ def _templates() -> Environment:
         "rate": lambda per_second: f"{in_bytes(per_second)}/s",
     }
     return templates(
-        "holdfast.master.web", filters, racks_max=RACKS, refresh=REFRESH, style=_STYLE, address_of=address_of
+        "holdfast.master.web",
+        filters,
+        racks_max=RACKS,
+        refresh=REFRESH,
+        style=_STYLE,
+        script=_SCRIPT,
+        address_of=address_of,
     )

@@ -11,12 +11,13 @@ from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
+from holdfast.master.core.readers import Reader
 from holdfast.master.core.retention import Retention
 from holdfast.master.core.shuffle_sums import HostShare, ShuffleSums
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
-from holdfast.master.web.histogram import Histogram
+from holdfast.master.web.drawings import Curve, Histogram, curve_of
 from holdfast.master.web.view import Cut, View, address_of
 
 
@@ -178,7 +179,7 @@ class ShuffleRow:
 @dataclass(frozen=True, slots=True)
 class ShuffleDetail:
     """What is in one shuffle. `hosts` are those with most bytes, of `hosts_total`; `workers` are theirs, by number;
-    `histogram` is None while it is open; `failures` are sentences."""
+    `histogram` is None while it is open; `failures` are sentences; `readers` asked last for it, of `readers_total`."""
 
     sums: ShuffleSums
     hosts: tuple[HostShare, ...]
@@ -187,6 +188,8 @@ class ShuffleDetail:
     histogram: Histogram | None
     skew: float | None
     failures: tuple[str, ...]
+    readers: tuple[Reader, ...] = ()
+    readers_total: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -277,6 +280,16 @@ class Pace:
     every: int
     samples: tuple[Rates, ...] = ()
 
+    @property
+    def push(self) -> Curve | None:
+        """What was pushed."""
+        return curve_of([each.push for each in self.samples], self.every)
+
+    @property
+    def fetch(self) -> Curve | None:
+        """What was fetched."""
+        return curve_of([each.fetch for each in self.samples], self.every)
+
 
 @dataclass(frozen=True, slots=True)
 class Picture:
@@ -299,6 +312,8 @@ class Picture:
     #: epochs of open shuffles that are short of copies
     open_short: int = 0
     pace: Pace = Pace(5)
+    #: of the workers that the page is about, by name
+    trend: tuple[tuple[str, Curve | None], ...] = ()
     #: on pages about one thing: that there is none, in a sentence, or what there is
     missing: str = ""
     detail: ShuffleDetail | ApplicationDetail | None = None

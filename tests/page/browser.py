@@ -85,10 +85,11 @@ class Browser:
         result: dict[str, Any] = answer["result"]
         return result
 
-    async def look(
-        self, url: str, width: int, height: int, *, dark: bool = False, whole: bool = False, scripts: bool = True
-    ) -> Seen:
-        """Open a page in a tab of its own; `whole` photographs all of it, not only what the window shows."""
+    @asynccontextmanager
+    async def tab(
+        self, url: str, width: int, height: int, *, dark: bool = False, scripts: bool = True
+    ) -> AsyncIterator[Tab]:
+        """Open a page in a tab of its own, which is closed in the end."""
         target = (await self.ask("Target.createTarget", url="about:blank"))["targetId"]
         tab = (await self.ask("Target.attachToTarget", targetId=target, flatten=True))["sessionId"]
         for domain in ("Page", "Runtime", "Log", "Network"):
@@ -103,36 +104,66 @@ class Browser:
         await self.ask("Page.navigate", tab, url=url)
         await wait_until_async(lambda: any(each["method"] == "Page.loadEventFired" for each in self._events), url)
 
-        async def value(expression: str) -> Any:
-            answer = await self.ask("Runtime.evaluate", tab, expression=expression, returnByValue=True)
-            assert "exceptionDetails" not in answer, answer
-            return answer["result"].get("value")
-
-        shot = await self.ask("Page.captureScreenshot", tab, format="png", captureBeyondViewport=whole)
-        seen = Seen(
-            html=await value("document.documentElement.outerHTML"),
-            text=await value("document.body.innerText"),
-            complaints=list(filter(None, map(_complaint, self._events))),
-            scroll_width=await value("document.documentElement.scrollWidth"),
-            width=await value("innerWidth"),
-            photograph=base64.b64decode(shot["data"]),
-            wide=await value(
-                "(() => { const right = e => e.getBoundingClientRect().right;"
-                "return [...document.querySelectorAll('body *')]"
-                f".filter(e => right(e) > Math.min({width}, right(e.parentElement)) + 1)"
-                ".slice(0, 5).map(e => e.outerHTML.slice(0, 120)) })()"
-            ),
-            answered_ms=await value("performance.getEntriesByType('navigation')[0].responseEnd"),
-            loaded_ms=await value("performance.getEntriesByType('navigation')[0].loadEventStart"),
-        )
+        yield Tab(self, tab)
         await self.ask("Target.closeTarget", targetId=target)
-        return seen
+
+    def complaints(self) -> list[str]:
+        """What was wrong since the last tab was opened."""
+        return list(filter(None, map(_complaint, self._events)))
+
+    async def look(
+        self, url: str, width: int, height: int, *, dark: bool = False, whole: bool = False, scripts: bool = True
+    ) -> Seen:
+        """Open a page, and tell what it was like; `whole` photographs all of it, not only what the window shows."""
+        async with self.tab(url, width, height, dark=dark, scripts=scripts) as tab:
+            value = tab.value
+            shot = await self.ask("Page.captureScreenshot", tab.session, format="png", captureBeyondViewport=whole)
+            return Seen(
+                html=await value("document.documentElement.outerHTML"),
+                text=await value("document.body.innerText"),
+                complaints=self.complaints(),
+                scroll_width=await value("document.documentElement.scrollWidth"),
+                width=await value("innerWidth"),
+                photograph=base64.b64decode(shot["data"]),
+                wide=await value(
+                    "(() => { const right = e => e.getBoundingClientRect().right;"
+                    "return [...document.querySelectorAll('body *')]"
+                    f".filter(e => right(e) > Math.min({width}, right(e.parentElement)) + 1)"
+                    ".slice(0, 5).map(e => e.outerHTML.slice(0, 120)) })()"
+                ),
+                answered_ms=await value("performance.getEntriesByType('navigation')[0].responseEnd"),
+                loaded_ms=await value("performance.getEntriesByType('navigation')[0].loadEventStart"),
+            )
 
     async def close(self) -> None:
         """End it."""
         with suppress(AssertionError, TimeoutError, ConnectionError):
             await self.ask("Browser.close")
         self._reading.cancel()
+
+
+@dataclass(frozen=True)
+class Tab:
+    """One page that is open."""
+
+    browser: Browser
+    session: str
+
+    async def value(self, expression: str) -> Any:
+        """What a piece of script comes to."""
+        answer = await self.browser.ask(
+            "Runtime.evaluate", self.session, expression=expression, returnByValue=True, awaitPromise=True
+        )
+        assert "exceptionDetails" not in answer, answer
+        return answer["result"].get("value")
+
+    async def until(self, condition: str) -> None:
+        """Return once this piece of script is true."""
+        look = f"const look = () => ({condition}) ? done(true) : setTimeout(look, 50); look(); setTimeout(done, 9000)"
+        for _ in range(20):
+            if await self.value(f"new Promise(done => {{ {look} }})"):
+                return
+        raise AssertionError(f"waited in vain for {condition}")
 
 
 @asynccontextmanager

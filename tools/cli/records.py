@@ -27,6 +27,7 @@ _BUCKET_KEYS = ("from_bytes", "below_bytes", "count")
 _COPY_KEYS = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "lost")
 _EPOCH_KEYS = ("partitions_moved", "epochs_most", "epochs_most_partition", "partitions_lost")
 _SHARE_KEYS = ("worker", "name", "state", "copies", "bytes")
+_READER_KEYS = ("host", "asked", "last_ms")
 
 
 def _keys(names: Iterable[str]) -> str:
@@ -123,6 +124,9 @@ class ShuffleDescriptionRecord:
     ]
     hosts_total: Annotated[int, ""]
     waits_for: Annotated[list[str], "workers of a pending commit, at most ten"]
+    readers: Annotated[
+        list[dict[str, Any]], f"hosts that asked this leader for the data, at most 1,000; each: {_keys(_READER_KEYS)}"
+    ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,6 +204,7 @@ def shuffle_description(reply: pb.DescribeShuffleReply) -> dict[str, Any]:
         hosts=hosts,
         hosts_total=reply.hosts_total,
         waits_for=list(reply.waits_for),
+        readers=[_picked(each, _READER_KEYS) for each in reply.readers],
     )
     return asdict(record)
 

@@ -22,17 +22,19 @@ from holdfast.common.limits import GIB, MIB
 from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
+from holdfast.master.core.history import Trend
 from holdfast.master.core.rates import Rates, rates_between
+from holdfast.master.core.readers import Reader as ShuffleReader
 from holdfast.master.core.retention import in_time, retention_of
-from holdfast.master.core.shuffle_sums import sizes_of
+from holdfast.master.core.shuffle_sums import ShuffleSums, sizes_of
 from holdfast.master.core.state.moves import moved_bytes
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Lease, Shuffle, Worker
 from holdfast.master.leader.leader import WorkerReport
 from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web import page
-from holdfast.master.web.about import history_of
-from holdfast.master.web.histogram import BOTTOM, LEFT, RIGHT, TOP, histogram_of
+from holdfast.master.web.about import curves_of, detail_of, history_of
+from holdfast.master.web.drawings import BOTTOM, CURVE_BOTTOM, CURVE_TOP, LEFT, RIGHT, TOP, curve_of, histogram_of
 from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
 from holdfast.master.web.view import Cut, Subject, View, address_of
@@ -65,7 +67,7 @@ class Reader(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
-        if self.open and self.open[-1] != "style":
+        if self.open and self.open[-1] not in ("style", "script"):
             self.words.append(data)
 
     @property
@@ -74,6 +76,11 @@ class Reader(HTMLParser):
 
     def links(self) -> list[str]:
         return [attrs["href"] or "" for name, attrs in self.tags if name == "a"]
+
+
+def scripts(found: Reader) -> int:
+    """How many there are; the page has one."""
+    return [name for name, _ in found.tags].count("script")
 
 
 def workers(count: int, racks: int = 3) -> list[Worker]:
@@ -184,7 +191,8 @@ def read(shown: Picture) -> Reader:
 
 
 def test_every_number_is_in_the_html() -> None:
-    """Workers by rack with tiers and disks, shuffles with progress, Raft, events and reasons, without a script."""
+    """Workers by rack with tiers and disks, shuffles with progress, Raft, events and reasons; no
+    script but the page's own."""
     known = workers(4)
     found = read(picture(known, {each.id: beat(each.id) for each in known}))
     for reported in (
@@ -200,7 +208,8 @@ def test_every_number_is_in_the_html() -> None:
         *("worker.lost worker=w9 — A worker is lost", "10 s ago", "error"),
     ):
         assert reported in found.text, reported
-    assert not {"script", "iframe", "object", "form", "img"} & {name for name, _ in found.tags}
+    assert not {"iframe", "object", "form", "img"} & {name for name, _ in found.tags}
+    assert scripts(found) == 1
     assert not any(name.startswith("on") or name == "style" for _, attrs in found.tags for name in attrs)
 
 
@@ -212,7 +221,7 @@ def test_names_of_others_stay_names() -> None:
     shown = picture(known, {1: beat(1, path=EVIL, problem=EVIL)}, shuffles=rows, events=(event,))
     html = page.write(replace(shown, own=own(cluster=EVIL, name=EVIL), application=EVIL, view=View(rack=EVIL)))
     found = Reader(html)
-    assert "script" not in {name for name, _ in found.tags}
+    assert scripts(found) == 1
     assert found.text.count("<script>alert(1)</script>\"'&") >= 8
     assert "\u202e" not in html.decode(), "what turns text around is marked"
 
@@ -251,15 +260,18 @@ def test_an_application_has_links_to_its_pages_and_to_what_is_kept_of_it(address
     assert not [each for each in plain.links() if each.startswith("http")]
 
 
-def test_the_policy_allows_the_one_style_sheet_and_nothing_else() -> None:
-    """The hash that the header names is that of the sheet in the page, and no source of scripts is allowed."""
+def test_the_policy_allows_one_style_sheet_and_one_script_and_nothing_else() -> None:
+    """The hashes that the header names are those of the sheet and the script in the page; nothing else may run, and
+    only the same server be asked."""
     html = page.write(picture([], {})).decode()
     sheet = html[html.index("<style>") + 7 : html.index("</style>")]
-    digest = base64.b64encode(hashlib.sha256(sheet.encode()).digest()).decode()
-    assert f"style-src 'sha256-{digest}'" in page.POLICY
+    script = html[html.index("<script>") + 8 : html.index("</script>")]
+    for kind, text in (("style", sheet), ("script", script)):
+        digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        assert f"; {kind}-src 'sha256-{digest}';" in page.POLICY
+    assert "; connect-src 'self';" in page.POLICY
     assert page.POLICY.startswith("default-src 'none';")
     assert "unsafe" not in page.POLICY
-    assert "script-src" not in page.POLICY
 
 
 def test_problems_are_reported_first() -> None:
@@ -384,12 +396,14 @@ def test_how_far_a_shuffle_is(changed: dict[str, Any], reported: str) -> None:
 
 
 def test_curves_and_refresh_are_of_the_view() -> None:
-    """Samples become a line; refreshing can be switched off, and stays off in every link."""
+    """Samples become a line with axes; refreshing can be switched off, and stays off in every link."""
     found = read(picture([], {}, pace=Pace(5, (Rates(1, 2), Rates(3, 4)))))
     assert sum(name == "polyline" for name, _ in found.tags) == 4
+    assert "0 B/s 512 B/s 1.0 KiB/s 10 s ago 5 s ago now" in found.text
     assert [attrs["content"] for _, attrs in found.tags if attrs.get("http-equiv") == "refresh"] == ["10"]
+    assert [attrs.get("data-refresh") for name, attrs in found.tags if name == "html"] == ["10"]
     still = read(picture(workers(60), {}, View(refresh=False)))
-    assert not [attrs for _, attrs in still.tags if attrs.get("http-equiv")]
+    assert not [attrs for _, attrs in still.tags if attrs.get("http-equiv") or "data-refresh" in attrs]
     assert all("refresh=off" in link for link in still.links() if link.startswith("?workers"))
 
 
@@ -476,6 +490,45 @@ def test_a_histogram_stays_within_its_drawing(sizes: list[int], times: int) -> N
         assert (bar.height >= 1) == (bar.count > 0)
     assert len(drawn.sizes) <= 7
     assert all(TOP <= tick.at <= BOTTOM for tick in drawn.counts)
+
+
+@given(st.lists(st.floats(0, 2.0**60), max_size=150), st.sampled_from([5, 60]))
+def test_a_curve_stays_within_its_drawing(samples: list[float], every: int) -> None:
+    """Every sample is a point between the axes, which reach up to it; fewer than two make no line."""
+    drawn = curve_of(samples, every)
+    if len(samples) < 2:
+        assert drawn is None
+        return
+    assert drawn is not None
+    points = [tuple(map(float, each.split(","))) for each in drawn.points.split()]
+    assert len(points) == len(samples)
+    assert all(CURVE_TOP - 0.1 <= y <= CURVE_BOTTOM for _, y in points)
+    assert [x for x, _ in points] == sorted(x for x, _ in points)
+    assert len(drawn.sizes) == len(drawn.times) == 3
+
+
+def test_a_worker_and_a_host_show_their_last_hour() -> None:
+    """What was pushed, fetched and stored, minute by minute, with the time and the unit; nothing is drawn before there
+    are two samples."""
+    known = workers(1)
+    view = View(subject=Subject("workers", ("w1",)))
+    trend = Trend((MIB, 3 * MIB, 2 * MIB), (0.0, 0.0, 0.0), (GIB, GIB, 2 * GIB))
+    found = read(replace(picture(known, {1: beat(1)}, view), trend=curves_of(trend, 60)))
+    for each in ("The last hour", "Pushed 2.0 MiB/s", "4.0 MiB/s", "3 min ago", "Stored 2.0 GiB", "now"):
+        assert each in found.text, each
+    young = read(replace(picture(known, {1: beat(1)}, view), trend=curves_of(Trend(), 60)))
+    assert young.text.count("no history yet") == 3
+
+
+def test_who_reads_a_shuffle_is_told() -> None:
+    """The hosts that asked where its data is, how often and when; nobody is a sentence."""
+    row = shuffle()
+    view = View(subject=Subject("shuffles", (I1.hex(), "7", "0")))
+    shown = Picture(view, own(), (), shuffles=(row,))
+    readers = [ShuffleReader("10.0.0.7", 3, own().now_ms - 5_000), ShuffleReader("10.0.0.8", 1, own().now_ms - 90_000)]
+    found = read(replace(shown, detail=detail_of(row, ShuffleSums(), [], readers))).text
+    assert "10.0.0.7 asked 3 times, last 5 s ago 10.0.0.8 asked 1 time, last 1 min 30 s ago" in found
+    assert "Nobody has asked this leader" in read(replace(shown, detail=detail_of(row, ShuffleSums(), []))).text
 
 
 @given(st.text(max_size=40))

@@ -166,6 +166,7 @@ def _draw(document: Document, screen: Console) -> None:
         screen.print(f"[bold red]failure[/]: {escape(failure)}", soft_wrap=True)
     _draw_sizes(document, screen)
     _draw_hosts(document, screen)
+    _draw_readers(document, screen)
 
 
 def _moves_text(document: Document) -> str:
@@ -212,3 +213,17 @@ def _draw_hosts(document: Document, screen: Console) -> None:
         screen.print(f"the first {min(_ROWS_MAX, len(rows))} workers, on {counted(hosts, 'host')}; --json has more")
     if document["committed_ms"] is None:
         screen.print("copies: placed there; bytes: as workers report their largest shuffles, all generations together")
+
+
+def _draw_readers(document: Document, screen: Console) -> None:
+    readers, now_ms = document["readers"], document["now_ms"]
+    if not readers:
+        screen.print("read by: nobody has asked this leader where the data is")
+        return
+    rows = [
+        (each["host"], each["asked"], f"{in_seconds(max(now_ms - each['last_ms'], 0) / 1000)} ago")
+        for each in readers[:_ROWS_MAX]
+    ]
+    screen.print(Fitted(("read by", "#asked", "last"), rows))
+    if len(readers) > _ROWS_MAX:
+        screen.print(f"the last {_ROWS_MAX} of {counted(len(readers), 'host')}; --json has all")

@@ -1,16 +1,18 @@
-"""Where the bars, ticks and labels of a histogram of sizes stand. Pure; laid out by shuffle.html."""
+"""Where the bars, lines, ticks and labels of drawings stand. Pure; laid out by parts.html and shuffle.html."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 from holdfast.common.sizes import in_bytes
+from holdfast.master.core.retention import in_time
 from holdfast.master.core.shuffle_sums import SizeBucket
 
-#: Of the drawing, in units of the view box; the axes leave room for their labels.
-WIDTH, HEIGHT = 380, 210
+#: Edges of a histogram and of a curve, in units of the view box; the axes leave room for their labels.
 LEFT, RIGHT, TOP, BOTTOM = 48, 372, 12, 160
+CURVE_LEFT, CURVE_RIGHT, CURVE_TOP, CURVE_BOTTOM = 62, 312, 8, 88
 #: Labels of the axis of sizes, at most.
 _LABELS_MAX = 6
 
@@ -63,3 +65,42 @@ def _bar(bucket: SizeBucket, x: float, step: float, most: int) -> Bar:
     height = max((BOTTOM - TOP) * bucket.count / most, 1.0) if bucket.count else 0.0
     bounds = f"{in_bytes(bucket.from_bytes)} to {in_bytes(bucket.below_bytes)}" if bucket.from_bytes else "empty"
     return Bar(x + step * 0.06, BOTTOM - height, step * 0.88, height, bounds, bucket.count)
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A line of samples: `points` as SVG wants them, `sizes` and `times` label the axes; `most` is the highest
+    one, `now` the last."""
+
+    points: str
+    sizes: tuple[Tick, ...]
+    times: tuple[Tick, ...]
+    most: str
+    now: str
+
+
+def curve_of(samples: Sequence[float], every_seconds: int, unit: str = "/s") -> Curve | None:
+    """Lay out samples, so many seconds apart and the newest one last; None of fewer than two. The axis of sizes ends
+    at a power of two."""
+    if len(samples) < 2:
+        return None
+    most = max(samples)
+    top = 1 << max(math.ceil(most) - 1, 1_023).bit_length()
+    step = (CURVE_RIGHT - CURVE_LEFT) / (len(samples) - 1)
+    height = CURVE_BOTTOM - CURVE_TOP
+    ago = len(samples) * every_seconds * 1_000
+    middle = (CURVE_LEFT + CURVE_RIGHT) / 2
+    return Curve(
+        " ".join(
+            f"{CURVE_LEFT + place * step:.1f},{CURVE_BOTTOM - height * each / top:.1f}"
+            for place, each in enumerate(samples)
+        ),
+        tuple(Tick(CURVE_BOTTOM - height * each / top, in_bytes(each) + unit) for each in (0, top // 2, top)),
+        (
+            Tick(CURVE_LEFT, f"{in_time(ago)} ago"),
+            Tick(middle, f"{in_time(ago // 2)} ago"),
+            Tick(CURVE_RIGHT, "now"),
+        ),
+        in_bytes(most) + unit,
+        in_bytes(samples[-1]) + unit,
+    )
