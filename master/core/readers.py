@@ -15,7 +15,7 @@ from holdfast.common.ids import ShuffleKey
 EACH_MAX, ALL_MAX = 1_000, 50_000
 
 
-class Reader(NamedTuple):
+class HostReader(NamedTuple):
     """A host, how often it asked, and when it did last, in milliseconds since 1970."""
 
     host: str
@@ -27,7 +27,7 @@ class Readers:
     """Hosts by shuffle."""
 
     def __init__(self) -> None:
-        self._of: OrderedDict[ShuffleKey, OrderedDict[str, Reader]] = OrderedDict()
+        self._of: OrderedDict[ShuffleKey, OrderedDict[str, HostReader]] = OrderedDict()
         self._count = 0
 
     def asked(self, key: ShuffleKey, host: str, now_ms: int) -> None:
@@ -36,7 +36,7 @@ class Readers:
         self._of.move_to_end(key)
         before = hosts.pop(host, None)
         self._count += before is None
-        hosts[host] = Reader(host, before.asked + 1 if before is not None else 1, now_ms)
+        hosts[host] = HostReader(host, before.asked + 1 if before is not None else 1, now_ms)
         if len(hosts) > EACH_MAX:
             hosts.popitem(last=False)
             self._count -= 1
@@ -44,6 +44,6 @@ class Readers:
             _, oldest = self._of.popitem(last=False)
             self._count -= len(oldest)
 
-    def of(self, key: ShuffleKey) -> list[Reader]:
+    def of(self, key: ShuffleKey) -> list[HostReader]:
         """Those of one shuffle, who asked last first."""
         return list(reversed(self._of.get(key, {}).values()))

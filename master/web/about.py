@@ -11,7 +11,7 @@ from holdfast.common.ids import INSTANCE_BYTES
 from holdfast.common.sizes import shuffle_failures, skew
 from holdfast.master.core.events import Event
 from holdfast.master.core.history import Trend
-from holdfast.master.core.readers import Reader
+from holdfast.master.core.readers import HostReader
 from holdfast.master.core.shuffle_sums import ShuffleSums, hosts_of
 from holdfast.master.core.state.incomplete import incomplete_count
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
@@ -40,7 +40,7 @@ def naming(events: Iterable[Event], names: EventNames, limit: int) -> tuple[Even
 
 
 def detail_of(
-    row: ShuffleRow, sums: ShuffleSums, workers: Sequence[Worker], readers: Sequence[Reader] = ()
+    row: ShuffleRow, sums: ShuffleSums, workers: Sequence[Worker], readers: Sequence[HostReader] = ()
 ) -> ShuffleDetail:
     """What is in one shuffle."""
     shuffle, sizes, epochs = row.shuffle, sums.sizes, sums.epochs

@@ -27,7 +27,7 @@ from holdfast.master.api.registry import Registry
 from holdfast.master.control.sealing import Sealing
 from holdfast.master.core.events import KEPT, LEVELS
 from holdfast.master.core.history import Trend
-from holdfast.master.core.readers import Reader
+from holdfast.master.core.readers import HostReader
 from holdfast.master.core.retention import Retention, in_time
 from holdfast.master.core.shuffle_sums import ShuffleSums
 from holdfast.master.core.state.records import Application, Shuffle, Worker
@@ -74,7 +74,7 @@ class _Look:
     now_ns: int = 0
     pace: Pace = Pace(5)
     trend: Trend = Trend()
-    readers: Sequence[Reader] = ()
+    readers: Sequence[HostReader] = ()
     #: of a page about one thing
     missing: str = ""
     names: EventNames = EventNames()

@@ -11,7 +11,7 @@ from holdfast.common.ids import shuffle_name
 from holdfast.common.sizes import counted, fewer_copies
 from holdfast.master.core.events import Event
 from holdfast.master.core.rates import Rates
-from holdfast.master.core.readers import Reader
+from holdfast.master.core.readers import HostReader
 from holdfast.master.core.retention import Retention
 from holdfast.master.core.shuffle_sums import HostShare, ShuffleSums
 from holdfast.master.core.state.records import KIND_REDUCE, Application, Shuffle, Worker
@@ -188,7 +188,7 @@ class ShuffleDetail:
     histogram: Histogram | None
     skew: float | None
     failures: tuple[str, ...]
-    readers: tuple[Reader, ...] = ()
+    readers: tuple[HostReader, ...] = ()
     readers_total: int = 0
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from holdfast.common.limits import MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.history import History, Trend
-from holdfast.master.core.readers import ALL_MAX, EACH_MAX, Reader, Readers
+from holdfast.master.core.readers import ALL_MAX, EACH_MAX, HostReader, Readers
 from holdfast.master.web.pace import PaceKeeper
 from tests.unit.master.alone import Node, leader_of
 from tests.unit.master.build import key
@@ -83,7 +83,7 @@ def test_readers_are_counted_by_host() -> None:
     readers = Readers()
     for host, now_ms in (("a", 1), ("b", 2), ("a", 3)):
         readers.asked(key(7), host, now_ms)
-    assert readers.of(key(7)) == [Reader("a", 2, 3), Reader("b", 1, 2)]
+    assert readers.of(key(7)) == [HostReader("a", 2, 3), HostReader("b", 1, 2)]
     assert readers.of(key(7, generation=1)) == []
 
 

@@ -24,7 +24,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.history import Trend
 from holdfast.master.core.rates import Rates, rates_between
-from holdfast.master.core.readers import Reader as ShuffleReader
+from holdfast.master.core.readers import HostReader
 from holdfast.master.core.retention import in_time, retention_of
 from holdfast.master.core.shuffle_sums import ShuffleSums, sizes_of
 from holdfast.master.core.state.moves import moved_bytes
@@ -525,7 +525,7 @@ def test_who_reads_a_shuffle_is_told() -> None:
     row = shuffle()
     view = View(subject=Subject("shuffles", (I1.hex(), "7", "0")))
     shown = Picture(view, own(), (), shuffles=(row,))
-    readers = [ShuffleReader("10.0.0.7", 3, own().now_ms - 5_000), ShuffleReader("10.0.0.8", 1, own().now_ms - 90_000)]
+    readers = [HostReader("10.0.0.7", 3, own().now_ms - 5_000), HostReader("10.0.0.8", 1, own().now_ms - 90_000)]
     found = read(replace(shown, detail=detail_of(row, ShuffleSums(), [], readers))).text
     assert "10.0.0.7 asked 3 times, last 5 s ago 10.0.0.8 asked 1 time, last 1 min 30 s ago" in found
     assert "Nobody has asked this leader" in read(replace(shown, detail=detail_of(row, ShuffleSums(), []))).text
