@@ -52,9 +52,11 @@ class Fleet:
         secured: bool = False,
         workers_per_host: int = 1,
         copies: int = 2,
+        standalone: Sequence[str] = (),
     ) -> None:
         """Write the inventory: names of masters, hosts of workers with their racks, and hosts with Spark. `copies`:
-        what Spark asks for, where there are so many hosts."""
+        what Spark asks for, where there are so many hosts. `standalone`: of these the first has the master of a
+        standalone Spark, the others its workers."""
         self._secured = secured
         places = {name: {"ansible_host": host.address} for name, host in self.world.hosts.items()}
         groups: dict[str, Any] = {
@@ -64,6 +66,9 @@ class Fleet:
             },
             "spark": {"hosts": {name: places[name] for name in spark}},
         }
+        if standalone:
+            groups["spark_master"] = {"hosts": {name: places[name] for name in standalone[:1]}}
+            groups["spark_workers"] = {"hosts": {name: places[name] for name in standalone[1:]}}
         (wheel,) = self._wheelhouse.glob("holdfast-*.whl")
         shared = {
             "ansible_user": "root",
@@ -84,6 +89,8 @@ class Fleet:
             "holdfast_spark_conf_directory": "/etc/spark",
             "holdfast_spark_replication": min(copies, len(workers)),
             "holdfast_spark_fallback": "never",
+            "holdfast_standalone_cores": 1,
+            "holdfast_standalone_memory": "1g",
             "holdfast_security_enabled": secured,
             # The driver's lease brings its newer tokens; rounds of changing the secret are shorter here than that.
             "holdfast_spark_settings": {"spark.holdfast.lease": "30s"} if secured else {},

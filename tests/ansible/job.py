@@ -1,5 +1,5 @@
-"""A PySpark job that shuffles in rounds until it is told to stop: `python job.py DIRECTORY`, on a host with the
-plug-in.
+"""A PySpark job that shuffles in rounds until it is told to stop: `python job.py DIRECTORY [SPARK-MASTER]`, on a
+host with the plug-in.
 
 Every round is a repartition and an aggregation with a known answer. Progress is one line of JSON a round in
 DIRECTORY/rounds; a file DIRECTORY/stop ends it. The settings of the plug-in come from spark-defaults.conf, as Ansible
@@ -22,7 +22,8 @@ PAUSE_SECONDS = 1.0
 def main() -> None:
     """Go round until told to stop; any wrong answer or failed job ends it with an error."""
     directory = Path(sys.argv[1])
-    spark = SparkSession.builder.master("local[2, 4]").appName("rounds").getOrCreate()
+    master = sys.argv[2] if len(sys.argv) > 2 else "local[2, 4]"
+    spark = SparkSession.builder.master(master).appName("rounds").getOrCreate()
     manager = spark.conf.get("spark.shuffle.manager")
     assert manager is not None
     assert manager.endswith("HoldfastShuffleManager"), manager

@@ -51,14 +51,15 @@ def world(tmp_path: Path, kept: Path) -> Iterator[World]:
 class Job:
     """The PySpark job on its host."""
 
-    def __init__(self, host: Host, directory: Path) -> None:
+    def __init__(self, host: Host, directory: Path, master: str = "") -> None:
         self._host, self._log = host, directory
         host.inside("rm", "-rf", "/var/tmp/job")  # of an earlier one
         host.inside("mkdir", "/var/tmp/job")
         script = Path(__file__).with_name("job.py").read_text("utf-8")
         host.inside("python3", "-c", f"import pathlib; pathlib.Path('/var/tmp/job/job.py').write_text({script!r})")
-        environ = (f"PYTHONPATH={SPARK_PYTHON}", "SPARK_CONF_DIR=/etc/spark", "PYSPARK_PYTHON=/usr/bin/python3")
-        words = ("env", *environ, "python3", "/var/tmp/job/job.py", "/var/tmp/job")
+        environ = [f"PYTHONPATH={SPARK_PYTHON}", "SPARK_CONF_DIR=/etc/spark", "PYSPARK_PYTHON=/usr/bin/python3"]
+        environ += [f"SPARK_LOCAL_IP={host.address}"] if master else []
+        words = ("env", *environ, "python3", "/var/tmp/job/job.py", "/var/tmp/job", *filter(None, (master,)))
         self._process: subprocess.Popen[bytes] = host.start("job", directory, *words)
 
     def rounds(self) -> list[dict[str, Any]]:
@@ -264,6 +265,51 @@ def test_one_host(world: World, tmp_path: Path, kept: Path, secured: bool) -> No
         changes_the_secret(fleet, job)
     job.stop()
     removes(fleet)
+
+
+def test_a_standalone_spark(world: World, tmp_path: Path, kept: Path) -> None:
+    """A standalone Spark is set up beside three workers of Holdfast, and a job on the host of its master has executors
+    on the three others. It goes on while an executor, a whole host and Spark's master are killed, with every answer
+    right; in the end nothing is left of Spark's servers."""
+    for name in ("m1", *HOSTS):
+        world.add(name, spark_binds())
+    fleet = Fleet(world, tmp_path, wheels(kept))
+    everywhere = ("m1", *HOSTS)
+    fleet.declare(["m1"], {"w1": "r1", "w2": "r2", "w3": "r3"}, everywhere, standalone=everywhere)
+    fleet.play("install")
+    fleet.play("spark_standalone", "--check")
+    fleet.play("spark_standalone")
+    again = fleet.play("spark_standalone")
+    assert set(again.changed.values()) == {0}, again.text
+    master = world.hosts["m1"]
+    job = Job(master, tmp_path, f"spark://{master.address}:7077")
+    job.goes_on(2)
+    wait_until(lambda: executors(fleet) == {"m1": 0, "w1": 1, "w2": 1, "w3": 1}, "an executor on each host")
+    has_shuffles(fleet, placed=2, asked=2)
+    world.hosts["w1"].inside("pkill", "-9", "-f", EXECUTOR)
+    job.goes_on(2)
+    world.hosts["w2"].kill()
+    job.goes_on(1)
+    world.hosts["w2"].boot()
+    wait_until(lambda: executors(fleet)["w2"] == 1, "an executor on the host that is back", ROUND_SECONDS_MAX)
+    master.inside("pkill", "-9", "-f", "org.apache.spark.deploy.master.Master")
+    job.goes_on(2)
+    wait_until(lambda: sum(executors(fleet).values()) == 3, "three executors", ROUND_SECONDS_MAX)
+    job.stop()
+    fleet.play("uninstall", "-e", "holdfast_sure=trial", "-e", "holdfast_sure_of_data=delete-data")
+    for host in world.hosts.values():
+        assert host.inside("pgrep", "-f", "org.apache.spark", check=False).strip() == ""
+        assert "No such file" in host.inside("ls", "/var/lib/spark", check=False)
+
+
+#: The class of an executor, as it is in its command line.
+EXECUTOR = "CoarseGrainedExecutorBackend"
+
+
+def executors(fleet: Fleet) -> dict[str, int]:
+    """How many each host has."""
+    found = {name: host.inside("pgrep", "-c", "-f", EXECUTOR, check=False) for name, host in fleet.world.hosts.items()}
+    return {name: int(said) for name, said in found.items()}
 
 
 def installs(fleet: Fleet) -> None:
