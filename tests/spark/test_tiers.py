@@ -17,9 +17,10 @@ from pathlib import Path
 import pytest
 
 from holdfast.client.cluster.local import LocalCluster, local_cluster
-from holdfast.client.connection.direct import worker_status
+from holdfast.client.connection.direct import ask, worker_status
 from holdfast.common.errors import RetryError
 from holdfast.common.limits import MIB
+from holdfast.common.proto import holdfast_pb2 as pb
 from tests.conftest import Processes
 from tests.dfs.worlds import World, make_world, skip_reason
 from tests.spark.test_plugin import Job, job
@@ -33,8 +34,8 @@ MEMORY_MIB, DISK_MIB = 256, 512
 SCALE = os.environ.get("HOLDFAST_BIG_SCALE", "1")
 KILLS = int(os.environ.get("HOLDFAST_KILLS_OF_MOVES", "100"))
 AWAY_SECONDS = 10.0
-#: What the worker takes between two kills, unless there is nothing to take for so long.
-BATCHES, QUIET_SECONDS = 300, 3.0
+#: What the worker takes between two kills while maps write.
+BATCHES = 300
 MODULE = "plugin_memory_job"
 
 
@@ -138,9 +139,8 @@ def test_the_store_is_away_for_a_while(tiers: Tiers, world: World, expected: str
 
 def test_killed_while_files_move(tiers: Tiers, expected: str, tmp_path: Path) -> None:
     """kill -9 again and again while files move between any two tiers: the result is right, budgets hold, and nothing
-    that was moved is lost or doubled. Between two kills a file gets through, and a batch of every partition that waits
-    for a place may, or nothing would ever end: a push is given up after 32 places in a row that died before they took
-    one."""
+    that was moved is lost or doubled. Between two kills a file gets through, and while maps write so do some batches,
+    or nothing would ever end: a push is given up after 32 places in a row that died before they took one."""
     kills = jobs = 0
     while kills < KILLS:
         directory = tmp_path / f"job-{jobs}"
@@ -173,7 +173,7 @@ class Killer(threading.Thread):
         self._rng = rng
         self._most = most
         self.kills = 0
-        self._pushed, self._quiet_since = 0, time.monotonic()
+        self._master = cluster.masters[0].address
 
     def run(self) -> None:
         while self.kills < self._most and not self._over.is_set():
@@ -183,7 +183,6 @@ class Killer(threading.Thread):
             self._over.wait(self._rng.uniform(0.0, 0.1))
             self._worker.kill()
             self._worker.start()
-            self._pushed, self._quiet_since = 0, time.monotonic()
             self.kills += 1
 
     def _moving(self) -> bool:
@@ -193,11 +192,10 @@ class Killer(threading.Thread):
         except RetryError:
             return False
         counted = status["counters"]
-        return bool(status["moves_running"]) and counted["files_moved"] > 0 and self._served(counted["push_batches"])
+        moving = bool(status["moves_running"]) and counted["files_moved"] > 0
+        return moving and (counted["push_batches"] >= BATCHES or not self._maps_write())
 
-    def _served(self, pushed: int) -> bool:
-        """Whether those who push have got far since the start, or nobody pushes any more."""
-        now = time.monotonic()
-        if pushed != self._pushed:
-            self._pushed, self._quiet_since = pushed, now
-        return pushed >= BATCHES or now - self._quiet_since > QUIET_SECONDS
+    def _maps_write(self) -> bool:
+        """Whether any shuffle is open."""
+        listed = ask(self._master, "Admin/ListShuffles", pb.ListShufflesRequest(), pb.ListShufflesReply, 60.0)
+        return any(each.state == "open" for each in listed.shuffles)
