@@ -54,7 +54,7 @@ class BudgetOwner:
     who: Hashable
     #: keeps the cluster alive, or operates it
     vital: bool
-    #: from which the call comes
+    #: from which the call comes, as HTTP ("10.0.0.7") or gRPC ("ipv4:10.0.0.7", "ipv6:%5B::1%5D") say it
     host: str
 
 

@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any
-from urllib.parse import unquote
 
 import grpc
 from google.protobuf.message import Message
@@ -118,11 +117,6 @@ async def _request(messages: AsyncIterator[bytes], budget_room: BudgetRoom) -> b
     raise bad_request("the call has no request")
 
 
-def _host(peer: str) -> str:
-    """The address of the host, as in "ipv4:10.0.0.7:4242" or "ipv6:%5B::1%5D:4242"."""
-    return unquote(peer).partition(":")[2].rpartition(":")[0].strip("[]")
-
-
 async def _send(reply: Message, budget_room: BudgetRoom, context: Any) -> None:
     """Return when gRPC has sent an answer into the room that it takes. Raises RetryError."""
     size = reply.ByteSize()
@@ -143,7 +137,8 @@ async def _answer(
     try:
         caller = _identify(security, context)
         handlers.admit(method, caller)
-        asker = budgets.asker(caller, _host(context.peer()), method)
+        host = str(context.peer()).rpartition(":")[0]
+        asker = budgets.asker(caller, host, method)
         with budgets.rpc(asker) as rpc:
             rpc.take(1)
             with budgets.body(asker) as budget_room:

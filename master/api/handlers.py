@@ -11,6 +11,7 @@ import re
 import time
 from collections.abc import Awaitable, Callable
 from typing import Any
+from urllib.parse import unquote
 
 from google.protobuf.message import Message
 
@@ -63,7 +64,7 @@ class Handlers:
         started = time.perf_counter()
         status = Status.OK
         CALLER.set(caller)
-        HOST.set(asker.host)
+        HOST.set(_address(asker.host))
         try:
             check_call(caller, method.name, request)
             with self.budgets.call(asker) as budget_room:
@@ -84,6 +85,11 @@ def without_frames(error: HoldfastError) -> HoldfastError:
     """Return the same error without traceback, cause and context: frames hold requests, and where one of them holds the
     error, too, that cycle is not collected for hours."""
     return error.reworded(str(error))
+
+
+def _address(host: str) -> str:
+    """The address alone, whichever door the call came through."""
+    return unquote(host).removeprefix("ipv4:").removeprefix("ipv6:").strip("[]")
 
 
 def _snake(name: str) -> str:
