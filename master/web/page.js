@@ -6,8 +6,8 @@ const nameOf = (each) => (each.querySelector("summary .key") ?? each.querySelect
 
 async function again() {
   try {
-    if (!document.hidden) {
-      const reply = await fetch(location.href, {cache: "no-store", signal: AbortSignal.timeout(every)});
+    if (!document.hidden && getSelection().isCollapsed) {  // what somebody copies stays
+      const reply = await fetch(location.pathname + location.search, {cache: "no-store", signal: AbortSignal.timeout(every)});
       if (!reply.ok && reply.status !== 404) throw new Error(reply.statusText);
       put(new DOMParser().parseFromString(await reply.text(), "text/html"));
     }
@@ -21,7 +21,7 @@ async function again() {
 function put(made) {
   const style = (from) => from.querySelector("style").textContent;
   if (style(made) !== style(document)) return location.reload();  // the master is of another version now
-  const focused = document.activeElement.getAttribute("href");
+  const focused = document.activeElement?.getAttribute("href");
   const open = new Map(details().map((each) => [nameOf(each), each.open]));
   document.title = made.title;
   for (const name of ["header", "main"]) document.querySelector(name).replaceWith(made.querySelector(name));
