@@ -13,7 +13,7 @@ import pytest
 from tests.support.tree import PARTS, ROOT
 
 #: What the packages have beside Python: types, protobuf, the page's templates and style, and the plug-in's sources.
-_DATA = {".pyi", ".typed", ".proto", ".css", ".html"}
+_DATA = {".pyi", ".typed", ".proto", ".css", ".html", ".js"}
 _OTHERS = ("README.md", "LICENSE", "pyproject.toml")
 
 
