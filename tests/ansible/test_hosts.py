@@ -59,7 +59,8 @@ class Job:
         script = Path(__file__).with_name("job.py").read_text("utf-8")
         host.inside("python3", "-c", f"import pathlib; pathlib.Path('/var/tmp/job/job.py').write_text({script!r})")
         environ = [f"PYTHONPATH={SPARK_PYTHON}", "SPARK_CONF_DIR=/etc/spark", "PYSPARK_PYTHON=/usr/bin/python3"]
-        environ += [f"SPARK_LOCAL_IP={host.address}"] if master else []
+        # Names of hosts mean nothing to the other hosts here.
+        environ += [f"SPARK_LOCAL_IP={host.address}", f"SPARK_LOCAL_HOSTNAME={host.address}"] if master else []
         words = ("env", *environ, "python3", "/var/tmp/job/job.py", "/var/tmp/job", *filter(None, (master,)))
         self._process: subprocess.Popen[bytes] = host.start("job", directory, *words)
 
