@@ -27,6 +27,7 @@ class Trend(NamedTuple):
 
 @dataclass(slots=True)
 class _Ring:
+    #: 0: there is nothing to compare the next sample with
     incarnation: int = 0
     counters: Mapping[str, int] = field(default_factory=dict)
     push: array[float] = field(default_factory=lambda: array("f"))
@@ -51,9 +52,10 @@ class History:
         ring.counters = {name: counters.get(name, 0) for name in _STARTED}
 
     def silent(self, worker: int) -> None:
-        """Add a sample of nothing for a worker that was not heard of."""
+        """Add a sample of nothing for a worker that was not heard of. What it did meanwhile is no rate of one sample."""
         if (ring := self._rings.get(worker)) is not None:
             self._add(ring, Rates(), 0)
+            ring.incarnation = 0
 
     def keep(self, workers: Container[int]) -> None:
         """Forget all other workers."""

@@ -25,13 +25,15 @@ def counters(push: int, fetch: int) -> dict[str, int]:
 
 def test_rates_are_of_the_time_between_samples() -> None:
     """A minute's bytes become bytes a second; the first sample has nothing to compare with, and a worker that started
-    again has pushed what its counters say since."""
+    again has pushed what its counters say since. After a silence nothing is known either."""
     history = History(60)
     history.sample(1, 1, counters(9_000, 5), 100, MINUTE_NS)
     history.sample(1, 1, counters(69_000, 125), 200, MINUTE_NS)
     history.sample(1, 2, counters(120_000, 0), 50, MINUTE_NS)
     history.silent(1)
-    assert history.of([1]) == Trend((0, 1_000, 2_000, 0), (0, 2, 0, 0), (100, 200, 50, 0))
+    history.sample(1, 2, counters(999_999_999, 0), 60, MINUTE_NS)
+    history.sample(1, 2, counters(1_000_059_999, 0), 60, MINUTE_NS)
+    assert history.of([1]) == Trend((0, 1_000, 2_000, 0, 0, 1_000), (0, 2, 0, 0, 0, 0), (100, 200, 50, 0, 60, 60))
 
 
 def test_workers_of_a_host_are_added_up_from_the_newest_sample() -> None:
