@@ -52,7 +52,7 @@ class History:
         ring.counters = {name: counters.get(name, 0) for name in _STARTED}
 
     def silent(self, worker: int) -> None:
-        """Add a sample of nothing for a worker that was not heard of. What it did meanwhile is no rate of one sample."""
+        """Add a sample of nothing for a worker that was silent; what it did meanwhile is no rate of one sample."""
         if (ring := self._rings.get(worker)) is not None:
             self._add(ring, Rates(), 0)
             ring.incarnation = 0
