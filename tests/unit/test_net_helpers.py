@@ -185,7 +185,9 @@ def test_log_of_a_failed_test_is_shown_and_kept(processes, tmp_path):
     )
     conftest = Path(__file__).parent.parent / "conftest.py"
     (tmp_path / "conftest.py").write_text(conftest.read_text("utf-8"), "utf-8")
-    command = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider", "--rootdir", tmp_path, tmp_path]
+    inner = [sys.executable, "-m", "pytest", "-p", "no:cacheprovider"]
+    # A directory of its own: where runs share one, the end of a run removes what older runs left, however much it is.
+    command = [*inner, "--basetemp", tmp_path / "inner", "--rootdir", tmp_path, tmp_path]
     keep = {"HOLDFAST_TEST_LOGS": str(tmp_path / "kept"), "PYTHONPATH": os.pathsep.join(sys.path)}
     assert processes.start("inner", command, keep).wait(60) == 1
     kept = tmp_path / "kept" / "test_inner.py_test_inner" / "worker.log"
