@@ -34,7 +34,7 @@ from holdfast.master.placement.groups import Adhering
 from holdfast.master.raft.node import RaftStatus
 from holdfast.master.web import page
 from holdfast.master.web.about import curves_of, detail_of, history_of
-from holdfast.master.web.drawings import BOTTOM, CURVE_BOTTOM, CURVE_TOP, LEFT, RIGHT, TOP, curve_of, histogram_of
+from holdfast.master.web.drawings import CURVE, HISTOGRAM, curve_of, histogram_of
 from holdfast.master.web.picture import ApplicationDetail, MasterRow, Own, Pace, Picture, ShuffleCounts, ShuffleRow
 from holdfast.master.web.summary import fleet_of
 from holdfast.master.web.view import Cut, Subject, View, address_of
@@ -485,11 +485,11 @@ def test_a_histogram_stays_within_its_drawing(sizes: list[int], times: int) -> N
     drawn = histogram_of("partitions", buckets)
     assert [bar.count for bar in drawn.bars] == [each.count for each in buckets]
     for bar in drawn.bars:
-        assert LEFT <= bar.x <= bar.x + bar.width <= RIGHT
-        assert TOP <= bar.y <= bar.y + bar.height <= BOTTOM + 1e-9
+        assert HISTOGRAM.left <= bar.x <= bar.x + bar.width <= HISTOGRAM.right
+        assert HISTOGRAM.top <= bar.y <= bar.y + bar.height <= HISTOGRAM.bottom + 1e-9
         assert (bar.height >= 1) == (bar.count > 0)
     assert len(drawn.sizes) <= 7
-    assert all(TOP <= tick.at <= BOTTOM for tick in drawn.counts)
+    assert all(HISTOGRAM.top <= tick.at <= HISTOGRAM.bottom for tick in drawn.counts)
 
 
 @given(st.lists(st.floats(0, 2.0**60), max_size=150), st.sampled_from([5, 60]))
@@ -502,7 +502,7 @@ def test_a_curve_stays_within_its_drawing(samples: list[float], every: int) -> N
     assert drawn is not None
     points = [tuple(map(float, each.split(","))) for each in drawn.points.split()]
     assert len(points) == len(samples)
-    assert all(CURVE_TOP - 0.1 <= y <= CURVE_BOTTOM for _, y in points)
+    assert all(CURVE.top - 0.1 <= y <= CURVE.bottom for _, y in points)
     assert [x for x, _ in points] == sorted(x for x, _ in points)
     assert len(drawn.sizes) == len(drawn.times) == 3
 
