@@ -11,6 +11,7 @@ import random
 import threading
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +25,7 @@ from tests.page.browser import Seen, browser, picture_of
 from tests.page.terminal import COLUMNS, drawn, lines_of, typed
 from tests.page.test_photographs import CALM, photographs_of, with_beats
 from tests.page.world import SETTINGS, busy
+from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.long
 
@@ -81,7 +83,10 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[LocalCluster]:
     ):
         committed = _committed(session)
         written = session.register_reduce_shuffle(partitions=PARTITIONS, maps=40, replication=2)
-        with _traffic(committed, written):
+        with _traffic(committed, written) as filled:
+            look = partial(typed, ("top", "--once"), started.endpoints)
+            wait_until(lambda: "█" in look(), "so much on a disk that its use can be seen", 240)
+            filled.set()
             yield started
 
 
@@ -101,14 +106,14 @@ def _committed(session: Session) -> ReduceShuffle:
 
 
 @contextmanager
-def _traffic(committed: ReduceShuffle, written: ReduceShuffle) -> Iterator[None]:
-    """Push and fetch a little, five times a second, up to what the directories hold."""
-    ended = threading.Event()
+def _traffic(committed: ReduceShuffle, written: ReduceShuffle) -> Iterator[threading.Event]:
+    """Push and fetch, as long as the event is not set without a pause; up to what the directories hold."""
+    filled, ended = threading.Event(), threading.Event()
 
     def push() -> None:
         with written.writer(0) as writer:
             for turn in range(1_000):
-                if ended.wait(0.2):
+                if ended.wait(0.2 if filled.is_set() else 0.0):
                     return
                 for partition in range(turn % 4, PARTITIONS, 4):
                     writer.write(partition, bytes(7_000))
@@ -119,7 +124,7 @@ def _traffic(committed: ReduceShuffle, written: ReduceShuffle) -> Iterator[None]
     thread = threading.Thread(target=push)
     thread.start()
     try:
-        yield
+        yield filled
     finally:
         ended.set()
         thread.join()
