@@ -54,6 +54,12 @@ from holdfast.common.statuses import Loop
 from holdfast.common.system.log import log_event
 from holdfast.common.system.tasks import background
 
+#: What is said to one who opens a shuffle as one of the other kind.
+_OTHER_KIND = {
+    pb.PARTITION_KIND_MAP: "has MAP partitions; open it with Session.open_shuffle",
+    pb.PARTITION_KIND_REDUCE: "has REDUCE partitions. If the Spark plug-in wrote it, only Spark can read it; otherwise "
+    "open it with Session.open_reduce_shuffle",
+}
 #: Shuffle numbers from here on are drawn at random by sessions that attached.
 ATTACHED_SHUFFLES_FROM = 1 << 31
 #: Masters that elect a leader need about a second; those of a cluster that a session works with are waited for longer.
@@ -259,10 +265,7 @@ class Session:
         request = pb.GetManifestRequest(key=key_message(key), holder=self._holder)
         reply: pb.GetManifestReply = self._call("Shuffles/GetManifest", request)
         if reply.kind != kind:
-            held, method = (
-                ("REDUCE", "open_reduce_shuffle") if reply.kind == pb.PARTITION_KIND_REDUCE else ("MAP", "open_shuffle")
-            )
-            raise ConflictError(f"shuffle {key} has {held} partitions; open it with Session.{method}")
+            raise ConflictError(f"shuffle {key} {_OTHER_KIND[reply.kind]}")
         return replace(key, state=StateId(reply.state)), reply
 
     def register_reduce_shuffle(

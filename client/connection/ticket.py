@@ -52,8 +52,8 @@ def explain(error: HoldfastError, endpoints: str) -> str:
     """Return an error of the control plane as a sentence with what to do."""
     if error.status is Status.APPLICATION_GONE:
         return (
-            f"{error}. Check its name. If that is right, its lease expired: the session was closed, the process "
-            "was stopped for longer than the lease, or an administrator dropped the application"
+            f"{error}. Its session was closed (read a shuffle inside its session's `with` block), its process was "
+            "stopped for longer than its lease, an administrator dropped it, or its name is another one"
         )
     if isinstance(error, RetryError) and not isinstance(error, TokenExpiredError):
         return f"{error}{'' if str(error).endswith('?') else '.'} Try `holdfast status --masters {endpoints}`."

@@ -33,6 +33,9 @@ ClusterManager = Literal["local", "standalone", "yarn", "k8s"]
 #: Where deploy/kubernetes/Containerfile puts the jar.
 _IMAGE_JAR = "/opt/holdfast/holdfast-spark.jar"
 
+#: Ends the advice of an error that concerns this process alone.
+_ELSEWHERE = "; or pass here=False if the settings are for another process"
+
 #: What the plug-in warns of otherwise: each costs time or applies to Spark's own shuffle alone.
 _BESIDE = {
     "spark.serializer": "org.apache.spark.serializer.KryoSerializer",
@@ -48,11 +51,14 @@ def enable(
     """Send every shuffle of this builder's session through Holdfast; return the builder.
 
     endpoints: the masters, "host:port,host:port" or a list; default: HOLDFAST_MASTERS.
-    options: those of conf(). Raises ConfigError as conf(), without masters, and for a Spark Connect client.
+    options: those of conf() but `here`. Raises ConfigError as conf(), without masters, and for a Spark Connect client.
     """
+    if "here" in options:
+        raise ConfigError("enable() is for a session of this process; for another process pass here=False to conf()")
     asked: dict[str, Any] = getattr(builder, "_options", {})
-    _check_remote(str(asked.get("spark.remote", "")), str(asked.get("spark.master", "")), elsewhere="")
-    return builder.config(map={**conf(endpoints, **options)})
+    _check_remote(str(asked.get("spark.remote", "")), str(asked.get("spark.master", "")))
+    _check_running()
+    return builder.config(map={**conf(endpoints, here=False, **options)})
 
 
 def conf(
@@ -89,8 +95,8 @@ def conf(
     """
     masters = masters_of(endpoints)
     if here:
-        _check_remote()
-        _check_running()
+        _check_remote(elsewhere=_ELSEWHERE)
+        _check_running(elsewhere=_ELSEWHERE)
     if replication not in range(1, COPIES_MAX + 1):
         raise ConfigError(f"replication is 1 to {COPIES_MAX}, not {replication!r}")
     if ack_copies is not None and ack_copies not in range(1, replication + 1):
@@ -132,9 +138,7 @@ def _security(ca: str | Path | None, token_file: str | Path | None, elsewhere: b
     return dict(zip(("spark.holdfast.security.ca", "spark.holdfast.security.tokenFile"), map(str, paths), strict=True))
 
 
-def _check_remote(
-    remote: str = "", master: str = "", elsewhere: str = "; or pass here=False if they are for another process"
-) -> None:
+def _check_remote(remote: str = "", master: str = "", elsewhere: str = "") -> None:
     """Raise ConfigError if sessions here are clients of a server of Spark Connect that runs elsewhere, which ignores
     such settings without a word: what was asked for or SPARK_REMOTE says so, or there is one. `elsewhere` ends the
     advice."""
@@ -152,9 +156,10 @@ def _check_remote(
         )
 
 
-def _check_running() -> None:
+def _check_running(elsewhere: str = "") -> None:
     """Raise ConfigError if a JVM of Spark's runs in this process that would not take the settings: it was started
-    without the plug-in, or its session has another shuffle manager, which `getOrCreate` keeps without a word."""
+    without the plug-in, or its session has another shuffle manager, which `getOrCreate` keeps without a word.
+    `elsewhere` ends the advice."""
     context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
     jvm = getattr(context, "_jvm", None)
     if jvm is None:
@@ -169,13 +174,13 @@ def _check_running() -> None:
         raise ConfigError(
             "a JVM of Spark's runs in this process already, without Holdfast's jar on its class path, where nothing can"
             " be added: start a new Python process (in a notebook: restart the kernel) and give the settings to its"
-            " first session; or pass here=False if they are for another process"
+            f" first session{elsewhere}"
         ) from None
     active = context._active_spark_context
     if active is not None and active.getConf().get("spark.shuffle.manager", "") != MANAGER:
         raise ConfigError(
             "a Spark session runs in this process with another shuffle manager, which cannot be changed: end it with"
-            " spark.stop() before conf() is called; or pass here=False if the settings are for another process"
+            f" spark.stop() before you call this{elsewhere}"
         )
 
 

@@ -303,8 +303,9 @@ class ControlClient:
             refused = self._refused()
             if refused is not None:
                 raise refused
-            if loop.time() + pause >= end or self._hopeless():
-                raise RetryError(self._no_leader())
+            hopeless = self._hopeless()
+            if hopeless or loop.time() + pause >= end:
+                raise (hopeless or RetryError)(self._no_leader())
             if self._log_missing and loop.time() >= max(begun + _SAY_S, self._say_at):
                 self._say_at = loop.time() + _SAY_AGAIN_S
                 log_event(LogEvent.LEADER_MISSING, seconds_max=round(end - loop.time()), reason=self._no_leader())
@@ -334,10 +335,13 @@ class ControlClient:
         of_token = (each for each in causes if isinstance(each, UnauthenticatedError | TokenExpiredError))
         return next((each.reworded(str(each)) for each in of_token), None)
 
-    def _hopeless(self) -> bool:
-        """Whether no endpoint names a master, nor ever did: neither an election nor a start would change that."""
+    def _hopeless(self) -> type[RetryError] | None:
+        """What to raise if no endpoint names a master, nor ever did: neither an election nor a start would change
+        that."""
         causes = [self._causes.get(each) for each in self._known]
-        return not self._met and all(isinstance(each, UnknownHostError | NotMasterError) for each in causes)
+        if self._met or not all(isinstance(each, UnknownHostError | NotMasterError) for each in causes):
+            return None
+        return NotMasterError if any(isinstance(each, NotMasterError) for each in causes) else UnknownHostError
 
     async def _ask_all(self) -> str:
         """Ask all masters at once; return the first that is the leader by its own answer, "" if none is."""

@@ -210,9 +210,10 @@ def test_enable_sets_the_builder_up(monkeypatch: pytest.MonkeyPatch) -> None:
     """enable() gives the builder back with the settings of conf(), of the masters it is told or HOLDFAST_MASTERS names;
     without masters, or for a client of Spark Connect, it is a sentence before anything starts."""
     sql = pytest.importorskip("pyspark.sql")
+    monkeypatch.setattr("pyspark.SparkContext._jvm", None)  # other tests in this process may have started one
     monkeypatch.delenv("HOLDFAST_MASTERS", raising=False)
     monkeypatch.delenv("SPARK_REMOTE", raising=False)
-    wanted: dict[str, Any] = {"here": False, "replication": 2, "jar": "local:/x.jar"}
+    wanted: dict[str, Any] = {"replication": 2, "jar": "local:/x.jar"}
     builder = sql.SparkSession.builder.config("spark.app.name", "mine")
     assert enable(builder, "one:1", **wanted) is builder
     assert builder._options == conf("one:1", replication=2, jar="local:/x.jar") | {"spark.app.name": "mine"}

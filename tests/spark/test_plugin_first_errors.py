@@ -55,22 +55,25 @@ def test_a14_a_spark_that_runs_without_the_plug_in_is_refused(tmp_path: Path) ->
     script.write_text(
         "import sys\n"
         "from pyspark.sql import SparkSession\n"
-        "from holdfast.client.spark import conf\n"
+        "from holdfast.client.spark import conf, enable\n"
         "from holdfast.common.errors import ConfigError\n"
         "def begin(settings):\n"
         "    usual = {'spark.ui.enabled': 'false', 'spark.driver.host': '127.0.0.1'}\n"
         "    return SparkSession.builder.master('local[1]').config(map={**usual, **settings}).getOrCreate()\n"
-        "def refused():\n"
+        "def refused(make):\n"
         "    try:\n"
-        "        conf('127.0.0.1:1')\n"
+        "        make('127.0.0.1:1')\n"
         "    except ConfigError as error:\n"
         "        return str(error)\n"
         "    return 'taken'\n"
+        "def enabled(endpoints, **options):\n"
+        "    return enable(SparkSession.builder, endpoints, **options)\n"
         "spark = begin(conf('127.0.0.1:1') if sys.argv[1] == 'with' else {})\n"
-        "print(refused())\n"
+        "print(refused(conf), refused(enabled), sep='\\n')\n"
         "spark.stop()\n"
-        "print(refused())\n"
+        "print(refused(conf), refused(enabled), sep='\\n')\n"
         "assert conf('127.0.0.1:1', here=False)\n"
+        "print(refused(lambda masters: enabled(masters, here=False)))\n"
     )
 
     def said(how: str) -> list[str]:
@@ -81,9 +84,12 @@ def test_a14_a_spark_that_runs_without_the_plug_in_is_refused(tmp_path: Path) ->
         return done.stdout.splitlines()
 
     without = said("without")
-    assert len(without) == 2
-    assert all("without Holdfast's jar" in each and "new Python process" in each for each in without)
-    assert said("with") == ["taken", "taken"]
+    *usual, asked = without
+    assert len(usual) == 4
+    assert all("without Holdfast's jar" in each and "new Python process" in each for each in usual)
+    assert ["here=False" in each for each in usual] == [True, False, True, False]  # enable() is never for another one
+    assert "enable() is for a session of this process" in asked
+    assert said("with") == [*["taken"] * 4, asked]
 
 
 def test_a14_masters_that_went_cost_a_shuffle_the_time_to_register_and_no_more(tmp_path: Path) -> None:

@@ -75,7 +75,7 @@ async def find_application(client: ControlClient, named: str) -> pb.ApplicationI
 
 def not_called(named: str) -> str:
     """That there is none, and where to look."""
-    return f'no application is called "{named}": `holdfast apps` lists them'
+    return f'no application is called "{named}": see `holdfast apps`; if it has ended, `holdfast events`'
 
 
 async def called(client: ControlClient, named: str) -> tuple[list[pb.ApplicationInfo], int]:

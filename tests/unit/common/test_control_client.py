@@ -14,7 +14,14 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from holdfast.common.errors import ApplicationGoneError, ConfigError, GiveUpError, HoldfastError, RetryError
+from holdfast.common.errors import (
+    ApplicationGoneError,
+    ConfigError,
+    GiveUpError,
+    HoldfastError,
+    NotMasterError,
+    RetryError,
+)
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.control import COMMANDS_AT_ONCE_MAX, ControlClient
 from holdfast.common.proto import holdfast_pb2 as pb
@@ -314,7 +321,7 @@ def test_endpoints_that_name_no_master_end_the_call_at_once(count: int):
         async with await asyncio.start_server(other, "127.0.0.1", 0) as server:
             address = f"127.0.0.1:{server.sockets[0].getsockname()[1]}"
             async with ControlClient([address, "256.256.256.256:1"][:count]) as client, asyncio.timeout(60):
-                with pytest.raises(RetryError) as caught:
+                with pytest.raises(NotMasterError) as caught:
                     await client.call(RENEW, pb.RenewLeaseRequest(), deadline_s=300)
         assert f"{address}: answers, but is no master: this is a printer" in str(caught.value)
         assert ("256.256.256.256:1: unknown host" in str(caught.value)) == (count == 2)

@@ -40,13 +40,13 @@ def export(shuffle: ShuffleName, directory: Path, form: str, partitions: str, ma
     write_table, have rows. A file gets its name when it is complete, and DIR the file _SUCCESS when all are.
     """
     instance, generation = with_masters(masters, lambda client: _find(client, shuffle))
-    _prepare(directory)
     from holdfast.client.arrow.tables import open_rows
     from holdfast.client.session import Session
 
     with Session(masters, attach=instance) as session:
         rows = open_rows(session, shuffle.shuffle, generation=generation)
         wanted = _wanted(partitions, rows.partitions)
+        _prepare(directory)
         document = _export(rows, wanted, directory, form)
     show(document, as_json, lambda _: click.echo(_summary(document)))
     return 0

@@ -69,6 +69,7 @@ def local(
         keys = ("name", "role", "host", "pid", "address", "http")
         servers = [{key: getattr(server, key) for key in keys} for server in cluster.servers]
         document = {"endpoints": cluster.endpoints, "directory": str(cluster.directory), "servers": servers}
+        document |= {"leader": cluster.leader().address}
         if secure:
             folder = cluster.directory / SECURITY
             document |= {"ca": str(folder / CA_CERTIFICATE), "token_file": str(folder / ADMIN_TOKEN)}
@@ -102,8 +103,8 @@ def _announce(document: dict[str, Any], as_json: bool) -> None:
         variables = f"HOLDFAST_CA={document['ca']} HOLDFAST_TOKEN_FILE={document['token_file']}"
         screen.print(f"and              export {variables}", soft_wrap=True)
     scheme = "https" if "ca" in document else "http"
-    screen.print(f"in a browser     {scheme}://{document['endpoints'].partition(',')[0]}/", soft_wrap=True)
-    screen.print(f'in Python        Session("{document["endpoints"]}", app="first try")', soft_wrap=True)
+    screen.print(f"in a browser     {scheme}://{document['leader']}/", soft_wrap=True)
+    screen.print(f'in Python        holdfast.connect("{document["endpoints"]}", app="first try")', soft_wrap=True)
     screen.print("Press Ctrl-C to stop the cluster.")
 
 

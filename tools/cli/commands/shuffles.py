@@ -218,7 +218,7 @@ def _draw_hosts(document: Document, screen: Console) -> None:
 def _draw_readers(document: Document, screen: Console) -> None:
     readers, now_ms = document["readers"], document["now_ms"]
     if not readers:
-        screen.print("read by: nobody has asked this leader where the data is")
+        screen.print("read by: nobody has asked this leader where the data is (jar-free tasks need not)")
         return
     rows = [
         (each["host"], each["asked"], f"{in_seconds(max(now_ms - each['last_ms'], 0) / 1000)} ago")

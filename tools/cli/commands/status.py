@@ -61,7 +61,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
     masters = [_master(address, reply) for address, reply in answers.items()]
     leading = [reply for reply in answers.values() if isinstance(reply, pb.StatusReply) and reply.role == "leader"]
     problems = [
-        f"master at {address} {'refuses this token' if _refused(reply) else 'is not reachable'}: {reply}"
+        f"master at {address} refuses this token: {reply}" if _refused(reply) else f"no answer from master {reply}"
         for address, reply in answers.items()
         if isinstance(reply, HoldfastError)
     ]

@@ -94,10 +94,11 @@ public class HoldfastShuffleManager extends SortShuffleManager {
 
     private <K, V, C> ShuffleHandle fallBack(int shuffle, ShuffleDependency<K, V, C> dependency, HoldfastException error) {
         if (!conf.mayFallBack()) {
-            String patience = error.status() != Status.UNAVAILABLE ? "" : " (how long masters are waited for: " + HoldfastConf.PREFIX
-                    + "register.timeout for the first shuffle, and " + HoldfastConf.PREFIX + "no_room.grace for those after it)";
-            throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast: " + error.getMessage()
-                    + patience + "; and " + conf.noFallback(), error);
+            String advice = error.status() != Status.UNAVAILABLE ? "" : ". Try `holdfast status --masters " + conf.endpoints()
+                    + "`. Masters are waited for as " + HoldfastConf.PREFIX + "register.timeout says for the first shuffle, "
+                    + HoldfastConf.PREFIX + "no_room.grace for those after it";
+            throw new IllegalStateException("shuffle " + shuffle + " could not be registered with Holdfast, and "
+                    + conf.noFallback() + ": " + error.getMessage() + advice, error);
         }
         fallbacks.add(shuffle, error);
         fellBack.add(shuffle);

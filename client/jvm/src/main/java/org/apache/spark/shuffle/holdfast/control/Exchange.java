@@ -308,7 +308,7 @@ final class Exchange {
 
     private HoldfastException noMaster(String reason) {
         return new NotMaster(
-                address + ": answers, but is no master: " + reason.substring(0, Math.min(reason.length(), 200)));
+                address + ": answers, but is no master: " + reason.strip().substring(0, Math.min(reason.strip().length(), 200)));
     }
 
     private void fail(HoldfastException error) {
