@@ -200,7 +200,7 @@ def _problems(cluster: LocalCluster) -> list[str]:
 
 
 def test_workers_are_listed(cluster: LocalCluster):
-    """`workers` lists both workers with their directories."""
+    """`workers` lists both workers with their directories; with --rack only those of that rack."""
     found = document(run("workers", "--json", "--masters", cluster.endpoints))["workers"]
     said = sorted(found, key=lambda one: one["name"])
     assert [(one["name"], one["state"], one["data_address"]) for one in said] == [
@@ -208,6 +208,9 @@ def test_workers_are_listed(cluster: LocalCluster):
     ]
     assert all(one["directories"][0]["healthy"] for one in said)
     assert "w2" in run("workers", masters=cluster.endpoints).stdout
+    of_rack = document(run("workers", "--rack", "default-rack", "--json", masters=cluster.endpoints))
+    assert [one["place"] for one in of_rack["workers"]] == ["/default-region/default-rack"] * 2
+    assert document(run("workers", "--rack", "r", "--rack", "q", "--json", masters=cluster.endpoints))["workers"] == []
 
 
 def test_shuffles_and_forget(cluster: LocalCluster):

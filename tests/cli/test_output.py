@@ -76,18 +76,27 @@ def test_lists_fit_the_terminal(width: int):
 
 
 def test_filters_are_all_met():
-    """Hosts and states choose among the workers that were named, or all."""
+    """Hosts, racks and states choose among the workers that were named, or all; a rack by its name in all regions, by
+    its place in one."""
+    hosts_and_states = [("a", "alive"), ("a", "lost"), ("b", "lost"), ("c", "gone")]
+    places = ["/r1/k1", "/r1/k1", "/r1/k2", "/r2/k1"]
     workers = [
-        pb.WorkerInfo(worker=number, name=f"w{number}", host=host, state=state)
-        for number, (host, state) in enumerate([("a", "alive"), ("a", "lost"), ("b", "lost"), ("c", "gone")])
+        pb.WorkerInfo(worker=number, name=f"w{number}", host=host, state=state, place=place)
+        for number, ((host, state), place) in enumerate(zip(hosts_and_states, places, strict=True))
     ]
 
-    def names(*words: str, hosts: tuple[str, ...] = (), states: tuple[str, ...] = ()) -> list[str]:
-        return [each.name for each in chosen(workers, words, hosts, states)]
+    def names(
+        *words: str, hosts: tuple[str, ...] = (), states: tuple[str, ...] = (), racks: tuple[str, ...] = ()
+    ) -> list[str]:
+        return [each.name for each in chosen(workers, words, hosts, states, racks)]
 
     assert names(states=("lost",)) == ["w1", "w2"]
     assert names(hosts=("a", "c")) == ["w0", "w1", "w3"]
     assert names("w1", "b", hosts=("b",), states=("lost", "gone")) == ["w2"]
+    assert names(racks=("k1",)) == ["w0", "w1", "w3"]
+    assert names(racks=("/r1/k1", "k2")) == ["w0", "w1", "w2"]
+    assert names("a", states=("lost",), racks=("k1",)) == ["w1"]
+    assert names(racks=("/r1", "r1", "1")) == []
 
 
 def test_a_list_is_watched_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch):

@@ -20,6 +20,7 @@ from holdfast.tools.cli.hosts import (
     leaving_text,
     lost_hosts,
     names_argument,
+    racks_option,
     several,
     states_option,
 )
@@ -223,17 +224,23 @@ def _draw_status(document: Document, screen: Console) -> None:
 @click.command()
 @names_argument
 @hosts_option
+@racks_option
 @states_option
 @watched
 @masters_option
 @json_option
 def workers(
-    names: tuple[str, ...], hosts: tuple[str, ...], states: tuple[str, ...], masters: str, as_json: bool
+    names: tuple[str, ...],
+    hosts: tuple[str, ...],
+    racks: tuple[str, ...],
+    states: tuple[str, ...],
+    masters: str,
+    as_json: bool,
 ) -> int:
     """List the workers: all, those of hosts, or those named. Exit 1 if one of them is lost, or has a directory or a DFS
     that is not healthy."""
     reply: pb.ListWorkersReply = ask(masters, "Admin/ListWorkers", pb.ListWorkersRequest())
-    listed = chosen(reply.workers, names, hosts, states)
+    listed = chosen(reply.workers, names, hosts, states, racks)
     found, of_hosts = [worker_record(worker) for worker in listed], hosts_of(listed)
     show({"workers": found, "hosts": of_hosts}, as_json, lambda screen: _draw_workers(found, of_hosts, screen))
     return 0 if all(map(_is_whole, found)) else 1

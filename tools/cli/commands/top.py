@@ -17,7 +17,16 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import LOST
 from holdfast.tools.cli.asking import answer, with_masters
-from holdfast.tools.cli.hosts import chosen, hosts_of, hosts_option, hosts_table, names_argument, several, states_option
+from holdfast.tools.cli.hosts import (
+    chosen,
+    hosts_of,
+    hosts_option,
+    hosts_table,
+    names_argument,
+    racks_option,
+    several,
+    states_option,
+)
 from holdfast.tools.cli.output import (
     FiniteRange,
     Fitted,
@@ -52,6 +61,7 @@ _STYLES = {
 @click.command()
 @names_argument
 @hosts_option
+@racks_option
 @states_option
 @click.option("--once", is_flag=True, help="Print it once; the default where the output is no terminal.")
 @click.option("--interval", default=2.0, show_default=True, type=FiniteRange(0.2), help="Seconds between updates.")
@@ -63,6 +73,7 @@ _STYLES = {
 def top(
     names: tuple[str, ...],
     hosts: tuple[str, ...],
+    racks: tuple[str, ...],
     states: tuple[str, ...],
     once: bool,
     interval: float,
@@ -77,7 +88,7 @@ def top(
     has a directory or a DFS that it cannot use.
     """
     screen = console()
-    choose = partial(chosen, texts=names, hosts=hosts, states=states)
+    choose = partial(chosen, texts=names, hosts=hosts, states=states, racks=racks)
     if once or as_json or not screen.is_terminal:
         document = with_masters(masters, lambda client: _look(client, choose, rows))
         show(document, as_json, lambda target: target.print(*drawn(document), sep="\n"))
