@@ -11,7 +11,7 @@ from holdfast.common.errors import RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.tools.cli import output
 from holdfast.tools.cli.commands import shuffles, status, top
-from holdfast.tools.cli.hosts import chosen
+from holdfast.tools.cli.filters import chosen
 from holdfast.tools.cli.output import Fitted, json_option, show, watched
 from holdfast.tools.cli.records import shuffle_record, worker_record
 

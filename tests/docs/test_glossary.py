@@ -48,7 +48,7 @@ def test_words_are_those_of_the_code() -> None:
     assert wrong(text) == []
 
 
-#: One of each two is of storage, which is being made anew; Part has the name of its message in the log.
+#: Part has the name of its message in the log; each of the others is of one file of storage and its tests.
 TWICE_ALLOWED = {"Part", "Pending", "Segment"}
 
 

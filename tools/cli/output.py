@@ -125,6 +125,11 @@ def escape(text: str) -> str:
     return escaped(visible(text))
 
 
+def draw_problem(problem: str, screen: Console) -> None:
+    """Print a problem so that it is seen."""
+    screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+
+
 def table(columns: Iterable[str], rows: Iterable[Sequence[object]], title: str | None = None) -> Table:
     """A table of text, as it is (rich's Text: with its colours); columns whose name begins with `#` are numbers and
     stand to the right."""

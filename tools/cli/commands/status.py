@@ -1,4 +1,4 @@
-"""`holdfast status`, `workers`: what people ask a running cluster."""
+"""`holdfast status` and `workers`: the state of the cluster and of its workers."""
 
 from __future__ import annotations
 
@@ -11,20 +11,19 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, open_short_of_copies, short_of_copies
 from holdfast.common.worker_states import AWAY, LOST
 from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, ask, each_master, with_masters
-from holdfast.tools.cli.hosts import (
-    chosen,
-    hosts_of,
-    hosts_option,
-    hosts_table,
-    leaving_of,
-    leaving_text,
-    lost_hosts,
-    names_argument,
-    racks_option,
-    several,
-    states_option,
+from holdfast.tools.cli.filters import chosen, hosts_option, names_argument, racks_option, states_option
+from holdfast.tools.cli.hosts import dfs_problem, hosts_of, hosts_table, leaving_of, leaving_text, lost_hosts, several
+from holdfast.tools.cli.output import (
+    Document,
+    Fitted,
+    draw_problem,
+    escape,
+    in_seconds,
+    json_option,
+    masters_option,
+    show,
+    watched,
 )
-from holdfast.tools.cli.output import Document, Fitted, escape, in_seconds, json_option, masters_option, show, watched
 from holdfast.tools.cli.records import worker_record
 
 if TYPE_CHECKING:
@@ -156,15 +155,7 @@ def _uncleaned(used: set[str], masters: list[dict[str, Any]]) -> list[str]:
 def _dfs_failing(url: str, failing: list[pb.WorkerInfo], living: int) -> str:
     first = max(failing, key=lambda worker: worker.dfs.problem_ms)
     who = f"{first.name} cannot" if len(failing) == 1 else f"{len(failing)} of {living} workers cannot"
-    return _dfs_problem(who, url, first.dfs.problem_ms, first.dfs.problem)
-
-
-def _dfs_problem(who: str, url: str, problem_ms: int, problem: str) -> str:
-    return f"{who} use the DFS {url} since {in_seconds(problem_ms / 1000)}: {problem}"
-
-
-def _draw_problem(problem: str, screen: Console) -> None:
-    screen.print(f"[bold red]problem[/]: {escape(problem)}", soft_wrap=True)
+    return dfs_problem(who, url, first.dfs.problem_ms, first.dfs.problem)
 
 
 def _differences(masters: list[dict[str, Any]]) -> list[str]:
@@ -214,7 +205,7 @@ def _draw_status(document: Document, screen: Console) -> None:
         for fault in master.get("faults", []):
             screen.print(f"fault on {master['name']}: {fault}")
     for problem in document["problems"]:
-        _draw_problem(problem, screen)
+        draw_problem(problem, screen)
     for warning in document["warnings"]:
         screen.print(f"[yellow]warning[/]: {escape(warning)}", soft_wrap=True)
     if document["healthy"]:
@@ -282,12 +273,12 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
             screen.print(f"draining: {one['name']}: {waits}{leaving_text(one['drain'])}", soft_wrap=True)
         dfs = one["dfs"]
         if dfs and dfs["problem"]:
-            _draw_problem(_dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)
+            draw_problem(dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)
         elif dfs and dfs["files"]:
             screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
         for disk in one["directories"]:
             if not disk["healthy"]:
-                _draw_problem(f"{one['name']} {disk['path']}: {disk['problem']}", screen)
+                draw_problem(f"{one['name']} {disk['path']}: {disk['problem']}", screen)
             elif disk["full"]:
                 screen.print(f"full: {one['name']} {escape(disk['path'])}: {escape(disk['full'])}", soft_wrap=True)
 

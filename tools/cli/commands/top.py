@@ -17,16 +17,8 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.common.worker_states import LOST
 from holdfast.tools.cli.asking import answer, with_masters
-from holdfast.tools.cli.hosts import (
-    chosen,
-    hosts_of,
-    hosts_option,
-    hosts_table,
-    names_argument,
-    racks_option,
-    several,
-    states_option,
-)
+from holdfast.tools.cli.filters import chosen, hosts_option, names_argument, racks_option, states_option
+from holdfast.tools.cli.hosts import hosts_of, hosts_table, several
 from holdfast.tools.cli.output import (
     FiniteRange,
     Fitted,
