@@ -111,6 +111,7 @@ LABELLED = {
         "leader: open partitions: strict, soft, failed",
     ),
     "fallbacks": ("reason", "shuffles that became Spark's own, as drivers report to the leader; grows"),
+    "worker_lost": ("worker", "1 for each of the first 100 lost workers, by id"),
     "tier_used_bytes": ("tier", "leader: bytes used on live workers"),
     "tier_free_bytes": ("tier", "leader: bytes free there"),
 }

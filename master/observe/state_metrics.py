@@ -20,6 +20,8 @@ from holdfast.master.observe.adherence import AdherenceCount
 from holdfast.master.observe.metric_help import EVENTS
 from holdfast.master.observe.metrics import gauge, labelled
 
+#: Lost workers that have a series of their own.
+_LOST_NAMED = 100
 #: What a worker calls a tier otherwise is none of ours.
 _TIERS = ("MEMORY", "SSD", "HDD", "DFS", "other")
 
@@ -39,7 +41,8 @@ class StateMetrics(Collector):
         yield labelled("build_info", [(VERSION, 1)])
         yield from self._raft()
         lost, silent = self._leader.node.local(lambda machine: _lost_and_silent(machine.state))
-        yield gauge("workers_lost", lost)
+        yield gauge("workers_lost", len(lost))
+        yield labelled("worker_lost", [(str(each), 1) for each in lost[:_LOST_NAMED]])
         yield gauge("applications_silent", silent)
         yield gauge("array_bytes_max", bounds.ARRAY_BYTES_MAX)
         security = self._leader.security
@@ -98,6 +101,6 @@ class StateMetrics(Collector):
         yield gauge("fetch_bytes_per_second", fetch)
 
 
-def _lost_and_silent(state: State) -> tuple[int, int]:
-    lost = sum(not worker.alive and not worker.draining_ms for worker in state.workers.values())
+def _lost_and_silent(state: State) -> tuple[list[int], int]:
+    lost = [worker.id for worker in state.workers.values() if not worker.alive and not worker.draining_ms]
     return lost, sum(each.silent for each in state.applications.values())

@@ -99,6 +99,21 @@ def test_filters_are_all_met():
     assert names(racks=("/r1", "r1", "1")) == []
 
 
+def test_full_directories_are_told():
+    """Each as a warning; that no other one is left is a problem. Those of workers that are away do not count."""
+
+    def worker(name: str, *full: str, state: str = "alive") -> pb.WorkerInfo:
+        disks = [pb.Directory(path=f"/{number}", full=text) for number, text in enumerate(full)]
+        return pb.WorkerInfo(name=name, state=state, directories=disks)
+
+    assert status._full([worker("w1", ""), worker("w2", "", "0 B left")]) == (["w2 /1: 0 B left"], [])
+    assert status._full([worker("w1", ""), worker("w2", "0 B left", state="lost")]) == ([], [])
+    warnings, problems = status._full([worker("w1", *["0 B left"] * 11), worker("w2", "", state="lost")])
+    assert len(warnings) == 11
+    assert warnings[-1] == "and 1 more directories are full: see `holdfast workers`"
+    assert problems == ["no worker takes new data: every directory is full or cannot be used; make room or add workers"]
+
+
 def test_a_list_is_watched_until_it_is_interrupted(monkeypatch: pytest.MonkeyPatch):
     """--watch shows it again and again, goes on where masters do not answer, and ends with 0; with --json it is
     refused."""

@@ -21,8 +21,9 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 ALERTS = sorted((ROOT / "deploy/prometheus").glob("*.yml"))
-#: A label that is not here may have any number of values: each value is a series that Prometheus keeps.
-BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path", "reason", "version"}
+#: A label that is not here may have any number of values: each value is a series that Prometheus keeps. Of workers there
+#: are only so many that are lost.
+BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path", "reason", "version", "worker"}
 #: What nobody may find in metrics: they would be labels that clients choose.
 APP, USER = "an-app-of-this-test", "a-user-of-this-test"
 SECRET = "a secret of this test, long enough"
@@ -220,3 +221,14 @@ def test_logs_are_one_json_object_a_line_and_tell_no_secret(served: LocalCluster
             assert entry["message"]
             lines += 1
     assert lines >= 2  # who leads, and that the worker registered
+
+
+def test_a_lost_worker_has_a_series(served: LocalCluster) -> None:
+    """By its id, so that an alert can tell workers apart; it ends when the worker is back."""
+    leader, worker = served.leader(), served.workers[0]
+    series = 'holdfast_master_worker_lost{worker="1"} 1.0'
+    assert series not in scrape(leader.address)
+    worker.kill()
+    wait_until(lambda: series in scrape(leader.address), "the worker is lost", 120)
+    worker.start()
+    wait_until(lambda: series not in scrape(leader.address), "the worker is back", 120)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -40,8 +41,8 @@ _PROBLEMS_MAX = 10
 @masters_option
 @json_option
 def status(masters: str, as_json: bool) -> int:
-    """Show the state of the cluster. Exit 1 if a master is not reachable, none is the leader, a worker is lost, or one
-    has a directory or a DFS that it cannot use."""
+    """Show the state of the cluster. Exit 1 if a master is not reachable, none is the leader, a worker is lost, one has
+    a directory or a DFS that it cannot use, or all are full."""
     document = with_masters(masters, _status)
     show(document, as_json, lambda screen: _draw_status(document, screen))
     return 0 if document["healthy"] else 1
@@ -97,6 +98,9 @@ async def _status(client: ControlClient) -> dict[str, Any]:
                 if each["reach"] == "late"
             ]
             problems += _worker_problems(list(reply.workers), document["hosts"], masters)
+            warnings, nowhere = _full(reply.workers)
+            document["warnings"] += warnings
+            problems += nowhere
     elif not any(map(_refused, answers.values())):
         problems.append("there is no leader")
     problems += _differences(masters)
@@ -106,6 +110,16 @@ async def _status(client: ControlClient) -> dict[str, Any]:
 def _refused(answer: object) -> bool:
     """Whether a master answered, and refused this caller."""
     return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
+
+
+def _full(workers: Iterable[pb.WorkerInfo]) -> tuple[list[str], list[str]]:
+    """Sentences for full directories of living workers, and one more if no worker has another one."""
+    disks = [(worker.name, disk) for worker in workers if worker.state not in AWAY for disk in worker.directories]
+    full = [f"{name} {disk.path}: {disk.full}" for name, disk in disks if disk.full and not disk.problem]
+    more = [f"and {len(full) - _PROBLEMS_MAX} more directories are full: see `holdfast workers`"]
+    nowhere = ["no worker takes new data: every directory is full or cannot be used; make room or add workers"]
+    none_left = bool(full) and all(disk.full or disk.problem for _, disk in disks)
+    return full[:_PROBLEMS_MAX] + (more if len(full) > _PROBLEMS_MAX else []), nowhere if none_left else []
 
 
 def _worker_problems(
