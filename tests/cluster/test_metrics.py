@@ -21,8 +21,8 @@ from tests.support.waiting import wait_until
 
 ROOT = Path(__file__).parents[2]
 ALERTS = sorted((ROOT / "deploy/prometheus").glob("*.yml"))
-#: A label that is not here may have any number of values: each value is a series that Prometheus keeps. Of workers there
-#: are only so many that are lost.
+#: A label that is not here may have any number of values: each value is a series that Prometheus keeps. Of workers only
+#: so many that are lost have one.
 BOUNDED = {"adherence", "method", "status", "le", "event", "tier", "peer", "path", "reason", "version", "worker"}
 #: What nobody may find in metrics: they would be labels that clients choose.
 APP, USER = "an-app-of-this-test", "a-user-of-this-test"
