@@ -99,6 +99,20 @@ def test_filters_are_all_met():
     assert names(racks=("/r1", "r1", "1")) == []
 
 
+def test_nothing_is_told_of_the_disks_of_a_worker_that_is_away():
+    """What it said last is old, and a new leader never heard it: no state, no room and no problem is shown."""
+    disks = [pb.Directory(path="/data", tier="SSD", state="well", free_bytes=1 << 30)]
+    for healthy in (True, False):
+        disks[0].healthy = healthy
+        text = io.StringIO()
+        screen = Console(file=text, width=120, color_system=None)
+        status._draw_workers([worker_record(pb.WorkerInfo(name="w1", state="lost", directories=disks))], [], screen)
+        row = next(line for line in text.getvalue().splitlines() if "/data" in line)
+        assert "well" not in row
+        assert "GiB" not in row
+        assert "problem" not in text.getvalue()
+
+
 def test_full_directories_are_told():
     """Each as a warning; that no other one is left is a problem. Those of workers that are away do not count."""
 

@@ -290,7 +290,7 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
             draw_problem(dfs_problem(f"{one['name']} cannot", dfs["url"], dfs["problem_ms"], dfs["problem"]), screen)
         elif dfs and dfs["files"]:
             screen.print(f"DFS: {one['name']} has {counted(dfs['files'], 'file')} on {escape(dfs['url'])}")
-        for disk in one["directories"]:
+        for disk in one["directories"] if one["state"] not in AWAY else ():
             if not disk["healthy"]:
                 draw_problem(f"{one['name']} {disk['path']}: {disk['problem']}", screen)
             elif disk["full"]:
@@ -300,6 +300,9 @@ def _draw_workers(found: list[dict[str, Any]], hosts: list[dict[str, Any]], scre
 def _storage_rows(worker: dict[str, Any]) -> list[tuple[object, ...]]:
     rows: list[tuple[object, ...]] = []
     for disk in worker["directories"]:
+        if worker["state"] in AWAY:  # what it said last is old, or this leader never heard it
+            rows.append((worker["name"], disk["path"], disk["tier"], *["-"] * 7))
+            continue
         sizes = [in_bytes(disk[key]) for key in ("used_bytes", "capacity_bytes", "free_bytes")]
         times = [_mean(disk[key]) for key in ("flush_us", "fetch_us")]
         rows.append((worker["name"], disk["path"], disk["tier"], disk["state"], *sizes, disk["errors"], *times))
