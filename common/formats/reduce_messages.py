@@ -250,6 +250,7 @@ class SealFlag(IntEnum):
 
     FINAL = 1  #: the generation ends: any later push to it is COMMITTED, also for epochs that are not named
     NEW = 2  #: it was registered after this start of the worker, which so has all there ever was of it
+    LOOK = 4  #: say what is sealed here, and change nothing: anything but OK is no copy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -278,7 +279,7 @@ class Seal(MetaSection):
 
     def check(self) -> None:
         """Raise ProtocolError for unknown flags."""
-        if self.flags & ~(SealFlag.FINAL | SealFlag.NEW):
+        if self.flags & ~(SealFlag.FINAL | SealFlag.NEW | SealFlag.LOOK):
             raise ProtocolError(f"SEAL: unknown flags {self.flags:#04x}")
 
 

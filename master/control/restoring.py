@@ -28,10 +28,12 @@ from holdfast.common.ids import Incarnation, RaftIndex, ShuffleKey, WorkerId
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from holdfast.common.system.log import log_event
+from holdfast.master.control.auditing import CopyAudit, Missing
 from holdfast.master.control.locations import Locations, off_loop
 from holdfast.master.control.manifests import replace_manifest, with_manifest
 from holdfast.master.core.drains import ref_of
 from holdfast.master.core.restoring import (
+    Absent,
     Copying,
     CopyQueue,
     Short,
@@ -80,6 +82,7 @@ class _Look:
 
     shuffle: Shuffle
     absent: _Absent
+    missing: Missing
     found: Shortage
     since_ns: int
     #: nobody could take its copies: until then it is not tried again, unless something changes
@@ -96,6 +99,7 @@ class CopyRestorer(WhileLeading):
         self._fleet = fleet
         self._locations = locations
         self._asker = asker
+        self._audit = CopyAudit(leader, asker, self._after_ns)
         #: a queue for each worker that makes copies, apart from those of seals: copies take long
         self._queues = WorkerQueues(leader.fail)
         self._reset()
@@ -108,6 +112,7 @@ class CopyRestorer(WhileLeading):
         self._placed: dict[ShuffleKey, tuple[Shuffle, frozenset[int], frozenset[int]]] = {}
         self._queue_of: dict[ShuffleKey, CopyQueue] = {}
         self._queues.clear()
+        self._audit.reset()
         #: workers that make a copy, or send one
         self._busy: set[int] = set()
         self._tries: dict[ShuffleKey, Counter[EpochKey]] = {}
@@ -163,10 +168,11 @@ class CopyRestorer(WhileLeading):
                 except HoldfastError as error:  # it rests, and holds up no other
                     log_event(LogEvent.RESTORE_FAILED, shuffle=look.shuffle.key, status=error.status.name, reason=error)
         self._copy(workers)
+        waits = [ns for ns in (wait_ns, self._audit.wait_ns()) if ns]
         self._leader.short = ShortOfCopies(
             sum(each.found.epochs for each in self._looks.values()),
             sum(len(each.found.copying) for each in self._looks.values()),
-            self._leader.now_ms() + wait_ns // 10**6 if wait_ns else 0,
+            self._leader.now_ms() + min(waits) // 10**6 if waits else 0,
         )
 
     async def _look_at_all(self, absent: _Absent, workers: Mapping[int, Worker]) -> None:
@@ -183,27 +189,31 @@ class CopyRestorer(WhileLeading):
         there = {each.key for each in shuffles}
         for key in [key for key in self._looks if key not in there]:
             self._forget(key)
+        self._audit.begin(workers.values())
         for number, shuffle in enumerate(shuffles):
-            look = self._looks.get(shuffle.key)
-            changed = look is None or look.shuffle is not shuffle or look.absent != absent
+            if shuffle.copies_wanted > 1 and self._audit.concerns(shuffle):
+                self._audit.ask(shuffle, await self._locations.manifest_workers(shuffle))
+            look, missing = self._looks.get(shuffle.key), self._audit.missing(shuffle.key)
+            changed = look is None or look.shuffle is not shuffle or look.absent != absent or look.missing != missing
             if changed:
-                await self._look_at(shuffle, absent, workers)
+                await self._look_at(shuffle, absent, missing, workers)
             if changed or number % _SLICE == _SLICE - 1:
                 await asyncio.sleep(0)
 
-    async def _look_at(self, shuffle: Shuffle, absent: _Absent, workers: Mapping[int, Worker]) -> None:
+    async def _look_at(
+        self, shuffle: Shuffle, absent: _Absent, missing: Missing, workers: Mapping[int, Worker]
+    ) -> None:
         key, known = shuffle.key, self._looks.get(shuffle.key)
         found = Shortage()
         concerned = absent.concerns(shuffle)
         named = await self._locations.manifest_workers(shuffle) if concerned else frozenset[int]()
-        if shuffle.unsealed or shuffle.under_replicated or concerned & named:
-            wanted, (lost, gone, _) = shuffle.copies_wanted, absent
-            host_of = partial(_host_of, workers)
+        if shuffle.unsealed or shuffle.under_replicated or concerned & named or missing.copies:
+            away, host_of = Absent(absent.lost, absent.gone, *missing), partial(_host_of, workers)
             found = await with_manifest(
-                shuffle, partial(shortage, wanted=wanted, lost=lost, gone=gone, host_of=host_of)
+                shuffle, partial(shortage, wanted=shuffle.copies_wanted, absent=away, host_of=host_of)
             )
         since = known.since_ns if known is not None and known.found.epochs else self._leader.now_ns()
-        self._looks[key] = _Look(shuffle, absent, found, since)
+        self._looks[key] = _Look(shuffle, absent, missing, found, since)
         if found.copying:
             self._queue_of[key] = CopyQueue(found.copying, self._tries.setdefault(key, Counter()))
         else:
@@ -243,6 +253,7 @@ class CopyRestorer(WhileLeading):
     def _forget(self, key: ShuffleKey) -> None:
         for part in (self._looks, self._queue_of, self._tries, self._heard):
             part.pop(key, None)
+        self._audit.forget(key)
 
     def _is_due(self, look: _Look) -> bool:
         """A clock that is wrong may hasten it, and holds up nothing."""

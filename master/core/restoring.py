@@ -1,7 +1,8 @@
 """Decides which copies of committed epochs are made again, where, and in which order they are carried out.
 
 Rules
-* A copy is gone once its worker has been lost for longer than `worker.restore_after`; before, it is waited for. One
+* A copy is gone once its worker has been lost for longer than `worker.restore_after`, or has not had it any more for
+  so long, as the disk where it was is another one now; before, it is waited for. One
   that failed is gone, too; one that was never placed was promised to nobody. An epoch that has no copy left, or nothing
   in it, is left alone. Where a host goes away at a time (`drain --by`) its copies are gone already, and can be read.
 * A place for a copy is in the manifest before it is made: NOT_SEALED there says that it is being made. So any leader
@@ -30,6 +31,8 @@ from holdfast.common.limits import COPIES_MAX, MIB, RESTORE_EPOCHS_MAX
 from holdfast.common.statuses import Status
 from holdfast.master.core.seals import EpochKey
 
+#: A copy of a shuffle: worker, partition, epoch.
+CopyKey = tuple[int, int, int]
 #: One request copies so much, or one epoch: others wait for its worker meanwhile, and what fails is copied again.
 REQUEST_BYTES = 256 * MIB
 
@@ -88,34 +91,47 @@ class Shortage:
         return min([*[each.left for each in self.short], *[each.left for each in self.copying]], default=COPIES_MAX)
 
 
+class Absent(NamedTuple):
+    """Which copies cannot be read now: of workers that are `lost`, and `without`, (worker, partition, epoch) that a
+    living worker does not have any more. Of those that are `gone` and `gone_without` none is waited for any more."""
+
+    lost: Collection[int] = frozenset()
+    gone: Collection[int] = frozenset()
+    without: Collection[CopyKey] = frozenset()
+    gone_without: Collection[CopyKey] = frozenset()
+
+    def is_lost(self, epoch: EpochResult, copy: CopyResult) -> bool:
+        """Whether a copy cannot be read now."""
+        return copy.worker in self.lost or (copy.worker, epoch.partition, epoch.epoch) in self.without
+
+    def is_gone(self, epoch: EpochResult, copy: CopyResult) -> bool:
+        """Whether it is not waited for any more."""
+        return copy.worker in self.gone or (copy.worker, epoch.partition, epoch.epoch) in self.gone_without
+
+
 def shortage(
-    epochs: Sequence[EpochResult],
-    wanted: int,
-    lost: Collection[int],
-    gone: Collection[int],
-    host_of: Callable[[int], Hashable],
+    epochs: Sequence[EpochResult], wanted: int, absent: Absent, host_of: Callable[[int], Hashable]
 ) -> Shortage:
-    """Look through a manifest of a shuffle that should have so many copies, while these workers are lost; of those that
-    are `gone` nothing is waited for any more. Copies on one host count as one: a worker that was lost may be back where
-    its copy was made again by another worker of its host."""
+    """Look through a manifest of a shuffle that should have so many copies. Copies on one host count as one: a worker
+    that was lost may be back where its copy was made again by another worker of its host."""
     found = Shortage()
     for row, each in enumerate(epochs):
         if any(copy.status is Status.UNKNOWN_FILE for copy in each.copies):
             continue  # nothing was acknowledged in it
-        sealed = [copy for copy in each.readable if copy.worker not in lost]
+        sealed = [copy for copy in each.readable if not absent.is_lost(each, copy)]
         most = min(wanted, len(each.copies))
         found.epochs += len(_apart(sealed, host_of)) < most
-        there = [copy for copy in each.copies if copy.worker not in gone and (copy.readable or copy.unsealed)]
+        there = [copy for copy in each.copies if not absent.is_gone(each, copy) and (copy.readable or copy.unsealed)]
         stay = _apart(there, host_of)
         # The longest has all that was acknowledged, whatever became of the others; it is waited for, unless it is gone.
-        awaited = [copy for copy in each.readable if copy.worker not in lost or copy.worker not in gone]
+        awaited = [copy for copy in each.readable if not (absent.is_lost(each, copy) and absent.is_gone(each, copy))]
         size = max((copy.size_bytes for copy in awaited), default=0)
         sources = tuple([copy.worker for copy in sealed if copy.size_bytes == size])
-        if len(_apart([copy for copy in sealed if copy.worker not in gone], host_of)) < most:
+        if len(_apart([copy for copy in sealed if not absent.is_gone(each, copy)], host_of)) < most:
             found.needed |= {
                 copy.worker
                 for copy in each.copies
-                if copy.worker in gone and copy.worker not in lost and _may_have(copy, sealed)
+                if absent.is_gone(each, copy) and not absent.is_lost(each, copy) and _may_have(copy, sealed)
             }
         if sources and len(stay) < most:
             those = tuple([copy.worker for copy in stay])

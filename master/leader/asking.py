@@ -82,14 +82,15 @@ class Asker:
             self._announcing -= 1
 
     async def ask(self, worker: Worker, key: ShuffleKey, epochs: Sequence[tuple[int, int]], flags: int) -> SealAnswer:
-        """Have this start of the worker seal epochs, and return what it says of them.
+        """Have this start of the worker seal epochs, or with LOOK say which are sealed, and return what it says of
+        them.
 
         Raises RetryError if it cannot be asked, was lost or has started again; GiveUpError if the shuffle is dropped;
         RetryError (BUSY) if it lives and does not answer: it may have the data; and what the worker refuses it with.
         """
         index = RaftIndex(self._leader.index())
         shuffle = self._leader.peek(lambda state: state.shuffle(key))
-        if shuffle is not None and shuffle.created_index > worker.started_index:
+        if shuffle is not None and shuffle.created_index > worker.started_index and not flags & SealFlag.LOOK:
             flags |= SealFlag.NEW
         seal = Seal(shuffle=key, flags=flags, raft_index=index, epochs=list(epochs))
         seconds = ANSWER_SECONDS if worker.alive else _LOST_S

@@ -90,8 +90,8 @@ def incomplete_copies_are_sealed() -> list[Swap]:
 def incomplete_copies_are_copied() -> list[Swap]:
     """Copies are made of incomplete ones, too."""
 
-    def shortage(epochs: Any, wanted: int, lost: Any, gone: Any, host_of: Any) -> Any:
-        found = original(epochs, wanted, lost, gone, host_of)
+    def shortage(epochs: Any, wanted: int, absent: Any, host_of: Any) -> Any:
+        found = original(epochs, wanted, absent, host_of)
         lacking = {
             (each.partition, each.epoch): [copy.worker for copy in each.copies if copy.status is Status.INCOMPLETE]
             for each in epochs

@@ -41,7 +41,7 @@ def shortage(
     host_of: Callable[[int], Hashable] = lambda worker: worker,
 ) -> Shortage:
     """Each worker is on a host of its own, if nothing else is said."""
-    return core.shortage(epochs, wanted, lost, gone, host_of)
+    return core.shortage(epochs, wanted, core.Absent(lost, gone), host_of)
 
 
 def workers_of(one: EpochResult) -> list[tuple[int, Status]]:

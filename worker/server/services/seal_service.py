@@ -91,6 +91,8 @@ class SealService:
         gone = [SealedEpoch(PartitionId(one), Epoch(epoch), Status.UNKNOWN_FILE) for one, epoch in request.epochs]
         if self.reduce.forgot(request.shuffle):
             return gone
+        if request.flags & SealFlag.LOOK:
+            return self._store.reduce.held(request.shuffle, request.epochs)
         final = bool(request.flags & SealFlag.FINAL)
         states = self.reduce.seal(request.shuffle, final, request.epochs)
         try:

@@ -358,8 +358,11 @@ class ReduceStore:
     def kept(self, key: EpochKey) -> SealedEpoch | None:
         """What became of an epoch here, as a seal would say it; FAILED_COPY of one that was written here and never
         sealed. None: nothing of it is or was here. Raises RetryError BUSY while it is being sealed."""
+        return self._kept(key, self._directories)
+
+    def _kept(self, key: EpochKey, directories: Iterable[StorageDirectory]) -> SealedEpoch | None:
         found: SealedEpoch | None = None
-        for directory in self._directories:
+        for directory in directories:
             if key in directory.unsealed.sealing:
                 raise RetryError(f"{key} is being sealed", status=Status.BUSY)
             record = self._recorded(directory, key)
@@ -369,6 +372,17 @@ class ReduceStore:
                 found = record.answer(key)
             elif found is None and directory.unsealed.has(key):
                 found = SealedEpoch(key.partition, key.epoch, Status.FAILED_COPY)
+        return found
+
+    def held(self, shuffle: ShuffleKey, epochs: Sequence[tuple[int, int]]) -> list[SealedEpoch]:
+        """What is sealed here of these epochs, in directories that are there; UNKNOWN_FILE where nothing is. Raises
+        RetryError BUSY while that may become known, or one is being sealed."""
+        there = [each for each in self._directories if not each.condition.is_gone]
+        keys = [EpochKey(shuffle, PartitionId(partition), Epoch(epoch)) for partition, epoch in epochs]
+        found = [self._kept(key, there) or _unknown(key) for key in keys]
+        why = self.not_known_yet()
+        if why and any(each.status is Status.UNKNOWN_FILE for each in found):
+            raise RetryError(f"{shuffle}: {why}", status=Status.BUSY)
         return found
 
     def arrive(self, directory: int, ack: Ack, wanted: Sequence[tuple[EpochKey, int]]) -> Arrival:
