@@ -1,4 +1,4 @@
-"""A worker whose disk was replaced or emptied lacks copies that masters count: they find it, say so, and make them again."""
+"""A worker whose disk was replaced or emptied lacks copies that masters count: it is found, told, and made again."""
 
 import shutil
 from pathlib import Path
