@@ -129,6 +129,7 @@ class LogEvent(Enum):
         "Copies of an open shuffle lack acknowledged data (`ack_copies`).",
         "Check slow or lost workers. The copies are made again after the commit.",
     )
+    SHUFFLE_COPIES_GONE = _warning("A live worker has lost sealed copies with a disk.", "Check its disks.")
     SHUFFLE_COPIES_ADDED = _info("Missing copies of a committed shuffle were added.")
     SHUFFLE_COPIES_PLACED = _warning(
         "A committed shuffle lacks copies: `copies` of it are made again.", "Check the lost workers."

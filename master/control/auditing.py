@@ -73,17 +73,24 @@ class CopyAudit:
         """Know nothing, as who has begun to lead."""
         self._heard: dict[ShuffleKey, dict[int, _Heard]] = {}
         self._asking: set[tuple[ShuffleKey, int]] = set()
+        #: living workers: what was registered up to which place in the log they may lack, and their disks
         self._suspects: dict[int, tuple[int, _Disks]] = {}
         self._newest = 0
+        #: shuffles of which these workers have said all
+        self._done: dict[ShuffleKey, Shuffle] = {}
 
     def forget(self, key: ShuffleKey) -> None:
         """A shuffle was dropped."""
         self._heard.pop(key, None)
+        self._done.pop(key, None)
 
     def begin(self, workers: Iterable[Worker]) -> None:
         """Before a look at all shuffles: find out who may lack what was registered up to which place in the log."""
-        self._suspects = {each.id: self._suspicion(each) for each in workers if each.alive}
-        self._newest = max([index for index, _ in self._suspects.values()], default=0)
+        suspects = {each.id: self._suspicion(each) for each in workers if each.alive}
+        if suspects != self._suspects:
+            self._suspects = suspects
+            self._newest = max([index for index, _ in suspects.values()], default=0)
+            self._done.clear()
 
     def _suspicion(self, worker: Worker) -> tuple[int, _Disks]:
         report = self._leader.reports.get(worker.id)
@@ -92,8 +99,9 @@ class CopyAudit:
         return _ANY_INDEX if failing else worker.kept_index, _Disks(worker.incarnation, failing)
 
     def concerns(self, shuffle: Shuffle) -> bool:
-        """Whether anybody may lack anything of it, or did."""
-        return shuffle.created_index < self._newest or shuffle.key in self._heard
+        """Whether anybody may lack anything of it, or did, who has not said all."""
+        may_lack = shuffle.created_index < self._newest or shuffle.key in self._heard
+        return may_lack and self._done.get(shuffle.key) is not shuffle
 
     def ask(self, shuffle: Shuffle, named: Collection[int]) -> None:
         """Have those asked that its manifest names, may lack copies and have not said so."""
@@ -106,13 +114,16 @@ class CopyAudit:
         }
         for number in [each for each in heard if each in self._suspects and each not in suspects]:
             del heard[number]  # all of its disks are back
-        for number, disks in suspects.items():
+        open_ = [each for each, disks in suspects.items() if not _has_said(heard.get(each), disks)]
+        for number in open_:
             known = heard.get(number)
-            done = known is not None and known.disks == disks and (known.lacks is not None or now < known.at_ns)
-            if done or (key, number) in self._asking:
+            rests = known is not None and known.lacks is None and now < known.at_ns
+            if rests or (key, number) in self._asking:
                 continue
-            if self._asker.queues.add(number, partial(self._ask, shuffle, number, disks)):
+            if self._asker.queues.add(number, partial(self._ask, shuffle, number, suspects[number])):
                 self._asking.add((key, number))
+        if not open_:
+            self._done[key] = shuffle
         if not heard:
             del self._heard[key]
 
@@ -128,6 +139,9 @@ class CopyAudit:
             now = self._leader.now_ns()
             before = self._heard.setdefault(key, {}).get(number)
             since = before.at_ns if before is not None and before.lacks and before.lacks == lacks else now
+            if lacks and since == now:
+                name = self._asker.worker(key, number).name
+                self._leader.events.tell(LogEvent.SHUFFLE_COPIES_GONE, shuffle=key, worker=name, copies=len(lacks))
             self._heard[key][number] = _Heard(disks, lacks, now + _PAUSE_NS if lacks is None else since)
 
     async def _lacking(self, shuffle: Shuffle, number: int) -> frozenset[CopyKey]:
@@ -160,6 +174,10 @@ class CopyAudit:
             each.at_ns + self._after_ns - now for heard in self._heard.values() for each in heard.values() if each.lacks
         ]
         return min([ns for ns in left if ns > 0], default=0)
+
+
+def _has_said(known: _Heard | None, disks: _Disks) -> bool:
+    return known is not None and known.disks == disks and known.lacks is not None
 
 
 def _readable_on(number: int, epochs: Sequence[EpochResult]) -> list[tuple[int, int]]:

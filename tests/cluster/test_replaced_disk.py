@@ -10,7 +10,9 @@ from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
 from holdfast.client.connection.direct import ask
 from holdfast.client.reduce_shuffle import ReduceShuffle
+from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
+from tests.support.logged import lines_of
 from tests.support.waiting import wait_until
 
 PARTITIONS, MAPS = 40, 2
@@ -63,6 +65,7 @@ def test_copies_on_a_disk_that_is_another_one_are_made_again(running: bool, tmp_
             first.start()
         wait_until(lambda: status(cluster).epochs_short > 0, "what is missing is said", 60)
         wait_until(lambda: status(cluster).epochs_short == 0, "the copies are made again", 60)
+        assert lines_of(cluster.leader().log, LogEvent.SHUFFLE_COPIES_GONE)
         check_read(shuffle)
         for other in cluster.workers[1:]:
             other.kill()

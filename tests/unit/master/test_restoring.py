@@ -48,6 +48,25 @@ def workers_of(one: EpochResult) -> list[tuple[int, Status]]:
     return [(copy.worker, copy.status) for copy in one.copies]
 
 
+def test_a_copy_that_its_worker_does_not_have_any_more_is_short_at_once_and_made_again_later() -> None:
+    """Of two epochs on the same workers one is missing on a living one: it is counted, is no source, and has another
+    place once nothing is waited for; the other epoch has its copies."""
+    manifest = [epoch(0, w1=OK, w2=OK), epoch(1, w1=OK, w2=OK)]
+    missing = {(2, 1, 0)}
+
+    def shortage_of(epochs: Sequence[EpochResult], absent: core.Absent) -> Shortage:
+        return core.shortage(epochs, 2, absent, lambda worker: worker)
+
+    waiting = shortage_of(manifest, core.Absent(without=missing))
+    assert (waiting.epochs, waiting.short) == (1, [])
+    given_up = core.Absent(without=missing, gone_without=missing)
+    over = shortage_of(manifest, given_up)
+    assert [(each.row, each.stay, each.left_by) for each in over.short] == [(1, (1,), (2,))]
+    placed = with_places(manifest, {1: [3]}, NOBODY)
+    (copying,) = shortage_of(placed, given_up).copying
+    assert (copying.target, copying.sources) == (3, (1,))
+
+
 def test_a_lost_worker_is_waited_for_and_then_not() -> None:
     """While a worker is lost its epochs are counted as short, and nothing is placed; once it is gone for too long a
     copy is missing of each, and of nothing else."""
