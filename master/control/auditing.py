@@ -94,8 +94,8 @@ class CopyAudit:
 
     def _suspicion(self, worker: Worker) -> tuple[int, _Disks]:
         report = self._leader.reports.get(worker.id)
-        told = report.heartbeat.directories if report and report.incarnation == worker.incarnation else ()
-        failing = frozenset([disk.path for disk in told if disk.problem])
+        directories = report.heartbeat.directories if report and report.incarnation == worker.incarnation else ()
+        failing = frozenset([disk.path for disk in directories if disk.problem])
         return _ANY_INDEX if failing else worker.kept_index, _Disks(worker.incarnation, failing)
 
     def concerns(self, shuffle: Shuffle) -> bool:
