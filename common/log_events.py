@@ -292,7 +292,7 @@ class LogEvent(Enum):
     WORKER_RETURNED = _info("A lost or stopped worker is back.")
     WORKER_LEFT = _info("A drained worker has stopped.")
     WORKER_DRAINING = _info("A worker drains: it takes no new data.")
-    WORKER_DRAIN_CANCELLED = _info("A drain was cancelled: the worker takes new data.")
+    WORKER_DRAIN_CANCELLED = _info("A drain was cancelled, or its worker lost.")
     WORKER_LEAVING = _info("The worker shuts down once it has handed over its open data.")
     WORKER_STOPPING = _info("The worker shuts down.")
     WORKER_STOP_SLOW = _warning("The shutdown waits for a disk or the DFS, 20 s at most.", "Check the disks.")

@@ -21,7 +21,7 @@ from holdfast.common.formats.messages import Ack
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.tags import named as all_of
 from holdfast.master.api.statuses import bad_request
-from holdfast.master.core.drains import DrainVerdict, Kept, judge, named, ref_of
+from holdfast.master.core.drains import DrainVerdict, judge, named, ref_of
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.core.state.records import KIND_REDUCE, Worker
@@ -97,7 +97,7 @@ class Draining:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
         if not worker.draining_ms or not self.others(worker):
             return False, False
-        placed, kept = self._leader.drains.placed(worker), self._kept(worker)
+        placed, kept = self._leader.drains.placed(worker), self._leader.kept(worker)
         if kept is not None:
             self._leader.drains.heard(worker, kept, self._leader.now_ms())
         return True, placed is not None and not placed.epochs
@@ -106,7 +106,7 @@ class Draining:
         """Say how far the drain of a living worker is; None if it does not drain."""
         if not worker.draining_ms or not worker.alive:
             return None
-        placed, kept = self._leader.drains.placed(worker), self._kept(worker)
+        placed, kept = self._leader.drains.placed(worker), self._leader.kept(worker)
         verdict: DrainVerdict = judge(placed, kept, self.others(worker))
         now = self._leader.now_ms()
         return pb.Drain(
@@ -121,13 +121,6 @@ class Draining:
             left_ms=worker.leaves_ms - now if worker.leaves_ms else None,
             reach=self._leader.drains.reach(worker, kept, verdict.removal, now) if worker.leaves_ms else "",
         )
-
-    def _kept(self, worker: Worker) -> Kept | None:
-        report = self._leader.report(worker)
-        if report is None or not report.heartbeat.HasField("emptying"):
-            return None
-        kept = Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
-        return self._leader.drains.needed(worker, kept, self._leader.lives_changed)
 
     def _check(self, meant: Sequence[Worker]) -> None:
         lost = [each.name for each in meant if not each.alive]

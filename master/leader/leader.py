@@ -13,7 +13,7 @@ import asyncio
 import hashlib
 import secrets
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -37,7 +37,7 @@ from holdfast.master.api.access import CALLER, user_of
 from holdfast.master.api.callers import Callers
 from holdfast.master.api.statuses import bad_request
 from holdfast.master.core.conditions import Conditions, Spot
-from holdfast.master.core.drains import Drains
+from holdfast.master.core.drains import Drains, Kept, judge, ref_of
 from holdfast.master.core.liveness import Liveness, Timing
 from holdfast.master.core.rates import Rates, rates_between
 from holdfast.master.core.readers import Readers
@@ -189,7 +189,9 @@ class Leader:
         decisions = self.liveness.tick(self.now_ns(), workers, applications)
         if decisions.late:
             self.events.tell(LogEvent.MASTER_STALLED, master=self.config.master.name)
+        broken_off = self._broken_off(workers, decisions.lost)
         bodies: tuple[tuple[object, cmd.Body], ...] = (
+            (broken_off, cmd.SetWorkersDraining(False, broken_off)),
             (decisions.lost, cmd.SetWorkersAlive(False, decisions.lost)),
             (decisions.back, cmd.SetWorkersAlive(True, decisions.back)),
             (decisions.revoke, cmd.MarkLeases(False, decisions.revoke)),
@@ -201,6 +203,26 @@ class Leader:
             if isinstance(body, cmd.SetWorkersAlive):
                 self.lives_changed += 1
                 self.workers_changed.set()
+
+    def _broken_off(self, workers: Sequence[Worker], lost: Sequence[cmd.WorkerRef]) -> tuple[cmd.WorkerRef, ...]:
+        """Of workers that are lost, those that drained and were not done: they are no more than lost, and are needed.
+        One that leaves in order has handed on what it could, and is expected back."""
+        refs = set(lost)
+        draining = [each for each in workers if each.draining_ms and ref_of(each) in refs]
+        ordered = [each for each in draining if (report := self.report(each)) is None or report.heartbeat.leaving]
+        return tuple(
+            ref_of(each)
+            for each in draining
+            if each not in ordered and not judge(self.drains.placed(each), self.kept(each), others=True).removal
+        )
+
+    def kept(self, worker: Worker) -> Kept | None:
+        """What a draining worker said last that would be lost with it; None if it has not said."""
+        report = self.report(worker)
+        if report is None or not report.heartbeat.HasField("emptying"):
+            return None
+        kept = Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
+        return self.drains.needed(worker, kept, self.lives_changed)
 
     def heard(self, worker: str, beat: pb.HeartbeatRequest) -> None:
         """Keep a heartbeat of a worker of that name."""

@@ -2,6 +2,7 @@
 log is applied at once, and workers that nobody asks for anything."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
 from functools import partial
 from typing import Any
@@ -12,6 +13,7 @@ from holdfast.common.errors import HoldfastError, NoRoomError, RetryError
 from holdfast.common.formats.reduce_layouts import CopyResult, EpochResult, Location, ReduceLocations, ReduceManifest
 from holdfast.common.formats.reduce_messages import Restore, SealAnswer, SealedEpoch
 from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
+from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.control import restoring
 from holdfast.master.control.locations import Locations
@@ -228,5 +230,32 @@ def test_what_many_workers_say_at_once_replaces_a_manifest_together(monkeypatch:
         shuffle = world.leader.peek(lambda state: state.shuffle(key()))
         assert shuffle is not None
         assert (shuffle.manifest_version, shuffle.unsealed, restorer._heard) == (1, 0, {})
+
+    world(story)
+
+
+def test_a_worker_that_is_lost_in_the_middle_of_its_drain_is_no_more_than_lost() -> None:
+    """It is needed: what says that a host may be removed passes over workers that are gone. One that kept nothing, or
+    left in order, is gone; so is one of which this leader has heard nothing."""
+
+    async def story(world: World) -> None:
+        leader = world.leader
+        await do(leader, cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),), 0))
+        drained = leader.peek(lambda state: state.workers[1])
+
+        def broken_off(**beat: Any) -> bool:
+            if beat:
+                leader.heard("w1", pb.HeartbeatRequest(worker=1, incarnation=1, **beat))
+            return bool(leader._broken_off([drained], [cmd.WorkerRef(1, 1)]))
+
+        assert not broken_off()
+        leader.drains.looked([drained], Counter(), Counter())
+        assert broken_off(leaving=False)  # it has not received the drain
+        assert broken_off(emptying=pb.Emptying(shuffles=1))
+        assert broken_off(emptying=pb.Emptying(writing=1))
+        assert not broken_off(emptying=pb.Emptying(shuffles=1), leaving=True)
+        assert not broken_off(emptying=pb.Emptying())
+        leader.drains.looked([drained], Counter({1: 2}), Counter({1: 1}))
+        assert broken_off(emptying=pb.Emptying())
 
     world(story)
