@@ -1,8 +1,9 @@
 """Finds copies that manifests name and their workers do not have any more: a disk was replaced, or lost its files.
 
 Rules
-* A worker is asked that started without one of its directories since the shuffle was registered, or that says of a
-  directory that it cannot be used; and asked again when that changes. What others have is what they said at the seal.
+* A worker is asked that started without one of its directories since the shuffle was registered, whose machine booted,
+  with which directories in memory go, or that says of a directory that it cannot be used; and asked again when that
+  changes. What others have is what they said at the seal.
 * What is missing is known to each leader since it leads, as is who is lost, and is waited for as long: a disk that was
   not mounted comes back with its copies. A manifest keeps naming them.
 * Asking changes nothing on the worker. Work waits in the worker's queue, so one that hangs holds up no other.
@@ -96,7 +97,7 @@ class CopyAudit:
         report = self._leader.reports.get(worker.id)
         directories = report.heartbeat.directories if report and report.incarnation == worker.incarnation else ()
         failing = frozenset([disk.path for disk in directories if disk.problem])
-        return _ANY_INDEX if failing else worker.kept_index, _Disks(worker.incarnation, failing)
+        return _ANY_INDEX if failing else worker.boot_index, _Disks(worker.incarnation, failing)
 
     def concerns(self, shuffle: Shuffle) -> bool:
         """Whether anybody may lack anything of it, or did, who has not said all."""

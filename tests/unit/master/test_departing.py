@@ -4,6 +4,7 @@ log is applied at once, and workers that nobody asks for anything."""
 import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +17,7 @@ from holdfast.common.ids import Epoch, PartitionId, ShuffleKey, WorkerId
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.control import restoring
+from holdfast.master.control.auditing import CopyAudit
 from holdfast.master.control.locations import Locations
 from holdfast.master.control.manifests import replace_manifest
 from holdfast.master.control.restoring import CopyRestorer
@@ -257,5 +259,30 @@ def test_a_worker_that_is_lost_in_the_middle_of_its_drain_is_no_more_than_lost()
         assert not broken_off(emptying=pb.Emptying())
         leader.drains.looked([drained], Counter({1: 2}), Counter({1: 1}))
         assert broken_off(emptying=pb.Emptying())
+
+    world(story)
+
+
+def test_who_may_lack_copies_is_asked_after_a_boot_and_while_a_directory_fails() -> None:
+    """With a boot go directories in memory, and a start without a directory counts as one; what is registered later it
+    has. Nobody else is asked."""
+
+    async def story(world: World) -> None:
+        leader = world.leader
+        await world.commit({1: Status.OK, 2: Status.OK})
+        shuffle, known = leader.peek(lambda state: (state.shuffle(key()), state.workers[1]))
+        assert shuffle is not None
+        audit = CopyAudit(leader, Asker(leader), 0)
+
+        def concerned(worker: Worker) -> bool:
+            audit.begin([worker])
+            return audit.concerns(shuffle)
+
+        assert not concerned(known)
+        assert concerned(replace(known, boot_index=shuffle.created_index + 1))
+        assert not concerned(replace(known, boot_index=shuffle.created_index + 1, alive=False))
+        failing = [pb.Directory(path="/data", problem="it hangs")]
+        leader.heard("w1", pb.HeartbeatRequest(worker=1, incarnation=1, directories=failing))
+        assert concerned(known)
 
     world(story)

@@ -307,8 +307,8 @@ final class Exchange {
     }
 
     private HoldfastException noMaster(String reason) {
-        return new NotMaster(
-                address + ": answers, but is no master: " + reason.strip().substring(0, Math.min(reason.strip().length(), 200)));
+        String text = reason.strip();
+        return new NotMaster(address + ": answers, but is no master: " + text.substring(0, Math.min(text.length(), 200)));
     }
 
     private void fail(HoldfastException error) {
