@@ -53,6 +53,7 @@ METHOD_KINDS: dict[str, tuple[TokenKind, ...]] = {
     "Admin/Forget": (TokenKind.ADMIN, TokenKind.USER),
     "Admin/Reload": (TokenKind.ADMIN,),
     "Admin/DrainWorkers": (TokenKind.ADMIN,),
+    "Admin/RemoveWorkers": (TokenKind.ADMIN,),
     "Admin/HandOver": (TokenKind.ADMIN,),
 }
 #: Of an application's calls, those that name no instance and show nothing of any.

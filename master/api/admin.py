@@ -237,6 +237,11 @@ class Admin:
         workers = await self._draining.set(request.workers, request.cancel, request.within_ms)
         return pb.DrainWorkersReply(workers=map(self._worker, workers))
 
+    async def remove_workers(self, request: pb.RemoveWorkersRequest) -> pb.RemoveWorkersReply:
+        """Have nobody wait for lost workers any more."""
+        workers = await self._draining.remove(request.workers)
+        return pb.RemoveWorkersReply(workers=map(self._worker, workers))
+
     async def hand_over(self, request: pb.HandOverRequest) -> pb.HandOverReply:
         """Have another master lead, and come back when one does."""
         self._leader.require()

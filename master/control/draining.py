@@ -1,4 +1,5 @@
 """Drains workers: starts and cancels drains, shows what draining workers still hold, and answers their heartbeats.
+Removes workers that are lost.
 
 Rules
 * Draining is in the log, so every leader has it. It belongs to one start of a worker: a new start takes data again.
@@ -63,16 +64,35 @@ class Draining:
 
         Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, NoRoomError where no worker would be left.
         """
-        if not 1 <= len(texts) <= WORKERS_MAX:
-            raise bad_request(f"name 1 to {WORKERS_MAX} workers")
         if within_ms > WITHIN_MS_MAX or (cancel and within_ms):
             raise bad_request("a host goes away within a year, and a drain that is cancelled has no such time")
         async with turn(self._turn, "a drain"):
-            meant = named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
+            meant = await self._meant(texts)
             if not cancel:
                 self._check(meant)
             await self._propose(meant, not cancel, self._leader.now_ms() + within_ms if within_ms else 0)
-        numbers = [each.id for each in meant]
+        return self._as_now(meant)
+
+    async def remove(self, texts: Sequence[str]) -> list[Worker]:
+        """Nobody needs these lost workers any more; return their records.
+
+        Raises HoldfastError (UNKNOWN_WORKER), ConflictError for one that is alive.
+        """
+        meant = await self._meant(texts)
+        living = [each.name for each in meant if each.alive]
+        if living:
+            raise ConflictError(f"{', '.join(living)}: not lost, and may have data; drain and stop it first")
+        refs = tuple(ref_of(each) for each in meant)
+        self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersAlive(False, refs, refs))))
+        return self._as_now(meant)
+
+    async def _meant(self, texts: Sequence[str]) -> list[Worker]:
+        if not 1 <= len(texts) <= WORKERS_MAX:
+            raise bad_request(f"name 1 to {WORKERS_MAX} workers")
+        return named(await self._leader.confirmed(lambda state: list(state.workers.values())), texts)
+
+    def _as_now(self, workers: Sequence[Worker]) -> list[Worker]:
+        numbers = [each.id for each in workers]
         return self._leader.peek(lambda state: [state.workers[number] for number in numbers])
 
     async def decommission(self, worker: Worker) -> Worker:
@@ -125,7 +145,10 @@ class Draining:
     def _check(self, meant: Sequence[Worker]) -> None:
         lost = [each.name for each in meant if not each.alive]
         if lost:
-            raise ConflictError(f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first")
+            raise ConflictError(
+                f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first, or, if it never "
+                f"comes back, `holdfast remove {' '.join(lost)}`"
+            )
         those = {each.id for each in meant}
         by_tags = {self._wanted(each): each for each in meant if not each.draining_ms}
         for tags, worker in by_tags.items():

@@ -66,13 +66,16 @@ def _named_workers(state: State, body: cmd.SetWorkersAlive | cmd.SetWorkersDrain
     return [worker for ref in body.workers if (worker := state.workers.get(ref.worker)) is not None]
 
 
-def _alive(state: State, body: cmd.SetWorkersAlive, _: Answer, known: Iterable[Worker]) -> Iterator[Happened]:
+def _alive(state: State, _: cmd.SetWorkersAlive, __: Answer, known: Iterable[Worker]) -> Iterator[Happened]:
     for worker in known:
-        if state.workers[worker.id].alive == worker.alive:
+        now = state.workers[worker.id]
+        if now.state == worker.state:
             continue
         event = LogEvent.WORKER_RETURNED
-        if not body.alive:
-            event = LogEvent.WORKER_LEFT if worker.draining_ms else LogEvent.WORKER_LOST
+        if now.gone:
+            event = LogEvent.WORKER_LEFT if worker.alive else LogEvent.WORKER_REMOVED
+        elif not now.alive:
+            event = LogEvent.WORKER_LOST
         yield Happened(event, worker=worker.name, host=worker.host, incarnation=worker.incarnation)
 
 

@@ -189,10 +189,8 @@ class Leader:
         decisions = self.liveness.tick(self.now_ns(), workers, applications)
         if decisions.late:
             self.events.tell(LogEvent.MASTER_STALLED, master=self.config.master.name)
-        broken_off = self._broken_off(workers, decisions.lost)
         bodies: tuple[tuple[object, cmd.Body], ...] = (
-            (broken_off, cmd.SetWorkersDraining(False, broken_off)),
-            (decisions.lost, cmd.SetWorkersAlive(False, decisions.lost)),
+            (decisions.lost, cmd.SetWorkersAlive(False, decisions.lost, self._gone(workers, decisions.lost))),
             (decisions.back, cmd.SetWorkersAlive(True, decisions.back)),
             (decisions.revoke, cmd.MarkLeases(False, decisions.revoke)),
             (decisions.mark, cmd.MarkLeases(True, decisions.mark)),
@@ -204,16 +202,13 @@ class Leader:
                 self.lives_changed += 1
                 self.workers_changed.set()
 
-    def _broken_off(self, workers: Sequence[Worker], lost: Sequence[cmd.WorkerRef]) -> tuple[cmd.WorkerRef, ...]:
-        """Of workers that are lost, those that drained and were not done: they are no more than lost, and are needed.
-        One that leaves in order has handed on what it could, and is expected back."""
+    def _gone(self, workers: Sequence[Worker], lost: Sequence[cmd.WorkerRef]) -> tuple[cmd.WorkerRef, ...]:
+        """Of workers that are lost, those that had drained until they might be removed: nobody needs them."""
         refs = set(lost)
-        draining = [each for each in workers if each.draining_ms and ref_of(each) in refs]
-        ordered = [each for each in draining if (report := self.report(each)) is None or report.heartbeat.leaving]
         return tuple(
             ref_of(each)
-            for each in draining
-            if each not in ordered and not judge(self.drains.placed(each), self.kept(each), others=True).removal
+            for each in workers
+            if ref_of(each) in refs and judge(self.drains.placed(each), self.kept(each), others=True).removal
         )
 
     def kept(self, worker: Worker) -> Kept | None:

@@ -139,12 +139,14 @@ class WorkerRef(_message.Message):
     def __init__(self, worker: _Optional[int] = ..., incarnation: _Optional[int] = ...) -> None: ...
 
 class SetWorkersAlive(_message.Message):
-    __slots__ = ("alive", "workers")
+    __slots__ = ("alive", "workers", "gone")
     ALIVE_FIELD_NUMBER: _ClassVar[int]
     WORKERS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     alive: bool
     workers: _containers.RepeatedCompositeFieldContainer[WorkerRef]
-    def __init__(self, alive: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
+    gone: _containers.RepeatedCompositeFieldContainer[WorkerRef]
+    def __init__(self, alive: _Optional[bool] = ..., workers: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ..., gone: _Optional[_Iterable[_Union[WorkerRef, _Mapping]]] = ...) -> None: ...
 
 class WorkerPlace(_message.Message):
     __slots__ = ("worker", "place")
@@ -409,7 +411,7 @@ class Header(_message.Message):
     def __init__(self, time_ms: _Optional[int] = ..., index: _Optional[int] = ..., workers_made: _Optional[int] = ..., applications_made: _Optional[int] = ..., forgotten_index: _Optional[int] = ..., state_id: _Optional[int] = ..., state_index: _Optional[int] = ...) -> None: ...
 
 class Worker(_message.Message):
-    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index", "place", "draining_ms", "machine_id", "tags", "leaves_ms")
+    __slots__ = ("id", "uid", "name", "incarnation", "host", "rack", "data_address", "http_address", "directories", "boot_id", "version", "alive", "changed_ms", "started_index", "boot_index", "kept_index", "place", "draining_ms", "machine_id", "tags", "leaves_ms", "gone")
     ID_FIELD_NUMBER: _ClassVar[int]
     UID_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -431,6 +433,7 @@ class Worker(_message.Message):
     MACHINE_ID_FIELD_NUMBER: _ClassVar[int]
     TAGS_FIELD_NUMBER: _ClassVar[int]
     LEAVES_MS_FIELD_NUMBER: _ClassVar[int]
+    GONE_FIELD_NUMBER: _ClassVar[int]
     id: int
     uid: bytes
     name: str
@@ -452,7 +455,8 @@ class Worker(_message.Message):
     machine_id: str
     tags: _containers.RepeatedScalarFieldContainer[str]
     leaves_ms: int
-    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ..., place: _Optional[str] = ..., draining_ms: _Optional[int] = ..., machine_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., leaves_ms: _Optional[int] = ...) -> None: ...
+    gone: bool
+    def __init__(self, id: _Optional[int] = ..., uid: _Optional[bytes] = ..., name: _Optional[str] = ..., incarnation: _Optional[int] = ..., host: _Optional[str] = ..., rack: _Optional[str] = ..., data_address: _Optional[str] = ..., http_address: _Optional[str] = ..., directories: _Optional[_Iterable[_Union[Directory, _Mapping]]] = ..., boot_id: _Optional[str] = ..., version: _Optional[str] = ..., alive: _Optional[bool] = ..., changed_ms: _Optional[int] = ..., started_index: _Optional[int] = ..., boot_index: _Optional[int] = ..., kept_index: _Optional[int] = ..., place: _Optional[str] = ..., draining_ms: _Optional[int] = ..., machine_id: _Optional[str] = ..., tags: _Optional[_Iterable[str]] = ..., leaves_ms: _Optional[int] = ..., gone: _Optional[bool] = ...) -> None: ...
 
 class Lease(_message.Message):
     __slots__ = ("holder", "lease_ms", "marked_ms")

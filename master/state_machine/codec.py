@@ -21,7 +21,7 @@ from holdfast.master.core.state import records as rec
 from holdfast.master.proto import commands_pb2 as pb
 
 #: Version of the log's entries and of the snapshot's records.
-VERSION = 9
+VERSION = 10
 
 #: Field `commands` of Entry, length-delimited.
 _COMMANDS_TAG = bytes([pb.Entry.COMMANDS_FIELD_NUMBER << 3 | 2])

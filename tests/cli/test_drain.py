@@ -144,8 +144,9 @@ def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
 
 
 def test_a_worker_that_comes_back_to_a_host_is_not_overlooked(tmp_path: Path) -> None:
-    """A worker of a drained host was away when the drain began, and is back: the wait ends, and names it, since whoever
-    stops the machine would stop it, too."""
+    """A worker that ends with data is lost, even if it drained and was stopped in order, and its host cannot be drained
+    until somebody removes it. Where it comes back after that, the wait ends and names it, since whoever stops the
+    machine would stop it, too. Only lost workers are removed."""
     with (
         local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster,
         Session(cluster.endpoints, app="cli") as session,
@@ -158,9 +159,16 @@ def test_a_worker_that_comes_back_to_a_host_is_not_overlooked(tmp_path: Path) ->
         run("drain", away.name, masters=cluster.endpoints)
         away.end()
         wait_until(
-            lambda: [each for each in session.workers() if (each.name, each.state) == (away.name, "gone")],
+            lambda: [each for each in session.workers() if (each.name, each.state) == (away.name, "lost")],
             "the masters to miss it",
         )
+        refused = run("drain", host, "--for", "removal", masters=cluster.endpoints)
+        assert (refused.returncode, f"`holdfast remove {away.name}`" in refused.stderr) == (1, True)
+        refused = run("remove", host, masters=cluster.endpoints)
+        assert (refused.returncode, f"{one.name}: not lost" in refused.stderr) == (1, True)
+        for _ in range(2):
+            removed = document(run("remove", away.name, "--json", masters=cluster.endpoints))
+            assert [(each["name"], each["state"]) for each in removed["workers"]] == [(away.name, "gone")]
         command = [*COMMAND, "drain", host, "--for", "removal", "--masters", cluster.endpoints]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert running.stderr is not None

@@ -43,6 +43,7 @@ COMMANDS = {
     "doctor": ("doctor", "Find problems on this host, and show what to do."),
     "drain": ("draining", "Have workers take nothing new, and wait until they may go."),
     "undrain": ("draining", "Have draining workers take new data again."),
+    "remove": ("draining", "Say that lost workers never come back."),
     "handover": ("masters", "Have another master lead, without an election's pause."),
     "backup": ("masters", "Copy a master's state to a file, while it runs or not."),
     "restore": ("masters", "Make an empty master's directory from a backup."),

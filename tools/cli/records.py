@@ -36,7 +36,7 @@ def _keys(names: Iterable[str]) -> str:
 
 @dataclass(frozen=True, slots=True)
 class WorkerRecord:
-    """A worker, in `workers`, `top`, `drain` and `undrain`."""
+    """A worker, in `workers`, `top`, `drain`, `undrain` and `remove`."""
 
     worker: Annotated[int, ""]
     name: Annotated[str, ""]

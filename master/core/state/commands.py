@@ -45,10 +45,13 @@ class WorkerRef:
 
 @dataclass(frozen=True, slots=True)
 class SetWorkersAlive:
-    """Workers found lost, or back; those that have another incarnation by now are left alone."""
+    """Workers found lost, or back; those that have another incarnation by now are left alone. Answer: value = how many
+    changed."""
 
     alive: bool
     workers: tuple[WorkerRef, ...]
+    #: of the lost ones those that are not needed any more
+    gone: tuple[WorkerRef, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)

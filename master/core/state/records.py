@@ -60,7 +60,8 @@ class Worker:
     kept these, too, and were in this boot of the machine. `place` is where the
     leader found it to be, /region/rack; `draining_ms` since when it takes nothing new, 0 if it does; `machine_id` what
     the machine is called that it runs on, empty if it has not said; `tags` are the pools it is
-    in; `leaves_ms` when its host goes away, 0 if nobody gave a time.
+    in; `leaves_ms` when its host goes away, 0 if nobody gave a time; `gone` says of one that is not alive that nobody
+    needs what it kept: it had drained until it kept nothing, or a person removed it.
     """
 
     id: int
@@ -84,13 +85,14 @@ class Worker:
     machine_id: str = ""
     tags: tuple[str, ...] = ()
     leaves_ms: int = 0
+    gone: bool = False
 
     @property
     def state(self) -> str:
-        """The name of its state; gone: it was drained before it stopped, and is not needed any more."""
+        """The name of its state."""
         if self.alive:
             return DRAINING if self.draining_ms else ALIVE
-        return GONE if self.draining_ms else LOST
+        return GONE if self.gone else LOST
 
 
 @dataclass(frozen=True, slots=True)

@@ -47,15 +47,18 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
 
 
 def set_workers_alive(state: State, body: cmd.SetWorkersAlive) -> Answer:
-    """Take note that workers are lost or back. Answer: value = how many changed. One whose host went to another machine
-    meanwhile is not back: it is asked to register, and hears why."""
-    changed = 0
+    """Take note that workers are lost or back, and that lost ones are gone. Answer: value = how many changed. One whose
+    host went to another machine meanwhile is not back: it is asked to register, and hears why."""
+    changed, named = 0, set(body.gone)
     for ref in body.workers:
         worker = state.workers.get(ref.worker)
-        if worker is None or worker.incarnation != ref.incarnation or worker.alive == body.alive:
+        if worker is None or worker.incarnation != ref.incarnation:
+            continue
+        gone = not body.alive and (worker.gone or ref in named)
+        if (worker.alive, worker.gone) == (body.alive, gone):
             continue
         if not body.alive or machine_conflict(state, worker) is None:
-            state.put_worker(replace(worker, alive=body.alive, changed_ms=state.time_ms))
+            state.put_worker(replace(worker, alive=body.alive, gone=gone, changed_ms=state.time_ms))
             changed += 1
     return Answer(value=changed)
 

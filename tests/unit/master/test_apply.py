@@ -129,6 +129,24 @@ def test_lost_and_back_concern_one_incarnation():
     assert log.state.workers[1].alive
 
 
+def test_gone_is_who_is_lost_and_needed_no_more():
+    """It is said with the loss or later, stays when the loss is found again, and ends when the worker is back."""
+    ref, second = cmd.WorkerRef(1, 1), cmd.WorkerRef(1, 2)
+    log = play((worker(1), S.OK), (cmd.SetWorkersAlive(False, (ref,)), (S.OK, 1)))
+    assert log.state.workers[1].state == "lost"
+    for body, changed, state in (
+        (cmd.SetWorkersAlive(False, (ref,), (ref,)), 1, "gone"),
+        (cmd.SetWorkersAlive(False, (ref,)), 0, "gone"),
+        (cmd.SetWorkersAlive(True, (ref,)), 1, "alive"),
+        (cmd.SetWorkersAlive(False, (ref,), (second,)), 1, "lost"),
+        (worker(1, incarnation=2), 1, "alive"),
+        (cmd.SetWorkersAlive(False, (ref, second), (ref, second)), 1, "gone"),
+        (worker(1, incarnation=3), 1, "alive"),
+    ):
+        assert log.do(body).value == changed
+        assert log.state.workers[1].state == state
+
+
 def test_draining_is_of_one_start_and_places_of_the_worker():
     """A start drains until it is told otherwise or ends; where a worker is stays known, whatever it started as."""
     ref = cmd.WorkerRef(1, 1)

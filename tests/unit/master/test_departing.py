@@ -236,29 +236,30 @@ def test_what_many_workers_say_at_once_replaces_a_manifest_together(monkeypatch:
     world(story)
 
 
-def test_a_worker_that_is_lost_in_the_middle_of_its_drain_is_no_more_than_lost() -> None:
-    """It is needed: what says that a host may be removed passes over workers that are gone. One that kept nothing, or
-    left in order, is gone; so is one of which this leader has heard nothing."""
+def test_gone_is_only_who_had_drained_until_it_kept_nothing() -> None:
+    """What says that a host may be removed passes over workers that are gone. Who kept something is lost, however it
+    ended, and so is one of which this leader has not heard since it drains."""
 
     async def story(world: World) -> None:
         leader = world.leader
         await do(leader, cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),), 0))
         drained = leader.peek(lambda state: state.workers[1])
 
-        def broken_off(**beat: Any) -> bool:
+        def gone(**beat: Any) -> bool:
             if beat:
                 leader.heard("w1", pb.HeartbeatRequest(worker=1, incarnation=1, **beat))
-            return bool(leader._broken_off([drained], [cmd.WorkerRef(1, 1)]))
+            return bool(leader._gone([drained], [cmd.WorkerRef(1, 1)]))
 
-        assert not broken_off()
+        assert not gone()
         leader.drains.looked([drained], Counter(), Counter())
-        assert broken_off(leaving=False)  # it has not received the drain
-        assert broken_off(emptying=pb.Emptying(shuffles=1))
-        assert broken_off(emptying=pb.Emptying(writing=1))
-        assert not broken_off(emptying=pb.Emptying(shuffles=1), leaving=True)
-        assert not broken_off(emptying=pb.Emptying())
+        assert not gone()
+        assert not gone(leaving=True)  # it has not received the drain
+        assert not gone(emptying=pb.Emptying(shuffles=1))
+        assert not gone(emptying=pb.Emptying(writing=1))
+        assert not gone(emptying=pb.Emptying(shuffles=1), leaving=True)
+        assert gone(emptying=pb.Emptying())
         leader.drains.looked([drained], Counter({1: 2}), Counter({1: 1}))
-        assert broken_off(emptying=pb.Emptying())
+        assert not gone(emptying=pb.Emptying())
 
     world(story)
 

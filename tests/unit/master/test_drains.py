@@ -149,8 +149,7 @@ def test_people_name_hosts() -> None:
     log = Log()
     for number, name, host in ((1, "a", "h"), (2, "b", "h"), (3, "c", "h"), (4, "h2", "h2"), (5, "e", "h2")):
         log.do(worker(number, name=name, host=host))
-    log.do(cmd.SetWorkersDraining(True, (cmd.WorkerRef(3, 1),)))
-    log.do(cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1), cmd.WorkerRef(3, 1))))
+    log.do(cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1), cmd.WorkerRef(3, 1)), (cmd.WorkerRef(3, 1),)))
     there = list(log.state.workers.values())
     assert [each.name for each in named(there, ["h"])] == ["a", "b"], "b is lost, c is gone"
     assert [each.name for each in named(there, ["h2"])] == ["h2", "e"]

@@ -278,7 +278,7 @@ def test_problems_are_reported_first() -> None:
     """Lost workers by name, directories with their errors, full ones, lost data and masters away."""
     known = workers(9)
     lost = [replace(each, alive=False) for each in known[:7]]
-    gone = replace(known[7], alive=False, draining_ms=5)
+    gone = replace(known[7], alive=False, gone=True)
     reports = {9: beat(9, problem="EIO", state="critical")}
     away = (MasterRow("m3", "c:1", False, False, False, None, "refused"),)
     found = read(

@@ -49,7 +49,7 @@ bodies = st.one_of(
         host=st.sampled_from(["a", "b"]),
         machine=st.sampled_from(["", "m", "n"]),
     ),
-    st.builds(cmd.SetWorkersAlive, st.booleans(), worker_refs),
+    st.builds(cmd.SetWorkersAlive, st.booleans(), worker_refs, worker_refs),
     st.builds(cmd.SetWorkersDraining, st.booleans(), worker_refs),
     st.builds(
         cmd.PlaceWorkers,

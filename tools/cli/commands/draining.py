@@ -1,5 +1,5 @@
-"""`holdfast drain`, `undrain`: workers that take nothing new, and what is missing until they may be restarted or
-removed."""
+"""`holdfast drain`, `undrain`, `remove`: workers that take nothing new, what is missing until they may be restarted or
+removed, and workers that were removed without it."""
 
 from __future__ import annotations
 
@@ -95,6 +95,21 @@ def undrain(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
     """Have draining workers (names or numbers), or all workers of hosts, take new data again."""
     request = pb.DrainWorkersRequest(workers=workers, cancel=True)
     reply: pb.DrainWorkersReply = ask(masters, "Admin/DrainWorkers", request)
+    document = {"workers": [worker_record(each) for each in reply.workers], "safe": False}
+    show(document, as_json, lambda screen: _draw(document, screen))
+
+
+@click.command()
+@_names
+@masters_option
+@json_option
+def remove(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
+    """Say that lost workers (names or numbers), or all workers of lost hosts, never come back: they are gone, and
+    nobody waits for them.
+
+    Exit 1 if one is not lost: drain that, and stop it. Nothing is deleted, and one that does come back is alive again.
+    """
+    reply: pb.RemoveWorkersReply = ask(masters, "Admin/RemoveWorkers", pb.RemoveWorkersRequest(workers=workers))
     document = {"workers": [worker_record(each) for each in reply.workers], "safe": False}
     show(document, as_json, lambda screen: _draw(document, screen))
 

@@ -71,24 +71,15 @@ def size_share(size: str, parts: int) -> str:
     return f"{int(found[1]) * _UNITS[found[2]] // parts}{'B' if found[2].endswith('B') else ''}"
 
 
-def workers_to_drain(
-    names: Sequence[str], listed: Sequence[Mapping[str, Any]], unneeded: Sequence[Any] | None = None
-) -> list[str]:
+def workers_to_drain(names: Sequence[str], listed: Sequence[Mapping[str, Any]], purpose: str) -> list[str]:
     """Say which of these workers have to be drained, by their numbers, since a name may be that of their host, too.
 
-    `listed` is what the masters know: a worker that they never saw has nothing that is needed. One that is gone need
-    not be drained for a restart. For a removal `unneeded` has the starts of which it was found that nobody needs
-    anything; any other one that is gone is drained, too, which the masters refuse and say why.
+    `listed` is what the masters know: a worker that they never saw has nothing that is needed, and nobody needs one
+    that is gone. One that is lost may have what is needed. For a restart there is nothing to wait for; for a removal it
+    is drained, too, which the masters refuse and say why.
     """
-    meant = set(names)
-    gone = worker_starts([each for each in listed if each["state"] == "gone"])
-    done = gone if unneeded is None else [each for each in gone if each in [list(start) for start in unneeded]]
-    return [str(each["worker"]) for each in listed if each["name"] in meant and worker_starts([each])[0] not in done]
-
-
-def worker_starts(workers: Sequence[Mapping[str, Any]]) -> list[list[Any]]:
-    """Name and incarnation of each: a later start of the same worker is another one."""
-    return [[each["name"], each["incarnation"]] for each in workers]
+    meant, done = set(names), ("gone",) if purpose == "removal" else ("gone", "lost")
+    return [str(each["worker"]) for each in listed if each["name"] in meant and each["state"] not in done]
 
 
 def _number(directories: Sequence[Mapping[str, Any]], cores: int) -> int:
@@ -184,5 +175,4 @@ class FilterModule:
             "holdfast_workers_plan": workers_plan,
             "holdfast_size_share": size_share,
             "holdfast_workers_to_drain": workers_to_drain,
-            "holdfast_worker_starts": worker_starts,
         }
