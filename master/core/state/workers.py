@@ -28,6 +28,7 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
             return Answer(Status.NO_ROOM, f"{bounds.WORKERS_MAX} workers are registered, and no more fit")
         state.workers_made += 1
         number = state.workers_made
+        _free_name(state, body.name)
     else:
         known = state.workers[number]
         if body.incarnation < known.incarnation or (
@@ -162,6 +163,16 @@ def _alive(state: State, worker: Worker | cmd.RegisterWorker, numbers: set[int])
     return [each for each in others if each.alive and each.uid != worker.uid]
 
 
+def _free_name(state: State, name: str) -> None:
+    """A worker that is gone leaves its name to the one that replaces it."""
+    number = state.worker_by_name.get(name)
+    if number is not None:
+        given = f"{name}#{number}"
+        while given in state.worker_by_name:
+            given += "#"
+        state.put_worker(replace(state.workers[number], name=given))
+
+
 def _same_start(known: Worker, body: cmd.RegisterWorker) -> bool:
     """Whether this is the process that registered before: another one cannot listen at the same addresses."""
     same = ("name", "data_address", "http_address", "boot_id", "directories")
@@ -171,11 +182,11 @@ def _same_start(known: Worker, body: cmd.RegisterWorker) -> bool:
 def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
     own = state.worker_by_uid.get(body.uid)
     named = state.worker_by_name.get(body.name)
-    if named is not None and named != own:
+    if named is not None and named != own and not (own is None and state.workers[named].gone):
         return Answer(
             Status.WORKER_CONFLICT,
             f'the name "{body.name}" belongs to worker {named} with another uid; give this worker another worker.name, '
-            "or start it on the directories of that one",
+            f"start it on the directories of that one, or, if that one never comes back, `holdfast remove {named}`",
         )
     for directory in body.directories:
         owner = state.worker_by_directory.get(directory.id)

@@ -129,6 +129,20 @@ def test_lost_and_back_concern_one_incarnation():
     assert log.state.workers[1].alive
 
 
+def test_a_gone_worker_leaves_its_name_to_the_one_that_replaces_it():
+    """A machine that comes back with empty disks keeps its name once its worker was removed; before that, and for the
+    old worker after it, the name is somebody else's."""
+    ref, new = cmd.WorkerRef(1, 1), worker(7, name="w1")
+    log = play((worker(1, name="w1"), S.OK), (new, S.WORKER_CONFLICT))
+    log.do(cmd.SetWorkersAlive(False, (ref,)))
+    refused = log.do(new)
+    assert (refused.status, "`holdfast remove 1`" in refused.detail) == (S.WORKER_CONFLICT, True)
+    log.do(cmd.SetWorkersAlive(False, (ref,), (ref,)))
+    assert log.do(new).value == 2
+    assert [(each.name, each.state) for each in log.state.workers.values()] == [("w1#1", "gone"), ("w1", "alive")]
+    assert log.do(worker(1, name="w1", incarnation=2)).status is S.WORKER_CONFLICT
+
+
 def test_gone_is_who_is_lost_and_needed_no_more():
     """It is said with the loss or later, stays when the loss is found again, and ends when the worker is back."""
     ref, second = cmd.WorkerRef(1, 1), cmd.WorkerRef(1, 2)

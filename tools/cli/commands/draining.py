@@ -107,7 +107,8 @@ def remove(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
     """Say that lost workers (names or numbers), or all workers of lost hosts, never come back: they are gone, and
     nobody waits for them.
 
-    Exit 1 if one is not lost: drain that, and stop it. Nothing is deleted, and one that does come back is alive again.
+    A new worker may have their names then. Exit 1 if one is not lost: drain that, and stop it. Nothing is deleted, and
+    one that does come back is alive again.
     """
     reply: pb.RemoveWorkersReply = ask(masters, "Admin/RemoveWorkers", pb.RemoveWorkersRequest(workers=workers))
     document = {"workers": [worker_record(each) for each in reply.workers], "safe": False}
