@@ -951,7 +951,7 @@ class OutputSizes(_message.Message):
     def __init__(self, count: _Optional[int] = ..., total_bytes: _Optional[int] = ..., median_bytes: _Optional[int] = ..., p99_bytes: _Optional[int] = ..., largest_bytes: _Optional[int] = ..., largest: _Optional[int] = ..., histogram: _Optional[_Iterable[_Union[SizeBucket, _Mapping]]] = ...) -> None: ...
 
 class CopyCounts(_message.Message):
-    __slots__ = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "lost")
+    __slots__ = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "lost", "away")
     PLACED_FIELD_NUMBER: _ClassVar[int]
     READABLE_FIELD_NUMBER: _ClassVar[int]
     EMPTY_FIELD_NUMBER: _ClassVar[int]
@@ -959,6 +959,7 @@ class CopyCounts(_message.Message):
     UNAVAILABLE_FIELD_NUMBER: _ClassVar[int]
     RESTORING_FIELD_NUMBER: _ClassVar[int]
     LOST_FIELD_NUMBER: _ClassVar[int]
+    AWAY_FIELD_NUMBER: _ClassVar[int]
     placed: int
     readable: int
     empty: int
@@ -966,7 +967,8 @@ class CopyCounts(_message.Message):
     unavailable: int
     restoring: int
     lost: int
-    def __init__(self, placed: _Optional[int] = ..., readable: _Optional[int] = ..., empty: _Optional[int] = ..., incomplete: _Optional[int] = ..., unavailable: _Optional[int] = ..., restoring: _Optional[int] = ..., lost: _Optional[int] = ...) -> None: ...
+    away: int
+    def __init__(self, placed: _Optional[int] = ..., readable: _Optional[int] = ..., empty: _Optional[int] = ..., incomplete: _Optional[int] = ..., unavailable: _Optional[int] = ..., restoring: _Optional[int] = ..., lost: _Optional[int] = ..., away: _Optional[int] = ...) -> None: ...
 
 class WorkerShare(_message.Message):
     __slots__ = ("worker", "name", "state", "copies", "bytes")

@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from array import array
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from heapq import merge
 from itertools import islice
 from typing import NamedTuple
@@ -71,6 +71,8 @@ class CopyCounts:
     unavailable: int = 0
     restoring: int = 0
     lost: int = 0
+    #: would be readable, were their workers not lost
+    away: int = 0
 
 
 class Share(NamedTuple):
@@ -133,6 +135,14 @@ def sums_of_manifest(partitions: int, epochs: Iterable[EpochResult]) -> ShuffleS
         epochs=_epochs(number, tuple(lost)),
         shares=held.shares(),
     )
+
+
+def as_workers_are(sums: ShuffleSums, alive: Callable[[int], bool]) -> ShuffleSums:
+    """The sums with what is readable split by whether its worker is `alive`."""
+    away = sum(each.copies for each in sums.shares if not alive(each.worker)) if sums.copies.readable else 0
+    if not away:
+        return sums
+    return replace(sums, copies=replace(sums.copies, readable=sums.copies.readable - away, away=away))
 
 
 def sums_of_winners(winners: Iterable[MapWinner]) -> ShuffleSums:

@@ -22,6 +22,7 @@ from holdfast.common.system.tasks import Shared
 from holdfast.master.control.locations import Locations, epochs_of, off_loop
 from holdfast.master.core.shuffle_sums import (
     ShuffleSums,
+    as_workers_are,
     reported_bytes,
     sums_of_manifest,
     sums_of_placed,
@@ -69,7 +70,8 @@ class Describer:
             sums = await self._shared.result((key, version), partial(self._sum, shuffle))
             kept = _Kept(version, now, sums)
             self._keep(key, kept)
-        return kept.sums
+        workers = self._leader.node.local(lambda machine: machine.state.workers)
+        return as_workers_are(kept.sums, lambda one: one in workers and workers[one].alive)
 
     async def _sum(self, shuffle: Shuffle) -> ShuffleSums:
         async with turn(self._turn, "the sums of shuffles"):

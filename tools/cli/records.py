@@ -24,7 +24,7 @@ _DFS_KEYS = ("url", "state", "problem", "problem_ms", "bytes", "files", "put_us"
 
 _SIZE_KEYS = ("count", "total_bytes", "median_bytes", "p99_bytes", "largest_bytes", "largest")
 _BUCKET_KEYS = ("from_bytes", "below_bytes", "count")
-_COPY_KEYS = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "lost")
+_COPY_KEYS = ("placed", "readable", "empty", "incomplete", "unavailable", "restoring", "away", "lost")
 _EPOCH_KEYS = ("partitions_moved", "epochs_most", "epochs_most_partition", "partitions_lost")
 _SHARE_KEYS = ("worker", "name", "state", "copies", "bytes")
 _READER_KEYS = ("host", "asked", "last_ms")

@@ -37,6 +37,7 @@ from holdfast.master.core.shuffle_sums import (
     sums_of_ring,
     sums_of_winners,
 )
+from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Shuffle
 from holdfast.master.core.usage import Row
 from holdfast.master.observe import describing as module
@@ -176,6 +177,21 @@ def test_who_asks_at_once_and_later_has_a_manifest_read_once(monkeypatch: pytest
         assert threads[0] != threading.get_ident()
         assert await describer.sums(replace(shuffle, manifest_version=2)) == found[0]
         assert len(threads) == 2
+
+    asyncio.run(story())
+
+
+def test_copies_on_lost_workers_are_not_called_readable() -> None:
+    """They are away, in every answer, until their worker is back."""
+
+    async def story() -> None:
+        describer, shuffle = await committed(4)
+        for alive, copies in (
+            (False, CopyCounts(placed=4, readable=0, away=4)),
+            (True, CopyCounts(placed=4, readable=4)),
+        ):
+            await do(describer._leader, cmd.SetWorkersAlive(alive, (cmd.WorkerRef(1, 1),)))
+            assert (await describer.sums(shuffle)).copies == copies
 
     asyncio.run(story())
 
