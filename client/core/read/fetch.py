@@ -146,6 +146,8 @@ class _File:
     #: the latest failure, for the error
     cause: str = ""
     status: Status = Status.OK
+    #: the copy that was abandoned last though its worker answers, and why, for the error
+    abandoned: str = ""
 
 
 @dataclass(slots=True)
@@ -491,6 +493,7 @@ class Fetch(Generic[K]):
             return self._ask(pause_ns(file.asked, 2))
         if file.tries[worker] >= TRIES_MAX:
             file.copies.remove(worker)
+            file.abandoned = f"; the copy on worker {worker} cannot be read: {cause}"
         elif len(file.copies) > 1:  # the other copy next
             _put_last(file.copies, worker)
         if file.copies or self._retry_lost(file):
@@ -510,8 +513,8 @@ class Fetch(Generic[K]):
             if not file.copies and not self._retry_lost(file):
                 text = (
                     f"{self._name(file)} is lost: worker {worker} has been lost for more than "
-                    f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}). Start the worker again on "
-                    "its directories, or run the map stage again."
+                    f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}){file.abandoned}. Start the "
+                    "worker again on its directories, or run the map stage again."
                 )
                 failed = self._no_copy(key, DataLostError(text))
                 if failed is not None:

@@ -542,6 +542,22 @@ def test_a_copy_that_was_made_again_is_read_when_all_known_ones_are_gone() -> No
     core.check()
 
 
+def test_what_is_lost_names_the_damaged_copy_of_a_living_worker_too() -> None:
+    """One copy is damaged, the worker of the other one is lost: whoever looks for the data is told of both."""
+    core = read(epoch(0, sealed(1), sealed(2)))
+    core.started()
+    states = {WorkerId(2): WorkerState.ALIVE}
+    effects, stream = core.fetch.stream_failed(0, RetryError("gone"), 1), 1
+    core.fetch.workers_known(states, 2)
+    while OpenStream(stream, WorkerId(2), (FIRST,)) in effects:
+        effects, stream = core.fetch.file_bad(stream, FIRST, "chunk 3 is damaged"), stream + 1
+    assert OpenStream(stream, WorkerId(1), (FIRST,)) in effects
+    core.fetch.stream_failed(stream, RetryError("gone"), 3)
+    error = str(failure(core.fetch.workers_known(states, 2_000)))
+    assert "worker 1 has been lost" in error
+    assert "the copy on worker 2 cannot be read: chunk 3 is damaged" in error
+
+
 def test_a06_a_copy_that_is_still_missing_changes_nothing() -> None:
     """The newer manifest says what the older one said, or that the copy can never be read: the read waits for the
     worker that it knows, and loses it by name."""

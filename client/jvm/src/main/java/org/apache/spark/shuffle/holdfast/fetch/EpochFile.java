@@ -41,6 +41,8 @@ final class EpochFile implements Comparable<EpochFile> {
     boolean awaitsMasters;
     /** The last thing that went wrong, for the error. */
     String cause = "";
+    /** The copy that was abandoned last though its worker answers, and why, for the error. */
+    String abandoned = "";
     int status = Status.OK;
 
     EpochFile(int partition, int epoch, int... holders) {

@@ -499,6 +499,7 @@ final class Fetch {
         }
         if (tries >= TRIES_MAX) {
             file.removeCopy(worker);
+            file.abandoned = "; the copy on worker " + worker + " cannot be read: " + cause;
         } else if (file.copies.length > 1) { // the other copy next
             file.moveBack(worker);
         }
@@ -526,7 +527,8 @@ final class Fetch {
             if (file.copies.length == 0 && !file.retryLost()) {
                 String text = where + ": " + file + " is lost: worker " + worker + " has been lost for more than "
                         + graceNs / 1_000_000_000 + " s and held the last copy (" + file.cause
-                        + "). Start the worker again on its directories, or run the map stage again.";
+                        + ")" + file.abandoned
+                        + ". Start the worker again on its directories, or run the map stage again.";
                 noCopy(file, new HoldfastException(Status.DATA_LOST, text));
             }
         }
