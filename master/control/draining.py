@@ -115,7 +115,10 @@ class Draining:
 
     def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
-        if not worker.draining_ms or not self.others(worker):
+        if not worker.draining_ms:
+            return False, False
+        if not self.others(worker):
+            self._leader.unsay_kept(worker)  # it takes data again from here on
             return False, False
         placed, kept = self._leader.drains.placed(worker), self._leader.kept(worker)
         if kept is not None:
@@ -164,9 +167,7 @@ class Draining:
         refs = tuple(ref_of(each) for each in workers)
         for each in workers:
             self._leader.drains.forget(each)
-            report = self._leader.reports.get(each.id)
-            if report is not None:
-                report.heartbeat.ClearField("emptying")
+            self._leader.unsay_kept(each)
         answer = await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersDraining(draining, refs, leaves_ms)))
         self._leader.expect(answer)
         self._leader.workers_changed.set()

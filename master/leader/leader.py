@@ -219,6 +219,11 @@ class Leader:
         kept = Kept(report.heartbeat.emptying.writing, report.heartbeat.emptying.shuffles)
         return self.drains.needed(worker, kept, self.lives_changed)
 
+    def unsay_kept(self, worker: Worker) -> None:
+        """What it said of what it keeps counts no more, until it says it again."""
+        if (report := self.reports.get(worker.id)) is not None:
+            report.heartbeat.ClearField("emptying")
+
     def heard(self, worker: str, beat: pb.HeartbeatRequest) -> None:
         """Keep a heartbeat of a worker of that name."""
         now, before = self.now_ns(), self.reports.get(beat.worker)

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from holdfast.common.errors import HoldfastError, NoRoomError
+from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.statuses import Status
 from holdfast.master.control.draining import Draining
 from holdfast.master.core.drains import Drains, Kept, Placed, held, judge, named
@@ -78,6 +79,33 @@ def test_a_worker_drains_where_another_one_takes_its_data() -> None:
         await do(leader, cmd.Forget(I1, False, 0))
         # Nobody wants a tag any more.
         assert [each.id for each in await draining.set(["w2"], False)] == [2]
+        leader.leadership(False, 1)
+
+    asyncio.run(story())
+
+
+def test_who_is_left_alone_has_said_nothing_of_what_it_keeps() -> None:
+    """The others are lost, so a worker that had drained until it kept nothing is told to take data again: what it said
+    before that does not make it gone."""
+
+    async def story() -> None:
+        leader = leader_of(Node())
+        draining = Draining(leader, Fleet(leader))
+        leader.leadership(True, 1)
+        await do(leader, worker(1), worker(2))
+        (drained,) = await draining.set(["w1"], False)
+        leader.drains.looked([drained], Counter(), Counter())
+
+        def heard() -> tuple[bool, bool]:
+            leader.heard("w1", pb.HeartbeatRequest(worker=1, incarnation=1, emptying=pb.Emptying()))
+            return draining.heartbeat_answer(drained)
+
+        assert heard() == (True, True)
+        assert leader.kept(drained) == Kept(0, 0)
+        await do(leader, cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1),)))
+        leader.lives_changed += 1
+        assert heard() == (False, False)
+        assert leader.kept(drained) is None
         leader.leadership(False, 1)
 
     asyncio.run(story())
