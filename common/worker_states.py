@@ -4,9 +4,9 @@ from __future__ import annotations
 
 ALIVE = "alive"
 DRAINING = "draining"
-#: no heartbeats, and not drained
+#: no heartbeats, and it may keep what is needed
 LOST = "lost"
-#: no heartbeats since it was drained: it was stopped, or removed
+#: no heartbeats, and nobody needs what it kept: it had drained until then, or a person removed it
 GONE = "gone"
 #: Of these nothing can be asked.
 AWAY = frozenset({LOST, GONE})

@@ -76,15 +76,22 @@ class Draining:
     async def remove(self, texts: Sequence[str]) -> list[Worker]:
         """Nobody needs these lost workers any more; return their records.
 
-        Raises HoldfastError (UNKNOWN_WORKER), ConflictError for one that is alive.
+        Raises HoldfastError (UNKNOWN_WORKER), ConflictError for one that is alive, and for a name that means several.
         """
         meant = await self._meant(texts)
+        for text in texts:
+            there = [each for each in meant if each.host == text]
+            if len(there) > 1 and any(each.name == text for each in there):
+                those = ", ".join(f"{each.id} ({each.name})" for each in there)
+                raise ConflictError(f'"{text}" is a worker and a host of several: name them by their numbers, {those}')
+        refs = tuple(ref_of(each) for each in meant)
+        if not any(each.alive for each in meant):
+            self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersAlive(False, (), refs))))
+            meant = self._as_now(meant)
         living = [each.name for each in meant if each.alive]
         if living:
             raise ConflictError(f"{', '.join(living)}: not lost, and may have data; drain and stop it first")
-        refs = tuple(ref_of(each) for each in meant)
-        self._leader.expect(await self._leader.proposer.submit(cmd.Command(cmd.SetWorkersAlive(False, refs, refs))))
-        return self._as_now(meant)
+        return meant
 
     async def _meant(self, texts: Sequence[str]) -> list[Worker]:
         if not 1 <= len(texts) <= WORKERS_MAX:
@@ -115,10 +122,8 @@ class Draining:
 
     def heartbeat_answer(self, worker: Worker) -> tuple[bool, bool]:
         """Return the answer to the worker: to take nothing new, and that no open partition is placed there."""
-        if not worker.draining_ms:
-            return False, False
-        if not self.others(worker):
-            self._leader.unsay_kept(worker)  # it takes data again from here on
+        if not worker.draining_ms or not self.others(worker):
+            self._leader.unsay_kept(worker)  # it takes data from here on
             return False, False
         placed, kept = self._leader.drains.placed(worker), self._leader.kept(worker)
         if kept is not None:
@@ -146,11 +151,15 @@ class Draining:
         )
 
     def _check(self, meant: Sequence[Worker]) -> None:
-        lost = [each.name for each in meant if not each.alive]
+        gone = [each.name for each in meant if each.gone]
+        if gone:
+            raise ConflictError(f"{', '.join(gone)}: gone, and nobody needs what it kept; there is nothing to drain")
+        lost = [each for each in meant if not each.alive]
         if lost:
+            names, numbers = ", ".join(each.name for each in lost), " ".join(str(each.id) for each in lost)
             raise ConflictError(
-                f"{', '.join(lost)}: lost, so no data can be handed over; start the worker first, or, if it never "
-                f"comes back, `holdfast remove {' '.join(lost)}`"
+                f"{names}: lost, so no data can be handed over; start the worker first, or, if it never comes back, "
+                f"`holdfast remove {numbers}`"
             )
         those = {each.id for each in meant}
         by_tags = {self._wanted(each): each for each in meant if not each.draining_ms}

@@ -142,9 +142,10 @@ class CopyRestorer(WhileLeading):
         left = {
             each.id: self._after_ns - self._leader.liveness.worker_silence(now, each.id, each.incarnation)
             for each in workers
-            if not each.alive and each.id not in going
+            if not each.alive and not each.gone and each.id not in going
         }
-        gone = going.union(number for number, ns in left.items() if ns <= 0)
+        removed = frozenset(each.id for each in workers if each.gone)
+        gone = going.union(removed, [number for number, ns in left.items() if ns <= 0])
         return _Absent(lost, gone, going - lost), min([ns for ns in left.values() if ns > 0], default=0)
 
     async def _look(self) -> None:

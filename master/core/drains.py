@@ -144,21 +144,21 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
 
 def named(workers: Sequence[Worker], texts: Sequence[str]) -> list[Worker]:
     """Return the workers meant by names of hosts, by names of workers where no host has that name, or by numbers where
-    neither has; each once. A host means its workers without those that are gone, and comes first because its first
-    worker often has its name: who is about to stop a machine must not have drained one worker of several.
+    neither has; each once. A host means its workers without those that are gone, unless all are, and comes first
+    because its first worker often has its name: who is about to stop a machine must not have drained one of several.
 
     Raises HoldfastError (UNKNOWN_WORKER) with those that there are.
     """
     by_name = {each.name: each for each in workers}
     by_number = {str(each.id): each for each in workers}
     by_host: dict[str, list[Worker]] = {}
+    gone_of_host: dict[str, list[Worker]] = {}
     for each in workers:
-        if each.state != GONE:
-            by_host.setdefault(each.host, []).append(each)
+        (gone_of_host if each.state == GONE else by_host).setdefault(each.host, []).append(each)
     found: dict[int, Worker] = {}
     for text in texts:
         worker = by_name.get(text) or by_number.get(text)
-        meant = by_host.get(text) or ([worker] if worker is not None else [])
+        meant = by_host.get(text) or ([worker] if worker is not None else gone_of_host.get(text, []))
         if not meant:
             names = sorted(by_name)
             more = f" and {len(names) - _NAMED_MAX} more" if len(names) > _NAMED_MAX else ""

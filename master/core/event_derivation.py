@@ -63,7 +63,8 @@ def _registered(state: State, _: cmd.RegisterWorker, answer: Answer, known: Work
 
 
 def _named_workers(state: State, body: cmd.SetWorkersAlive | cmd.SetWorkersDraining) -> list[Worker]:
-    return [worker for ref in body.workers if (worker := state.workers.get(ref.worker)) is not None]
+    refs = (*body.workers, *body.gone) if isinstance(body, cmd.SetWorkersAlive) else body.workers
+    return [state.workers[number] for number in dict.fromkeys(ref.worker for ref in refs) if number in state.workers]
 
 
 def _alive(state: State, _: cmd.SetWorkersAlive, __: Answer, known: Iterable[Worker]) -> Iterator[Happened]:

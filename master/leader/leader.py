@@ -203,13 +203,22 @@ class Leader:
                 self.workers_changed.set()
 
     def _gone(self, workers: Sequence[Worker], lost: Sequence[cmd.WorkerRef]) -> tuple[cmd.WorkerRef, ...]:
-        """Of workers that are lost, those that had drained until they might be removed: nobody needs them."""
-        refs = set(lost)
-        return tuple(
-            ref_of(each)
+        """Of workers that are lost, those that had drained until they might be removed: nobody needs them. Those whose
+        host goes away at a time rely on copies that others have: not while one of these may be lost, too."""
+        refs, now = set(lost), self.now_ns()
+        found = [
+            each
             for each in workers
             if ref_of(each) in refs and judge(self.drains.placed(each), self.kept(each), others=True).removal
-        )
+        ]
+        if any(each.leaves_ms for each in found) and any(self._is_silent(each, now) for each in workers):
+            found = [each for each in found if not each.leaves_ms]
+        return tuple(map(ref_of, found))
+
+    def _is_silent(self, worker: Worker, now: int) -> bool:
+        """Whether one that is called alive, and stays, was not heard of when it should have been."""
+        silent = self.liveness.worker_silence(now, worker.id, worker.incarnation)
+        return worker.alive and not worker.leaves_ms and 2 * silent > self.config.lease.worker.ns
 
     def kept(self, worker: Worker) -> Kept | None:
         """What a draining worker said last that would be lost with it; None if it has not said."""

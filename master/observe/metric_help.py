@@ -80,7 +80,7 @@ GAUGES = {
     "peers": "configured other masters",
     "leader_known": "1 while this master has a leader",
     "snapshot_index": "Raft index of the last snapshot",
-    "workers_lost": "lost workers, without drained ones",
+    "workers_lost": "lost workers",
     "applications_silent": "applications with all leases expired",
     "array_bytes_max": "limit of array_bytes; beyond it shuffles are refused",
     "certificate_expires_seconds": "end of this server's certificate, since 1970; 0 without a valid one",

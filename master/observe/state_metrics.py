@@ -13,6 +13,7 @@ from prometheus_client.core import CounterMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from holdfast.common.version import VERSION
+from holdfast.common.worker_states import LOST
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state.state import State
 from holdfast.master.leader.leader import Leader
@@ -102,5 +103,5 @@ class StateMetrics(Collector):
 
 
 def _lost_and_silent(state: State) -> tuple[list[int], int]:
-    lost = [worker.id for worker in state.workers.values() if not worker.alive and not worker.draining_ms]
+    lost = [worker.id for worker in state.workers.values() if worker.state == LOST]
     return lost, sum(each.silent for each in state.applications.values())

@@ -21,6 +21,7 @@ from holdfast.tools.cli.commands.draining import seconds_until
 from tests.cli.test_commands import COMMAND, SECONDS_MAX, document, run
 from tests.cluster.test_client import random_regions
 from tests.cluster.test_client import write as write_map
+from tests.cluster.test_metrics import scrape
 from tests.support.reduce_client import MAPS, fill
 from tests.support.waiting import wait_until
 
@@ -163,12 +164,15 @@ def test_a_worker_that_comes_back_to_a_host_is_not_overlooked(tmp_path: Path) ->
             "the masters to miss it",
         )
         refused = run("drain", host, "--for", "removal", masters=cluster.endpoints)
-        assert (refused.returncode, f"`holdfast remove {away.name}`" in refused.stderr) == (1, True)
+        number = next(each.worker for each in session.workers() if each.name == away.name)
+        assert (refused.returncode, f"`holdfast remove {number}`" in refused.stderr) == (1, True)
         refused = run("remove", host, masters=cluster.endpoints)
         assert (refused.returncode, f"{one.name}: not lost" in refused.stderr) == (1, True)
+        assert "holdfast_master_workers_lost 1.0" in scrape(cluster.leader().address)
         for _ in range(2):
             removed = document(run("remove", away.name, "--json", masters=cluster.endpoints))
             assert [(each["name"], each["state"]) for each in removed["workers"]] == [(away.name, "gone")]
+        assert "holdfast_master_workers_lost 0.0" in scrape(cluster.leader().address)
         command = [*COMMAND, "drain", host, "--for", "removal", "--masters", cluster.endpoints]
         with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
             assert running.stderr is not None

@@ -513,8 +513,8 @@ class Fetch(Generic[K]):
             if not file.copies and not self._retry_lost(file):
                 text = (
                     f"{self._name(file)} is lost: worker {worker} has been lost for more than "
-                    f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}){file.abandoned}. Start the "
-                    "worker again on its directories, or run the map stage again."
+                    f"{self._grace_ns // 10**9} s and held the last copy ({file.cause}){file.abandoned}. Start "
+                    f"worker {worker} again on its directories, or run the map stage again."
                 )
                 failed = self._no_copy(key, DataLostError(text))
                 if failed is not None:

@@ -113,6 +113,9 @@ def _begin_state(state: State, body: cmd.BeginState) -> Answer:
     if body.state == NO_STATE:
         _refuse(Status.BAD_REQUEST, "0 names no state")
     if body.after == state.state_index:
+        if state.state_id != NO_STATE:  # restored: who was gone then may have data of later
+            for worker in [each for each in state.workers.values() if each.gone]:
+                state.put_worker(replace(worker, gone=False))
         state.state_id, state.state_index = body.state, state.index
     return Answer()
 

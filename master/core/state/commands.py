@@ -45,12 +45,11 @@ class WorkerRef:
 
 @dataclass(frozen=True, slots=True)
 class SetWorkersAlive:
-    """Workers found lost, or back; those that have another incarnation by now are left alone. Answer: value = how many
-    changed."""
+    """Workers found lost, or back, and then those of lost ones that are not needed any more; those that have another
+    incarnation by now are left alone. Answer: value = how many changed."""
 
     alive: bool
     workers: tuple[WorkerRef, ...]
-    #: of the lost ones those that are not needed any more
     gone: tuple[WorkerRef, ...] = ()
 
 

@@ -28,7 +28,6 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
             return Answer(Status.NO_ROOM, f"{bounds.WORKERS_MAX} workers are registered, and no more fit")
         state.workers_made += 1
         number = state.workers_made
-        _free_name(state, body.name)
     else:
         known = state.workers[number]
         if body.incarnation < known.incarnation or (
@@ -43,6 +42,7 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
             )
         if body.incarnation == known.incarnation and known.alive:
             return Answer(value=number)
+    _free_name(state, body.name, number)
     state.put_worker(_record(state, number, body))
     return Answer(value=number)
 
@@ -50,18 +50,20 @@ def register_worker(state: State, body: cmd.RegisterWorker) -> Answer:
 def set_workers_alive(state: State, body: cmd.SetWorkersAlive) -> Answer:
     """Take note that workers are lost or back, and that lost ones are gone. Answer: value = how many changed. One whose
     host went to another machine meanwhile is not back: it is asked to register, and hears why."""
-    changed, named = 0, set(body.gone)
+    changed = set()
     for ref in body.workers:
         worker = state.workers.get(ref.worker)
-        if worker is None or worker.incarnation != ref.incarnation:
-            continue
-        gone = not body.alive and (worker.gone or ref in named)
-        if (worker.alive, worker.gone) == (body.alive, gone):
+        if worker is None or worker.incarnation != ref.incarnation or worker.alive == body.alive:
             continue
         if not body.alive or machine_conflict(state, worker) is None:
-            state.put_worker(replace(worker, alive=body.alive, gone=gone, changed_ms=state.time_ms))
-            changed += 1
-    return Answer(value=changed)
+            state.put_worker(replace(worker, alive=body.alive, gone=False, changed_ms=state.time_ms))
+            changed.add(worker.id)
+    for ref in body.gone:
+        worker = state.workers.get(ref.worker)
+        if worker is not None and worker.incarnation == ref.incarnation and not worker.alive and not worker.gone:
+            state.put_worker(replace(worker, gone=True, changed_ms=state.time_ms))
+            changed.add(worker.id)
+    return Answer(value=len(changed))
 
 
 def place_workers(state: State, body: cmd.PlaceWorkers) -> Answer:
@@ -163,10 +165,10 @@ def _alive(state: State, worker: Worker | cmd.RegisterWorker, numbers: set[int])
     return [each for each in others if each.alive and each.uid != worker.uid]
 
 
-def _free_name(state: State, name: str) -> None:
-    """A worker that is gone leaves its name to the one that replaces it."""
-    number = state.worker_by_name.get(name)
-    if number is not None:
+def _free_name(state: State, name: str, heir: int) -> None:
+    """A worker that is gone leaves its name to one that comes with it, and is called by its number, too."""
+    number = state.worker_by_name.get(name, heir)
+    if number != heir:
         given = f"{name}#{number}"
         while given in state.worker_by_name:
             given += "#"
@@ -182,7 +184,7 @@ def _same_start(known: Worker, body: cmd.RegisterWorker) -> bool:
 def _conflict(state: State, body: cmd.RegisterWorker) -> Answer | None:
     own = state.worker_by_uid.get(body.uid)
     named = state.worker_by_name.get(body.name)
-    if named is not None and named != own and not (own is None and state.workers[named].gone):
+    if named is not None and named != own and not state.workers[named].gone:
         return Answer(
             Status.WORKER_CONFLICT,
             f'the name "{body.name}" belongs to worker {named} with another uid; give this worker another worker.name, '

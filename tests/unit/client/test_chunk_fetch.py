@@ -554,8 +554,7 @@ def test_what_is_lost_names_the_damaged_copy_of_a_living_worker_too() -> None:
     assert OpenStream(stream, WorkerId(1), (FIRST,)) in effects
     core.fetch.stream_failed(stream, RetryError("gone"), 3)
     error = str(failure(core.fetch.workers_known(states, 2_000)))
-    assert "worker 1 has been lost" in error
-    assert "the copy on worker 2 cannot be read: chunk 3 is damaged" in error
+    assert "; the copy on worker 2 cannot be read: chunk 3 is damaged. Start worker 1 again" in error
 
 
 def test_a06_a_copy_that_is_still_missing_changes_nothing() -> None:

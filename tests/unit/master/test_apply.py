@@ -4,6 +4,7 @@ import dataclasses
 
 import pytest
 
+from holdfast.common.ids import StateId
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import bounds
 from holdfast.master.core.state import commands as cmd
@@ -140,7 +141,22 @@ def test_a_gone_worker_leaves_its_name_to_the_one_that_replaces_it():
     log.do(cmd.SetWorkersAlive(False, (ref,), (ref,)))
     assert log.do(new).value == 2
     assert [(each.name, each.state) for each in log.state.workers.values()] == [("w1#1", "gone"), ("w1", "alive")]
-    assert log.do(worker(1, name="w1", incarnation=2)).status is S.WORKER_CONFLICT
+    back = worker(1, name="w1", incarnation=2)
+    assert log.do(back).status is S.WORKER_CONFLICT
+    log.do(cmd.SetWorkersAlive(False, (cmd.WorkerRef(2, 1),), (cmd.WorkerRef(2, 1),)))
+    assert log.do(back).value == 1
+    assert [(each.name, each.state) for each in log.state.workers.values()] == [("w1", "alive"), ("w1#2", "gone")]
+
+
+def test_nobody_is_gone_in_a_state_that_was_restored():
+    """A worker that was gone when a backup was made may have had data by the time that the masters were lost."""
+    ref = cmd.WorkerRef(1, 1)
+    lost = cmd.SetWorkersAlive(False, (ref,), (ref,))
+    log = play((cmd.BeginState(StateId(7), 0), S.OK), (worker(1), S.OK), (lost, S.OK))
+    log.do(cmd.BeginState(StateId(8), 99))
+    assert log.state.workers[1].state == "gone", "it is not the state that was meant"
+    log.do(cmd.BeginState(StateId(8), log.state.state_index))
+    assert log.state.workers[1].state == "lost"
 
 
 def test_gone_is_who_is_lost_and_needed_no_more():
@@ -152,7 +168,9 @@ def test_gone_is_who_is_lost_and_needed_no_more():
         (cmd.SetWorkersAlive(False, (ref,), (ref,)), 1, "gone"),
         (cmd.SetWorkersAlive(False, (ref,)), 0, "gone"),
         (cmd.SetWorkersAlive(True, (ref,)), 1, "alive"),
+        (cmd.SetWorkersAlive(False, (), (ref,)), 0, "alive"),
         (cmd.SetWorkersAlive(False, (ref,), (second,)), 1, "lost"),
+        (cmd.SetWorkersAlive(False, (), (ref,)), 1, "gone"),
         (worker(1, incarnation=2), 1, "alive"),
         (cmd.SetWorkersAlive(False, (ref, second), (ref, second)), 1, "gone"),
         (worker(1, incarnation=3), 1, "alive"),

@@ -236,19 +236,19 @@ def test_what_many_workers_say_at_once_replaces_a_manifest_together(monkeypatch:
     world(story)
 
 
-def test_gone_is_only_who_had_drained_until_it_kept_nothing() -> None:
+def test_gone_is_only_who_had_drained_until_it_kept_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """What says that a host may be removed passes over workers that are gone. Who kept something is lost, however it
     ended, and so is one of which this leader has not heard since it drains."""
 
     async def story(world: World) -> None:
         leader = world.leader
         await do(leader, cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),), 0))
-        drained = leader.peek(lambda state: state.workers[1])
+        drained, *others = leader.peek(lambda state: list(state.workers.values()))
 
         def gone(**beat: Any) -> bool:
             if beat:
                 leader.heard("w1", pb.HeartbeatRequest(worker=1, incarnation=1, **beat))
-            return bool(leader._gone([drained], [cmd.WorkerRef(1, 1)]))
+            return bool(leader._gone([drained, *others], [cmd.WorkerRef(1, 1)]))
 
         assert not gone()
         leader.drains.looked([drained], Counter(), Counter())
@@ -260,6 +260,17 @@ def test_gone_is_only_who_had_drained_until_it_kept_nothing() -> None:
         assert gone(emptying=pb.Emptying())
         leader.drains.looked([drained], Counter({1: 2}), Counter({1: 1}))
         assert not gone(emptying=pb.Emptying())
+
+        leader.drains.looked([drained], Counter(), Counter())
+        assert gone(emptying=pb.Emptying())
+        silent = leader.now_ns() + leader.config.lease.worker.ns
+        monkeypatch.setattr(leader, "now_ns", lambda: silent)
+        assert gone(), "it needs no copies that others have"
+        drained = replace(drained, leaves_ms=1 << 50)
+        assert not gone(), "others are silent, and may be lost with the copies for which it may go"
+        for other in others:
+            leader.liveness.heard_worker(silent, other.id, 1)
+        assert gone()
 
     world(story)
 

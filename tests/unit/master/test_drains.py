@@ -184,6 +184,8 @@ def test_people_name_hosts() -> None:
     assert [each.name for each in named(there, ["4"])] == ["h2"]
     assert [each.name for each in named(there, ["c"])] == ["c"], "which is gone, and its host is called otherwise"
     assert [each.name for each in named(there, ["b", "h"])] == ["b", "a"]
+    gone = [replace(each, alive=False, gone=True) for each in there if each.host == "h"]
+    assert [each.name for each in named(gone, ["h"])] == ["a", "b", "c"], "of a host that is gone as a whole"
 
 
 def test_what_was_seen_is_of_one_start_that_drains() -> None:

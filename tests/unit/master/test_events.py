@@ -66,7 +66,7 @@ def test_life_of_a_worker_is_reported() -> None:
     assert reported.do(cmd.SetWorkersAlive(False, (second,), (second,))) == [(LogEvent.WORKER_LEFT, "w1")]
     reported.do(cmd.SetWorkersAlive(True, (second,)))
     assert reported.do(cmd.SetWorkersAlive(False, (second,))) == [(LogEvent.WORKER_LOST, "w1")], "it kept something"
-    assert reported.do(cmd.SetWorkersAlive(False, (second,), (second,))) == [(LogEvent.WORKER_REMOVED, "w1")]
+    assert reported.do(cmd.SetWorkersAlive(False, (), (second,))) == [(LogEvent.WORKER_REMOVED, "w1")]
     assert reported.do(worker(1, 3)) == [(LogEvent.WORKER_RETURNED, "w1")]
     assert reported.all[0][:2] == (1_001, 1)
 

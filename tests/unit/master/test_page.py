@@ -296,7 +296,7 @@ def test_problems_are_reported_first() -> None:
         "critical",
     ):
         assert reported in found, reported
-    assert "w8," not in found, "who was drained before it went is missed by nobody"
+    assert "w8," not in found, "one that is gone is missed by nobody"
     assert "all well" in read(picture(known, {each.id: beat(each.id) for each in known})).text
 
 

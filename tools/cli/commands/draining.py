@@ -17,7 +17,7 @@ import click
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.visible import visible
-from holdfast.common.worker_states import AWAY
+from holdfast.common.worker_states import AWAY, GONE
 from holdfast.tools.cli.asking import answer, ask, with_masters
 from holdfast.tools.cli.hosts import leaving_text
 from holdfast.tools.cli.output import Document, Fitted, console, escape, json_option, masters_option, show
@@ -104,8 +104,8 @@ def undrain(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
 @masters_option
 @json_option
 def remove(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
-    """Say that lost workers (names or numbers), or all workers of lost hosts, never come back: they are gone, and
-    nobody waits for them.
+    """Say that lost workers (names or numbers), or all workers of lost hosts, never come back: they are gone.
+    Alerts end, their host can be drained, and copies that they had are made again at once.
 
     A new worker may have their names then. Exit 1 if one is not lost: drain that, and stop it. Nothing is deleted, and
     one that does come back is alive again.
@@ -142,7 +142,7 @@ async def _drain(
         await asyncio.sleep(_LOOK_SECONDS)
         listed = await _listed(client, ends)
         now = {each.worker: each for each in listed.workers}
-        found = [_still_drains(before, now.get(before.worker)) for before in found]
+        found = [_still_drains(before, now.get(before.worker), purpose) for before in found]
         known = {each.worker for each in found}
         for came in listed.workers:
             if came.host in hosts and came.worker not in known and came.state not in AWAY:
@@ -173,8 +173,10 @@ async def _listed(client: ControlClient, ends: float) -> pb.ListWorkersReply:
             return reply
 
 
-def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.WorkerInfo:
+def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None, purpose: Purpose) -> pb.WorkerInfo:
     """Return the worker as it is now. Raises HoldfastError if nothing that is waited for can come any more."""
+    if now is not None and now.state == GONE and purpose is Purpose.REMOVAL:
+        return now  # stopped once it might be
     if now is None or now.state in AWAY:
         raise HoldfastError(f"{before.name} is lost; before that, {before.drain.waits or 'it was safe'}")
     if now.incarnation != before.incarnation:
@@ -185,7 +187,9 @@ def _still_drains(before: pb.WorkerInfo, now: pb.WorkerInfo | None) -> pb.Worker
 
 
 def _is_safe(worker: pb.WorkerInfo, purpose: Purpose) -> bool:
-    return worker.drain.removal if purpose is Purpose.REMOVAL else worker.drain.restart
+    if purpose is Purpose.REMOVAL:
+        return worker.drain.removal or worker.state == GONE
+    return worker.drain.restart
 
 
 def _draw(document: Document, screen: Console) -> None:

@@ -180,9 +180,10 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Symptom]:
     for each in cluster.workers:
         if each.state == LOST:
             what = f"it sends no heartbeats; it was at {each.data_address}"
-            yield problem(
-                "worker-lost", f"worker {each.name}", what, "start it again, or check why it cannot reach the masters"
+            remedy = (
+                "start it again, or check why it cannot reach the masters; `holdfast remove` it if it never comes back"
             )
+            yield problem("worker-lost", f"worker {each.name}", what, remedy)
             continue
         if each.certificate_refused:
             what = f"its certificate is refused: {each.certificate_refused}"

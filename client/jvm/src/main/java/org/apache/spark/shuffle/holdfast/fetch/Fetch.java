@@ -528,7 +528,8 @@ final class Fetch {
                 String text = where + ": " + file + " is lost: worker " + worker + " has been lost for more than "
                         + graceNs / 1_000_000_000 + " s and held the last copy (" + file.cause
                         + ")" + file.abandoned
-                        + ". Start the worker again on its directories, or run the map stage again.";
+                        + ". Start worker " + worker
+                        + " again on its directories, or run the map stage again.";
                 noCopy(file, new HoldfastException(Status.DATA_LOST, text));
             }
         }
