@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 
 from holdfast.common.errors import HoldfastError
+from holdfast.common.formats.layouts import MapAssignment
 from holdfast.common.ids import ShuffleKey
 from holdfast.common.log_events import LogEvent
 from holdfast.common.system.log import log_event
@@ -36,7 +37,7 @@ from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.bounds import MOVES_PER_COMMAND_MAX
 from holdfast.master.core.state.epochs import restarted
 from holdfast.master.core.state.moves import EpochMove, pack_moves
-from holdfast.master.core.state.records import KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
 from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WhileLeading
@@ -90,7 +91,7 @@ class EpochMover(WhileLeading):
         return done
 
     async def _look(self, draining: Sequence[Worker]) -> bool:
-        """Take note of what is placed on draining workers now; return whether anything is."""
+        """Take note of what is placed on draining workers now, or may still come there; return whether anything is."""
         numbers = frozenset(each.id for each in draining)
         epochs: Counter[int] = Counter()
         shuffles: Counter[int] = Counter()
@@ -107,8 +108,12 @@ class EpochMover(WhileLeading):
                     continue
             clear[shuffle.key] = shuffle, numbers
         self._clear = clear
-        self._leader.drains.looked(draining, epochs, shuffles)
-        return bool(epochs)
+        rings: Counter[int] = Counter()
+        for shuffle in self._leader.peek(_open_maps):
+            await asyncio.sleep(0)
+            rings.update(numbers.intersection(MapAssignment.decode(shuffle.assignment).workers))
+        self._leader.drains.looked(draining, epochs, shuffles, rings)
+        return bool(epochs or rings)
 
     async def _move_all(self, workers: Mapping[int, Worker], suspects: Sequence[Shuffle]) -> bool:
         grace = self._fleet.in_grace()
@@ -191,6 +196,10 @@ def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
 
 def _open_since(state: State, index: int) -> list[Shuffle]:
     return [shuffle for shuffle in state.every_shuffle() if shuffle.open_since(index)]
+
+
+def _open_maps(state: State) -> list[Shuffle]:
+    return [each for each in state.every_shuffle() if each.kind == KIND_MAP and not each.committed_ms]
 
 
 def _moves(

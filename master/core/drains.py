@@ -26,10 +26,12 @@ _NAMED_MAX = 20
 
 
 class Placed(NamedTuple):
-    """Open partitions on one worker: how many, of how many shuffles."""
+    """Open partitions on one worker: how many, of how many shuffles. `rings`: open MAP shuffles whose maps may still
+    come to it, where all others of their ring refuse them."""
 
     epochs: int = 0
     shuffles: int = 0
+    rings: int = 0
 
 
 class Kept(NamedTuple):
@@ -59,9 +61,11 @@ class Drains:
         #: how often workers had been lost or back when that was counted
         self._lives = 0
 
-    def looked(self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int]) -> None:
+    def looked(
+        self, draining: Iterable[Worker], epochs: Counter[int], shuffles: Counter[int], rings: Counter[int]
+    ) -> None:
         """Take what was found of all workers that drain, by number."""
-        self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id]) for each in draining}
+        self._placed = {ref_of(each): Placed(epochs[each.id], shuffles[each.id], rings[each.id]) for each in draining}
         self._most = {ref: most for ref, most in self._most.items() if ref in self._placed}
 
     def looked_for_copies(self, needed: Mapping[WorkerRef, int], lives: int) -> None:
@@ -136,9 +140,12 @@ def judge(placed: Placed | None, kept: Kept | None, others: bool) -> DrainVerdic
         waits = f"epochs and map files that are not sealed there: {kept.writing}"
     if waits:
         return DrainVerdict(restart=False, removal=False, waits=waits)
+    assert placed is not None
     assert kept is not None
     if kept.shuffles:
         return DrainVerdict(True, False, f"it keeps data of {counted(kept.shuffles, 'shuffle')}")
+    if placed.rings:
+        return DrainVerdict(True, False, f"maps of {counted(placed.rings, 'open shuffle')} may still come there")
     return DrainVerdict(True, True, "")
 
 

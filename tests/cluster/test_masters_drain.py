@@ -38,10 +38,16 @@ async def until_clear(client: ControlClient, peer: Peer, **changed: Any) -> None
         await wait_until_async(lambda: True, "the next heartbeat")
 
 
+async def reached_removal(client: ControlClient, peer: Peer) -> None:
+    """Wait until it may be removed; the story's time limit is the deadline."""
+    while not (await reported(client, peer)).drain.removal:
+        await beat(client, peer, emptying=pb.Emptying())
+
+
 def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalCluster):
     """All open epochs with a copy on it move by one command, in all shuffles; it is no place for new partitions,
-    revives and maps; when its heartbeats say that nothing is written there it may be restarted, when it keeps nothing,
-    removed."""
+    revives and maps; when its heartbeats say that nothing is written there it may be restarted, when it keeps nothing
+    and no map may come any more, removed."""
 
     async def story():
         async with world(own, 3) as (driver, peers):
@@ -49,6 +55,7 @@ def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalC
             placed, _ = await driver.open(partitions=30, copies=2)
             await driver.open(shuffle=2, partitions=6)
             hit = [p for p, each in enumerate(placed.partitions) if leaver.number in each.workers]
+            assert leaver.number in MapAssignment.decode((await driver.shuffle(5)).assignment_array).workers
             assert [(each.name, each.state) for each in await drain(client, leaver.name)] == [(leaver.name, "draining")]
             await until_clear(client, leaver)
             assert metric(own, "holdfast_master_move_commands") == 1
@@ -63,10 +70,13 @@ def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalC
             ring = MapAssignment.decode((await driver.shuffle(4)).assignment_array)
             assert sorted(ring.workers) == sorted(peer.number for peer in peers[1:])
             assert "has not received the drain yet" in (await reported(client, leaver)).drain.waits
-            for writing, shuffles, may in ((2, 2, (False, False)), (0, 2, (True, False)), (0, 0, (True, True))):
+            for writing, shuffles, may in ((2, 2, (False, False)), (0, 2, (True, False)), (0, 0, (True, False))):
                 await beat(client, leaver, emptying=pb.Emptying(writing=writing, shuffles=shuffles))
                 drained = (await reported(client, leaver)).drain
                 assert (drained.restart, drained.removal) == may, (writing, shuffles)
+            assert drained.waits == "maps of 1 open shuffle may still come there"
+            await client.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=driver.key(5)))
+            await reached_removal(client, leaver)
             assert [each.state for each in await drain(client, leaver.name, cancel=True)] == ["alive"]
             assert await beat(client, leaver) == (False, False)
             await agree(client)

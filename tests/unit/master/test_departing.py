@@ -251,17 +251,17 @@ def test_gone_is_only_who_had_drained_until_it_kept_nothing(monkeypatch: pytest.
             return bool(leader._gone([drained, *others], [cmd.WorkerRef(1, 1)]))
 
         assert not gone()
-        leader.drains.looked([drained], Counter(), Counter())
+        leader.drains.looked([drained], Counter(), Counter(), Counter())
         assert not gone()
         assert not gone(leaving=True)  # it has not received the drain
         assert not gone(emptying=pb.Emptying(shuffles=1))
         assert not gone(emptying=pb.Emptying(writing=1))
         assert not gone(emptying=pb.Emptying(shuffles=1), leaving=True)
         assert gone(emptying=pb.Emptying())
-        leader.drains.looked([drained], Counter({1: 2}), Counter({1: 1}))
+        leader.drains.looked([drained], Counter({1: 2}), Counter({1: 1}), Counter())
         assert not gone(emptying=pb.Emptying())
 
-        leader.drains.looked([drained], Counter(), Counter())
+        leader.drains.looked([drained], Counter(), Counter(), Counter())
         assert gone(emptying=pb.Emptying())
         silent = leader.now_ns() + leader.config.lease.worker.ns
         monkeypatch.setattr(leader, "now_ns", lambda: silent)

@@ -26,6 +26,7 @@ CLEAR, DONE = Placed(0, 0), Kept(0, 0)
     [
         (CLEAR, DONE, True, True, True, ""),
         (CLEAR, Kept(0, 1), True, True, False, "keeps data of 1 shuffle"),
+        (Placed(0, 0, 2), DONE, True, True, False, "maps of 2 open shuffles may still come there"),
         (CLEAR, Kept(2, 1), True, False, False, "not sealed there: 2"),
         (CLEAR, None, True, False, False, "has not received"),
         (Placed(1, 1), DONE, True, False, False, "1 open partition of 1 shuffle "),
@@ -94,7 +95,7 @@ def test_who_is_left_alone_has_said_nothing_of_what_it_keeps() -> None:
         leader.leadership(True, 1)
         await do(leader, worker(1), worker(2))
         (drained,) = await draining.set(["w1"], False)
-        leader.drains.looked([drained], Counter(), Counter())
+        leader.drains.looked([drained], Counter(), Counter(), Counter())
 
         def heard() -> tuple[bool, bool]:
             leader.heard("w1", pb.HeartbeatRequest(worker=1, incarnation=1, emptying=pb.Emptying()))
@@ -196,12 +197,12 @@ def test_what_was_seen_is_of_one_start_that_drains() -> None:
     log.do(cmd.SetWorkersDraining(True, (cmd.WorkerRef(1, 1),)))
     draining = log.state.workers[1]
     assert drains.placed(draining) is None
-    drains.looked([draining], Counter({1: 4}), Counter({1: 2}))
+    drains.looked([draining], Counter({1: 4}), Counter({1: 2}), Counter())
     assert drains.placed(draining) == Placed(4, 2)
     assert drains.placed(workers["w1"]) is None, "the record of before it drained"
     drains.forget(draining)
     assert drains.placed(draining) is None
-    drains.looked([draining], Counter(), Counter())
+    drains.looked([draining], Counter(), Counter(), Counter())
     assert drains.placed(draining) == Placed(0, 0)
     log.do(worker(1, incarnation=2))
     assert drains.placed(log.state.workers[1]) is None
