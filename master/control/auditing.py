@@ -35,6 +35,7 @@ _EPOCHS_MAX = 1_024
 #: How long a worker that did not answer is left alone.
 _PAUSE_NS = 10 * 10**9
 _NOTHING: frozenset[CopyKey] = frozenset()
+_WELL: frozenset[str] = frozenset()
 #: A place behind all in the log.
 _ANY_INDEX = 1 << 64
 
@@ -76,6 +77,8 @@ class CopyAudit:
         self._asking: set[tuple[ShuffleKey, int]] = set()
         #: living workers: what was registered up to which place in the log they may lack, and their disks
         self._suspects: dict[int, tuple[int, _Disks]] = {}
+        #: of what that was made: living workers, and which directories of theirs cannot be used
+        self._seen: tuple[dict[int, Worker], dict[int, frozenset[str]]] = {}, {}
         self._newest = 0
         #: shuffles of which these workers have said all
         self._done: dict[ShuffleKey, Shuffle] = {}
@@ -87,17 +90,21 @@ class CopyAudit:
 
     def begin(self, workers: Iterable[Worker]) -> None:
         """Before a look at all shuffles: find out who may lack what was registered up to which place in the log."""
-        suspects = {each.id: self._suspicion(each) for each in workers if each.alive}
+        alive, failing = {each.id: each for each in workers if each.alive}, self._leader.conditions.failing()
+        if (alive, failing) == self._seen:  # records that did not change are the same objects: it costs next to nothing
+            return
+        self._seen = alive, failing
+        suspects = {
+            number: (
+                _ANY_INDEX if number in failing else worker.boot_index,
+                _Disks(worker.incarnation, failing.get(number, _WELL)),
+            )
+            for number, worker in alive.items()
+        }
         if suspects != self._suspects:
             self._suspects = suspects
             self._newest = max([index for index, _ in suspects.values()], default=0)
             self._done.clear()
-
-    def _suspicion(self, worker: Worker) -> tuple[int, _Disks]:
-        report = self._leader.reports.get(worker.id)
-        directories = report.heartbeat.directories if report and report.incarnation == worker.incarnation else ()
-        failing = frozenset([disk.path for disk in directories if disk.problem])
-        return _ANY_INDEX if failing else worker.boot_index, _Disks(worker.incarnation, failing)
 
     def concerns(self, shuffle: Shuffle) -> bool:
         """Whether anybody may lack anything of it, or did, who has not said all."""

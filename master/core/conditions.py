@@ -40,6 +40,14 @@ class Conditions:
             self._ill[worker] = now
         return list(_changes(name, before or {}, now))
 
+    def failing(self) -> dict[int, frozenset[str]]:
+        """The directories that cannot be used, by worker, of workers that have some."""
+        found = {
+            worker: frozenset([path for path, spot in spots.items() if spot.problem and not spot.is_dfs])
+            for worker, spots in self._ill.items()
+        }
+        return {worker: paths for worker, paths in found.items() if paths}
+
 
 def _changes(name: str, before: dict[str, Spot], now: dict[str, Spot]) -> Iterator[Happened]:
     for path, spot in now.items():

@@ -205,6 +205,8 @@ class Leader:
     def _gone(self, workers: Sequence[Worker], lost: Sequence[cmd.WorkerRef]) -> tuple[cmd.WorkerRef, ...]:
         """Of workers that are lost, those that had drained until they might be removed: nobody needs them. Those whose
         host goes away at a time rely on copies that others have: not while one of these may be lost, too."""
+        if not lost:
+            return ()
         refs, now = set(lost), self.now_ns()
         found = [
             each
