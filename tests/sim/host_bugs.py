@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from holdfast.master.control import draining as draining_module
+from holdfast.master.control import moving as moving_module
 from holdfast.master.control import restoring as restorer_module
 from holdfast.master.control.restoring import CopyRestorer
 from holdfast.master.core.drains import Drains, ref_of
@@ -89,4 +90,4 @@ def open_shuffles_need_nobody() -> list[Swap]:
         return await original(self, shuffle, numbers) if shuffle.committed_ms else frozenset()
 
     original = CopyRestorer._workers_of
-    return [(CopyRestorer, "_workers_of", workers_of)]
+    return [(CopyRestorer, "_workers_of", workers_of), (moving_module, "_open_maps", lambda _: [])]
