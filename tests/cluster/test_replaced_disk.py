@@ -47,7 +47,7 @@ def check_read(shuffle: ReduceShuffle) -> None:
 @pytest.mark.parametrize("running", [False, True], ids=["replaced", "emptied"])
 def test_copies_on_a_disk_that_is_another_one_are_made_again(running: bool, tmp_path: Path) -> None:
     """Of two disks of a worker one comes back empty, or is emptied while it is in use. Status counts what is short of
-    copies, it is copied to others, and then any worker may die, and start again."""
+    copies, it is copied to others, and then any other worker may die."""
     disks = [tmp_path / "w1-a", tmp_path / "w1-b"]
     own = {"w1": {"worker": {"directories": [{"path": str(each)} for each in disks]}}}
     with (
@@ -67,7 +67,7 @@ def test_copies_on_a_disk_that_is_another_one_are_made_again(running: bool, tmp_
         wait_until(lambda: status(cluster).epochs_short == 0, "the copies are made again", 60)
         assert lines_of(cluster.leader().log, LogEvent.SHUFFLE_COPIES_GONE)
         check_read(shuffle)
-        for other in (*cluster.workers[1:], first):
+        for other in cluster.workers[1:]:
             other.kill()
             check_read(shuffle)
             other.start()

@@ -45,19 +45,6 @@ def test_a33_what_was_kept_last_counts(tmp_path: Path) -> None:
     world.store.close()
 
 
-def test_a_directory_that_was_emptied_in_use_stays_empty(tmp_path: Path) -> None:
-    """What is nobody's any more gets nothing, or the next start would refuse it as somebody else's."""
-    world = World(tmp_path)
-    (path,) = directory_paths(world.store)
-    (path / "identity").unlink()
-    standing = WorkerIdentity("c", "w", Incarnation(1))
-    standing.given(WorkerId(3), StateId(1), RaftIndex(900))
-    for write in IdentityKeeper(world.store, FILES, standing).keep():
-        write.result(30)
-    assert not (path / "standing").exists()
-    world.store.close()
-
-
 def test_what_knows_nothing_is_not_kept(tmp_path: Path) -> None:
     """A worker that could not read what it knew writes nothing over it before the masters have answered."""
     world = World(tmp_path)

@@ -14,7 +14,6 @@ from __future__ import annotations
 import struct
 from collections.abc import Iterable
 from concurrent.futures import Future
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -27,7 +26,6 @@ from holdfast.common.security.server import ServerSecurity
 from holdfast.common.system.log import log_event
 from holdfast.worker.core.health import DirectoryHealth
 from holdfast.worker.storage.env.interfaces import Files
-from holdfast.worker.storage.names import IDENTITY
 from holdfast.worker.storage.store import Store
 
 #: Name of the file; the other names in a storage directory are in storage/layout.py.
@@ -195,8 +193,4 @@ class IdentityKeeper:
         return self._last
 
     def _write(self, path: Path) -> None:
-        # One that was emptied in use is nobody's: with this file in it the next start would refuse it.
-        with suppress(OSError):  # of which `write` tells
-            if not self._files.exists(path / IDENTITY):
-                return
         self._last.write(self._files, path)
