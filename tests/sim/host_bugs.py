@@ -8,8 +8,7 @@ from holdfast.master.control import draining as draining_module
 from holdfast.master.control import moving as moving_module
 from holdfast.master.control import restoring as restorer_module
 from holdfast.master.control.restoring import CopyRestorer
-from holdfast.master.core.drains import Drains, ref_of
-from holdfast.master.leader.leader import Leader
+from holdfast.master.core.drains import Drains
 from holdfast.master.placement import chooser as chooser_module
 from holdfast.worker.server.membership.neighbours import Neighbours
 from tests.sim.swap import Mistakes, Swap
@@ -64,16 +63,6 @@ def removal_waits_for_a_restart_only() -> list[Swap]:
 
     original = vars(draining_module)["judge"]
     return [(draining_module, "judge", judge)]
-
-
-@bug
-def every_drained_worker_is_gone() -> list[Swap]:
-    """A worker that drains and is lost is needed no more, whatever it keeps."""
-
-    def gone(self: Any, workers: Any, lost: Any) -> Any:
-        return tuple(ref_of(each) for each in workers if each.draining_ms and ref_of(each) in lost)
-
-    return [(Leader, "_gone", gone)]
 
 
 @bug
