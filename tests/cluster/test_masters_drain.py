@@ -74,7 +74,8 @@ def test_a_draining_worker_is_moved_in_one_command_and_given_nothing(own: LocalC
                 await beat(client, leaver, emptying=pb.Emptying(writing=writing, shuffles=shuffles))
                 drained = (await reported(client, leaver)).drain
                 assert (drained.restart, drained.removal) == may, (writing, shuffles)
-            assert drained.waits == "maps of 1 open shuffle may still come there"
+            waits = (await reported(client, leaver)).drain.waits
+            assert waits == "maps of 1 open shuffle may still come there"
             await client.call("Shuffles/UnregisterShuffle", pb.UnregisterShuffleRequest(key=driver.key(5)))
             await reached_removal(client, leaver)
             assert [each.state for each in await drain(client, leaver.name, cancel=True)] == ["alive"]
