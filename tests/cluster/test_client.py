@@ -487,7 +487,7 @@ def test_a_stopped_worker_is_left(tmp_path: Path) -> None:
     ):
         shuffle, _ = fill(session, maps=1)
         cluster.workers[0].kill()
-        with pytest.raises(DataLostError, match="Start the worker again"):
+        with pytest.raises(DataLostError, match="Start worker 1 again"):
             list(shuffle.reader(range(PARTITIONS), return_grace=0.1))
 
 

@@ -98,7 +98,7 @@ def test_a_worker_gone_too_long_loses_its_only_copy() -> None:
     (failed,) = core.workers_known({}, GRACE + 1)
     assert isinstance(failed, ReadFailed)
     assert isinstance(failed.error, DataLostError)
-    for word in ("shuffle s", "partition 3", "map 0", "attempt 9", "epoch 1", "worker 1", "Start the worker again"):
+    for word in ("shuffle s", "partition 3", "map 0", "attempt 9", "epoch 1", "worker 1", "Start worker 1 again"):
         assert word in str(failed.error)
 
 

@@ -156,7 +156,7 @@ public final class FetchCoreMain {
         core.streamFailed(0, LOST, 0);
         HoldfastException error = failure(core.workersKnown(Set.of(), GRACE + 1));
         Check.equal(error.status(), Status.DATA_LOST);
-        Check.contains(error.getMessage(), "shuffle s", "partition 3", "epoch 1", "worker 1", "Start the worker again");
+        Check.contains(error.getMessage(), "shuffle s", "partition 3", "epoch 1", "worker 1", "Start worker 1 again");
     }
 
     private static void graceBeginsAnew() {
