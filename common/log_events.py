@@ -290,7 +290,7 @@ class LogEvent(Enum):
     WORKER_RESTARTED = _warning("A worker restarted without a drain.", "Find out why.")
     WORKER_LOST = _error("A worker is lost: it sends no heartbeats.", "Check its host and log; start it.")
     WORKER_RETURNED = _info("A lost or stopped worker is back.")
-    WORKER_LEFT = _info("A drained worker that kept nothing has stopped.")
+    WORKER_LEFT = _info("A drained worker that nobody needs has stopped.")
     WORKER_REMOVED = _info("A lost worker was removed: it is not expected back.")
     WORKER_DRAINING = _info("A worker drains: it takes no new data.")
     WORKER_DRAIN_CANCELLED = _info("A drain was cancelled.")
