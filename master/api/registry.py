@@ -81,19 +81,19 @@ class Registry:
         if None in workers:
             workers = await self._leader.confirmed(read)
         index = self._leader.index()
-        reply, *others = [await self._heard(*each, index) for each in zip(workers, beats, strict=True)]
+        replies = []
+        for worker, beat in zip(workers, beats, strict=True):
+            if worker is None:
+                replies.append(pb.HeartbeatReply(reregister=True, raft_index=index))
+                continue
+            self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
+            self._heed(worker.name, beat)
+            now = await self.draining.decommission(worker) if beat.leaving else worker
+            draining, clear = self.draining.heartbeat_answer(now)
+            replies.append(pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear))
+        reply, *others = replies
         reply.neighbours.extend(others)
         return reply
-
-    async def _heard(self, worker: Worker | None, beat: pb.HeartbeatRequest, index: int) -> pb.HeartbeatReply:
-        if worker is None:
-            return pb.HeartbeatReply(reregister=True, raft_index=index)
-        self._leader.liveness.heard_worker(self._leader.now_ns(), worker.id, worker.incarnation)
-        self._heed(worker.name, beat)
-        if beat.leaving:
-            worker = await self.draining.decommission(worker)
-        draining, clear = self.draining.heartbeat_answer(worker)
-        return pb.HeartbeatReply(raft_index=index, draining=draining, clear=clear)
 
     def _heed(self, name: str, beat: pb.HeartbeatRequest) -> None:
         self.quotas.heard(beat.worker, beat.applications)

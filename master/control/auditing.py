@@ -13,7 +13,7 @@ Runs in the event loop, while this master is the leader. Used by restoring.py.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
 from typing import NamedTuple
 
@@ -77,8 +77,8 @@ class CopyAudit:
         self._asking: set[tuple[ShuffleKey, int]] = set()
         #: living workers: what was registered up to which place in the log they may lack, and their disks
         self._suspects: dict[int, tuple[int, _Disks]] = {}
-        #: of what that was made: living workers, and which directories of theirs cannot be used
-        self._seen: tuple[dict[int, Worker], dict[int, frozenset[str]]] = {}, {}
+        #: as of when: the latest change of a worker, and which directories cannot be used
+        self._seen: tuple[int, dict[int, frozenset[str]]] = -1, {}
         self._newest = 0
         #: shuffles of which these workers have said all
         self._done: dict[ShuffleKey, Shuffle] = {}
@@ -88,18 +88,20 @@ class CopyAudit:
         self._heard.pop(key, None)
         self._done.pop(key, None)
 
-    def begin(self, workers: Iterable[Worker]) -> None:
-        """Before a look at all shuffles: find out who may lack what was registered up to which place in the log."""
-        alive, failing = {each.id: each for each in workers if each.alive}, self._leader.conditions.failing()
-        if (alive, failing) == self._seen:  # records that did not change are the same objects: it costs next to nothing
+    def begin(self, index: int, workers: Mapping[int, Worker]) -> None:
+        """Before a look at all shuffles: find out who may lack what was registered up to which place in the log.
+        `index`: the place of the latest change of a worker."""
+        seen = index, self._leader.conditions.failing()
+        if seen == self._seen:
             return
-        self._seen = alive, failing
+        self._seen, failing = seen, seen[1]
         suspects = {
             number: (
                 _ANY_INDEX if number in failing else worker.boot_index,
                 _Disks(worker.incarnation, failing.get(number, _WELL)),
             )
-            for number, worker in alive.items()
+            for number, worker in workers.items()
+            if worker.alive
         }
         if suspects != self._suspects:
             self._suspects = suspects

@@ -84,7 +84,9 @@ class EpochMover(WhileLeading):
         done = await self._move_all(workers, suspects)
         if self._fleet.section.repair:
             done = await self._repair() and done
-        draining = [each for each in workers.values() if each.alive and each.draining_ms]
+        draining = self._leader.peek(
+            lambda state: [one for each in state.draining if (one := state.workers[each]).alive]
+        )
         if draining:
             return not await self._look(draining) and done
         self._clear = {}
@@ -189,9 +191,8 @@ class EpochMover(WhileLeading):
 
 def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
     """Return all workers, and the open shuffles some of whose epochs may have to move."""
-    alive = all(worker.alive and not worker.draining_ms for worker in state.workers.values())
-    last_start = max((worker.started_index for worker in state.workers.values()), default=0)
-    return dict(state.workers), _open_since(state, last_start if alive else state.index)
+    since = state.index if state.absent or state.draining else state.newest_start
+    return dict(state.workers), _open_since(state, since)
 
 
 def _open_since(state: State, index: int) -> list[Shuffle]:

@@ -46,6 +46,7 @@ from holdfast.master.core.restoring import (
 )
 from holdfast.master.core.seals import EpochKey, PlacedEpoch
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Shuffle, Worker
+from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, WhileLeading
@@ -134,28 +135,29 @@ class CopyRestorer(WhileLeading):
 
     # Who is gone, and what is missing.
 
-    def _judge(self, workers: Collection[Worker]) -> tuple[_Absent, int]:
+    def _judge(self, absent: Collection[Worker], draining: Iterable[Worker]) -> tuple[_Absent, int]:
         """Return who is not there, and in how many ns the next one of them is gone, 0 if none will be."""
         now = self._leader.now_ns()
-        going = frozenset(each.id for each in workers if each.draining_ms and each.leaves_ms)
-        lost = frozenset(each.id for each in workers if not each.alive)
+        going = frozenset(each.id for each in draining if each.leaves_ms)
+        lost = frozenset(each.id for each in absent)
         left = {
             each.id: self._after_ns - self._leader.liveness.worker_silence(now, each.id, each.incarnation)
-            for each in workers
-            if not each.alive and not each.gone and each.id not in going
+            for each in absent
+            if not each.gone and each.id not in going
         }
-        removed = frozenset(each.id for each in workers if each.gone)
+        removed = frozenset(each.id for each in absent if each.gone)
         gone = going.union(removed, [number for number, ns in left.items() if ns <= 0])
         return _Absent(lost, gone, going - lost), min([ns for ns in left.values() if ns > 0], default=0)
 
     async def _look(self) -> None:
         """Look at what is new, find places for what has none, and have copied what can be."""
         lives = self._leader.lives_changed
-        workers = self._leader.peek(lambda state: dict(state.workers))
-        absent, wait_ns = self._judge(workers.values())
+        workers, index, *some = self._leader.peek(_workers)
+        absent, wait_ns = self._judge(*some)
         if absent == self._absent:
             absent = self._absent  # the same one is compared with in no time
         self._absent = absent
+        self._audit.begin(index, workers)
         await self._look_at_all(absent, workers)
         await self._look_who_is_needed([workers[each] for each in absent.departing], lives)
         until_ns = self._leader.now_ns() + self._leader.config.lease.tick.ns
@@ -190,7 +192,6 @@ class CopyRestorer(WhileLeading):
         there = {each.key for each in shuffles}
         for key in [key for key in self._looks if key not in there]:
             self._forget(key)
-        self._audit.begin(workers.values())
         for number, shuffle in enumerate(shuffles):
             if shuffle.copies_wanted > 1 and self._audit.concerns(shuffle):
                 self._audit.ask(shuffle, await self._locations.manifest_workers(shuffle))
@@ -298,6 +299,8 @@ class CopyRestorer(WhileLeading):
     def _copy(self, workers: Mapping[int, Worker]) -> None:
         """Ask every worker that has nothing to do."""
         now = self._leader.now_ns()
+        if not self._queue_of:
+            return
         idle = {each.id for each in workers.values() if each.alive} - self._busy
         queues: dict[int, list[tuple[int, ShuffleKey, CopyQueue]]] = {}
         for number, (key, queue) in enumerate(self._queue_of.items()):
@@ -374,6 +377,17 @@ class CopyRestorer(WhileLeading):
         if added:
             self._leader.counts.restored_copies += added
             self._leader.counts.restored_bytes += sum(each.size_bytes for each in answer.epochs)
+
+
+def _workers(state: State) -> tuple[dict[int, Worker], int, list[Worker], list[Worker]]:
+    """Return all workers, where in the log their latest change is, who is not alive, and who drains."""
+    workers = dict(state.workers)
+    return (
+        workers,
+        state.workers_index,
+        [workers[each] for each in state.absent],
+        [workers[each] for each in state.draining],
+    )
 
 
 def _host_of(workers: Mapping[int, Worker], number: int) -> Hashable:

@@ -6,15 +6,12 @@ A ring takes some 1.2 kB with 60 samples. Called by web/pace.py.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Container, Iterable, Mapping
+from collections.abc import Container, Iterable
 from dataclasses import dataclass, field
 from itertools import zip_longest
 from typing import NamedTuple
 
-from holdfast.master.core.rates import Rates, rates_between
-
-#: Counters of a worker that has just started.
-_STARTED: Mapping[str, int] = {"push_bytes": 0, "stream_bytes": 0}
+from holdfast.master.core.rates import Rates, Totals, rates_between
 
 
 class Trend(NamedTuple):
@@ -29,7 +26,7 @@ class Trend(NamedTuple):
 class _Ring:
     #: 0: there is nothing to compare the next sample with
     incarnation: int = 0
-    counters: Mapping[str, int] = field(default_factory=dict)
+    totals: Totals | None = None
     push: array[float] = field(default_factory=lambda: array("f"))
     fetch: array[float] = field(default_factory=lambda: array("f"))
     stored: array[float] = field(default_factory=lambda: array("f"))
@@ -43,13 +40,12 @@ class History:
         self._samples = samples
         self._rings: dict[int, _Ring] = {}
 
-    def sample(self, worker: int, incarnation: int, counters: Mapping[str, int], stored: int, passed_ns: int) -> None:
-        """Add what a worker did in the time since the sample before, by the counters of its last heartbeat."""
+    def sample(self, worker: int, incarnation: int, totals: Totals | None, stored: int, passed_ns: int) -> None:
+        """Add what a worker did in the time since the sample before, by the totals of its last heartbeat."""
         ring = self._rings.setdefault(worker, _Ring())
-        before = ring.counters if ring.incarnation == incarnation else _STARTED if ring.incarnation else {}
-        self._add(ring, rates_between(before, counters, passed_ns, Rates()), stored)
-        ring.incarnation = incarnation
-        ring.counters = {name: counters.get(name, 0) for name in _STARTED}
+        before = ring.totals if ring.incarnation == incarnation else Totals() if ring.incarnation else None
+        self._add(ring, rates_between(before, totals, passed_ns, Rates()), stored)
+        ring.incarnation, ring.totals = incarnation, totals
 
     def silent(self, worker: int) -> None:
         """Add a sample of nothing for a worker that was silent; what it did meanwhile is no rate of one sample."""

@@ -132,9 +132,10 @@ class Liveness:
         self, now: int, workers: Sequence[Worker]
     ) -> tuple[tuple[WorkerRef, ...], tuple[WorkerRef, ...]]:
         lost, back = [], []
+        lately, last_heard = now - self._timing.worker_ns, self._workers.get
         for worker in workers:
-            heard = self._heard(worker.id, worker.incarnation)
-            recent = heard > 0 and now - heard <= self._timing.worker_ns
+            start, heard = last_heard(worker.id, _NEVER)
+            recent = heard >= lately and heard > 0 and start == worker.incarnation
             if recent is worker.alive:
                 continue
             ref = WorkerRef(worker.id, worker.incarnation)
@@ -163,8 +164,10 @@ class Liveness:
 
     def _prune(self, workers: Sequence[Worker], leases: dict[LeaseRef, Lease]) -> None:
         """Forget those that are not in the state any more, so that memory is bounded by the state."""
-        there = {worker.id: worker.incarnation for worker in workers}
-        if len(self._workers) > len(there):
+        there = {}
+        if self._known or len(self._workers) > len(workers):
+            there = {worker.id: worker.incarnation for worker in workers}
+        if len(self._workers) > len(workers):
             self._workers = {worker: heard for worker, heard in self._workers.items() if worker in there}
         self._leases = {ref: heard for ref, heard in self._leases.items() if ref in leases}
         self._known = {ref: since for ref, since in self._known.items() if ref in leases or self._unheard(ref, there)}

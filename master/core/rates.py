@@ -16,13 +16,27 @@ class Rates(NamedTuple):
     fetch: int = 0
 
 
-def rates_between(before: Mapping[str, int], now: Mapping[str, int], passed_ns: int, known: Rates) -> Rates:
+class Totals(NamedTuple):
+    """Bytes since a worker started."""
+
+    push: int = 0
+    fetch: int = 0
+
+
+def totals_in(counters: Mapping[str, int]) -> Totals | None:
+    """Return what the counters of a heartbeat say; None if they do not."""
+    push, fetch = counters.get("push_bytes"), counters.get("stream_bytes")
+    return Totals(push, fetch) if push is not None and fetch is not None else None
+
+
+def rates_between(before: Totals | None, now: Totals | None, passed_ns: int, known: Rates) -> Rates:
     """Return the pace between two heartbeats of one start of a worker; `known` is what held until now."""
     if passed_ns < _NEAR_NS:
         return known
-    names = ("push_bytes", "stream_bytes")
-    grown = [max(now.get(name, 0) - before.get(name, 0), 0) * 1_000_000_000 // passed_ns for name in names]
-    return Rates(*grown) if all(name in before for name in names) else Rates()
+    if before is None or now is None:
+        return Rates()
+    push, fetch = (max(after - each, 0) * 1_000_000_000 // passed_ns for each, after in zip(before, now, strict=True))
+    return Rates(push, fetch)
 
 
 def rates_of(rates: Iterable[Rates]) -> Rates:

@@ -15,7 +15,7 @@ from __future__ import annotations
 import asyncio
 import random
 import secrets
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import fields
 from functools import partial
@@ -125,6 +125,9 @@ class Fleet(WhileLeading):
         self.decisions.clear()
         self._starts.clear()
         self._stabiliser, self._flapping, self._quarantine = Stabiliser(), Flapping(), Quarantine()
+        #: as of which place in the log the stabiliser has the workers, and where they are, by which default
+        self._looked = -1
+        self._places_then: tuple[int, str, Mapping[int, str]] = -1, "", {}
         self._adopt()
 
     # Settings.
@@ -225,10 +228,14 @@ class Fleet(WhileLeading):
             if self.section.repair:
                 self._leader.workers_changed.set()
 
-    def places_now(self) -> dict[int, str]:
-        """Where every worker is, those that are lost included."""
-        workers = self._leader.peek(lambda state: list(state.workers.values()))
-        return places_of(workers, self.policy.racks.default)
+    def places_now(self) -> Mapping[int, str]:
+        """Where every worker is, those that are lost included. What has been found holds until a record changes."""
+        default = self.policy.racks.default
+        known = self._leader.peek(lambda state: state.workers_index), default
+        if self._places_then[:2] != known:
+            index, workers = self._leader.peek(lambda state: (state.workers_index, list(state.workers.values())))
+            self._places_then = index, default, places_of(workers, default)
+        return self._places_then[2]
 
     # Candidates.
 
@@ -270,7 +277,7 @@ class Fleet(WhileLeading):
 
     def placed(self) -> None:
         """Partitions were placed: if a worker has begun to drain meanwhile, they may have to move at once."""
-        if self._leader.peek(lambda state: any(each.alive and each.draining_ms for each in state.workers.values())):
+        if self._leader.peek(lambda state: not state.draining <= state.absent):
             self._leader.workers_changed.set()
 
     def in_grace(self) -> frozenset[int]:
@@ -280,14 +287,18 @@ class Fleet(WhileLeading):
 
     def _look(self) -> None:
         """Record the present workers."""
-        workers = self._leader.peek(lambda state: list(state.workers.values()))
-        writable = [each.id for each in workers if each.alive and not each.draining_ms]
-        read_only = [each.id for each in workers if each.alive and each.draining_ms]
-        changed = self._stabiliser.update(writable, read_only, self._leader.now_ns())
-        for each in workers:
-            if each.id in changed.left and not each.alive:
-                self.places.forget(each.host)  # it may be elsewhere when it is back
-        if self.section.stabilise.ns and changed.dead:
+        now = self._leader.now_ns()
+        if self._leader.peek(lambda state: state.workers_index) == self._looked:
+            dead = self._stabiliser.expired(now)
+        else:
+            self._looked, workers, absent, draining = self._leader.peek(
+                lambda state: (state.workers_index, dict(state.workers), {*state.absent}, {*state.draining})
+            )
+            changed = self._stabiliser.update(workers.keys() - absent - draining, draining - absent, now)
+            dead = changed.dead
+            for number in changed.left & absent:
+                self.places.forget(workers[number].host)  # it may be elsewhere when it is back
+        if self.section.stabilise.ns and dead:
             self._leader.workers_changed.set()
 
     def candidates(self, shuffle: Shuffle | cmd.RegisterShuffle) -> Candidates:
@@ -340,7 +351,7 @@ class Fleet(WhileLeading):
         now, tags = self._leader.now_ns(), self.tags_of(shuffle.key)
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
         refused, places = self.section.refused, self.places_now() if self.section.refused else {}
-        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if not each.alive]):
+        for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.absent)]):
             yield worker, "lost"
         for worker, beat in self._beats():
             if worker.id in chosen:

@@ -14,8 +14,7 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 from google.protobuf.message import Message
 
@@ -39,7 +38,7 @@ from holdfast.master.api.statuses import bad_request
 from holdfast.master.core.conditions import Conditions, Spot
 from holdfast.master.core.drains import Drains, Kept, judge, ref_of
 from holdfast.master.core.liveness import Liveness, Timing
-from holdfast.master.core.rates import Rates, rates_between
+from holdfast.master.core.rates import Rates, Totals, rates_between, totals_in
 from holdfast.master.core.readers import Readers
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.apply import gone_text
@@ -56,13 +55,13 @@ from holdfast.master.state_machine.state_machine import StateMachine
 T = TypeVar("T")
 
 
-@dataclass(frozen=True, slots=True)
-class WorkerReport:
-    """The last heartbeat of a worker, when it came, and what the one before says of its pace."""
+class WorkerReport(NamedTuple):
+    """The last heartbeat of a worker, when it came, what it had counted, and what the one before says of its pace."""
 
     incarnation: int
     heartbeat: pb.HeartbeatRequest
     at_ns: int = 0
+    totals: Totals | None = None
     rates: Rates = Rates()
 
 
@@ -237,12 +236,13 @@ class Leader:
 
     def heard(self, worker: str, beat: pb.HeartbeatRequest) -> None:
         """Keep a heartbeat of a worker of that name."""
-        now, before = self.now_ns(), self.reports.get(beat.worker)
-        rates = Rates()
-        if before is not None and before.incarnation == beat.incarnation:
-            rates = rates_between(before.heartbeat.counters, beat.counters, now - before.at_ns, before.rates)
-        self.reports[beat.worker] = WorkerReport(beat.incarnation, beat, now, rates)
-        self.events.tell_all(self.conditions.heard(beat.worker, worker, _spots(beat)))
+        number, incarnation, totals, now = beat.worker, beat.incarnation, totals_in(beat.counters), self.now_ns()
+        before, rates = self.reports.get(number), Rates()
+        if before is not None and before.incarnation == incarnation:
+            rates = rates_between(before.totals, totals, now - before.at_ns, before.rates)
+        self.reports[number] = WorkerReport(incarnation, beat, now, totals, rates)
+        if changed := self.conditions.heard(number, worker, _spots(beat)):
+            self.events.tell_all(changed)
 
     def report(self, worker: Worker) -> WorkerReport | None:
         """The last heartbeat of this start of a worker, None if this leadership has none."""

@@ -65,7 +65,7 @@ class PaceKeeper(WhileLeading):
             beat = report.heartbeat
             if self._heard(report):
                 stored = sum(each.used_bytes for each in beat.directories)
-                self._history.sample(number, report.incarnation, beat.counters, stored, passed)
+                self._history.sample(number, report.incarnation, report.totals, stored, passed)
             else:
                 self._history.silent(number)
         self._history.keep(self._leader.reports)

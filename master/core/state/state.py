@@ -99,8 +99,15 @@ class State:
         #: Numbers of the workers of a host, and of those on a machine that is known.
         self.workers_of_host: dict[str, set[int]] = {}
         self.workers_of_machine: dict[str, set[int]] = {}
+        #: Numbers of the workers that are not alive, and of those that drain.
+        self.absent: set[int] = set()
+        self.draining: set[int] = set()
+        #: Where in the log the latest start of a worker is, and the latest change of any, or this state where none is.
+        self.newest_start = 0
+        self.workers_index = self.index
         for worker in self.workers.values():
             self._put_on_machine(worker)
+            self._note(worker)
         self.run_count = sum(below.runs for below in self.below.values())
         #: By user: applications, shuffle generations, and bytes of these. Here they are only counted; a user that has
         #: so much that others would lack room is refused in control/quotas.py.
@@ -160,6 +167,13 @@ class State:
         for directory in worker.directories:
             self.worker_by_directory[directory.id] = worker.id
         self._put_on_machine(worker)
+        self._note(worker)
+        self.workers_index = self.index
+
+    def _note(self, worker: Worker) -> None:
+        for numbers, is_one in ((self.absent, not worker.alive), (self.draining, worker.draining_ms > 0)):
+            (numbers.add if is_one else numbers.discard)(worker.id)
+        self.newest_start = max(self.newest_start, worker.started_index)
 
     def _put_on_machine(self, worker: Worker) -> None:
         self.workers_of_host.setdefault(worker.host, set()).add(worker.id)
@@ -339,6 +353,9 @@ class State:
             "worker_by_directory",
             "workers_of_host",
             "workers_of_machine",
+            "absent",
+            "draining",
+            "newest_start",
             "newest",
             "incomplete",
             "unsealed",

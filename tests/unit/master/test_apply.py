@@ -37,6 +37,24 @@ def test_workers_get_numbers_that_stay_theirs():
     )
 
 
+def test_whoever_looks_at_workers_again_sees_whether_any_changed():
+    """The place of the latest change of a worker's record grows with each change, and with nothing else."""
+    log, ref = Log(), cmd.WorkerRef(1, 1)
+    changes = {
+        worker(1): True,
+        application(): False,
+        cmd.SetWorkersAlive(False, (ref,)): True,
+        shuffle(): False,
+        cmd.SetWorkersAlive(True, (ref,)): True,
+        worker(1, incarnation=2): True,
+    }
+    for body, changing in changes.items():
+        before = log.state.workers_index
+        assert log.do(body).ok
+        assert (log.state.workers_index > before) is changing, body
+        assert not log.state.check()
+
+
 def test_names_and_directories_belong_to_one_worker():
     """A second worker with a taken name or directory is WORKER_CONFLICT; what a worker gave up is free."""
     play(

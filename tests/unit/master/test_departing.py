@@ -285,9 +285,11 @@ def test_who_may_lack_copies_is_asked_after_a_boot_and_while_a_directory_fails()
         shuffle, known = leader.peek(lambda state: (state.shuffle(key()), state.workers[1]))
         assert shuffle is not None
         audit = CopyAudit(leader, Asker(leader), 0)
+        looks: list[Worker] = []
 
         def concerned(worker: Worker) -> bool:
-            audit.begin([worker])
+            looks.append(worker)
+            audit.begin(len(looks), {1: worker})
             return audit.concerns(shuffle)
 
         assert not concerned(known)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +10,7 @@ from hypothesis import strategies as st
 from holdfast.common.limits import MIB
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.history import History, Trend
+from holdfast.master.core.rates import Totals
 from holdfast.master.core.readers import ALL_MAX, EACH_MAX, HostReader, Readers
 from holdfast.master.web.pace import PaceKeeper
 from tests.unit.master.alone import Node, leader_of
@@ -19,20 +19,16 @@ from tests.unit.master.build import key
 MINUTE_NS = 60_000_000_000
 
 
-def counters(push: int, fetch: int) -> dict[str, int]:
-    return {"push_bytes": push, "stream_bytes": fetch, "other": 1}
-
-
 def test_rates_are_of_the_time_between_samples() -> None:
     """A minute's bytes become bytes a second; the first sample has nothing to compare with, and a worker that started
     again has pushed what its counters say since. After a silence nothing is known either."""
     history = History(60)
-    history.sample(1, 1, counters(9_000, 5), 100, MINUTE_NS)
-    history.sample(1, 1, counters(69_000, 125), 200, MINUTE_NS)
-    history.sample(1, 2, counters(120_000, 0), 50, MINUTE_NS)
+    history.sample(1, 1, Totals(9_000, 5), 100, MINUTE_NS)
+    history.sample(1, 1, Totals(69_000, 125), 200, MINUTE_NS)
+    history.sample(1, 2, Totals(120_000, 0), 50, MINUTE_NS)
     history.silent(1)
-    history.sample(1, 2, counters(999_999_999, 0), 60, MINUTE_NS)
-    history.sample(1, 2, counters(1_000_059_999, 0), 60, MINUTE_NS)
+    history.sample(1, 2, Totals(999_999_999, 0), 60, MINUTE_NS)
+    history.sample(1, 2, Totals(1_000_059_999, 0), 60, MINUTE_NS)
     assert history.of([1]) == Trend((0, 1_000, 2_000, 0, 0, 1_000), (0, 2, 0, 0, 0, 0), (100, 200, 50, 0, 60, 60))
 
 
@@ -40,9 +36,9 @@ def test_workers_of_a_host_are_added_up_from_the_newest_sample() -> None:
     """A younger worker counts from its first sample on, and one that is not known as nothing."""
     history = History(60)
     for stored in (1, 2, 3):
-        history.sample(1, 1, counters(0, 0), stored, MINUTE_NS)
+        history.sample(1, 1, Totals(0, 0), stored, MINUTE_NS)
         if stored == 3:
-            history.sample(2, 1, counters(0, 0), 10, MINUTE_NS)
+            history.sample(2, 1, Totals(0, 0), 10, MINUTE_NS)
     assert history.of([1, 2, 77]).stored == (1, 2, 13)
 
 
@@ -51,7 +47,7 @@ def test_it_is_bounded(workers: list[int], samples: int) -> None:
     """No worker has more samples than asked for, and only those that are kept have any."""
     history = History(samples)
     for number in workers:
-        history.sample(number, 1, counters(MIB, 0), 1, MINUTE_NS)
+        history.sample(number, 1, Totals(MIB, 0), 1, MINUTE_NS)
         assert len(history.of([number]).push) <= samples
     history.keep({1, 2})
     assert history.of([0, 3, 4, 5]) == Trend()
@@ -69,7 +65,7 @@ def test_a_leader_samples_its_heartbeats() -> None:
         for number in (1, 2):
             leader.heard(f"w{number}", pb.HeartbeatRequest(worker=number, incarnation=1, directories=disks))
         await pace.sample()
-        leader.reports[1] = replace(leader.reports[1], at_ns=leader.now_ns() - leader.config.lease.worker.ns)
+        leader.reports[1] = leader.reports[1]._replace(at_ns=leader.now_ns() - leader.config.lease.worker.ns)
         await pace.sample()
         assert (pace.trend([1]).stored, pace.trend([2]).stored) == ((2 * MIB, 0), (2 * MIB, 2 * MIB))
         assert pace.trend([1, 2]).stored == (4 * MIB, 2 * MIB)

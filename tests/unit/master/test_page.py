@@ -23,7 +23,7 @@ from holdfast.common.log_events import LogEvent
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.master.core.events import Event, Happened
 from holdfast.master.core.history import Trend
-from holdfast.master.core.rates import Rates, rates_between
+from holdfast.master.core.rates import Rates, Totals, rates_between, totals_in
 from holdfast.master.core.readers import HostReader
 from holdfast.master.core.retention import in_time, retention_of
 from holdfast.master.core.shuffle_sums import ShuffleSums, sizes_of
@@ -97,7 +97,7 @@ def beat(number: int, **changed: Any) -> WorkerReport:
     for name, value in changed.items():
         setattr(disk, name, value)
     heartbeat = pb.HeartbeatRequest(worker=number, incarnation=1, directories=[disk], memory_bytes=77 * MIB, files=12)
-    return WorkerReport(1, heartbeat, 9 * SECOND, Rates(2 * MIB, 5 * MIB))
+    return WorkerReport(1, heartbeat, 9 * SECOND, rates=Rates(2 * MIB, 5 * MIB))
 
 
 def own(**changed: Any) -> Own:
@@ -463,11 +463,14 @@ def test_spans_are_for_people(ms: int, reported: str) -> None:
 
 def test_rates_are_between_two_heartbeats() -> None:
     """Bytes over time; a hurried heartbeat keeps the pace, a counter that fell or is new is no pace."""
-    before = {"push_bytes": 1_000, "stream_bytes": 0}
-    assert rates_between(before, {"push_bytes": 5_000, "stream_bytes": 600}, 2 * SECOND, Rates()) == (2_000, 300)
-    assert rates_between(before, {"push_bytes": 9_000}, 1_000, Rates(7, 8)) == (7, 8)
-    assert rates_between(before, {"push_bytes": 10}, SECOND, Rates(7, 8)) == (0, 0)
-    assert rates_between({}, before, SECOND, Rates()) == (0, 0)
+    before = totals_in({"push_bytes": 1_000, "stream_bytes": 0, "spills": 3})
+    assert before == Totals(1_000, 0)
+    assert totals_in({"push_bytes": 1_000}) is None
+    assert rates_between(before, Totals(5_000, 600), 2 * SECOND, Rates()) == (2_000, 300)
+    assert rates_between(before, Totals(9_000, 0), 1_000, Rates(7, 8)) == (7, 8)
+    assert rates_between(before, Totals(10, 0), SECOND, Rates(7, 8)) == (0, 0)
+    assert rates_between(None, before, SECOND, Rates()) == (0, 0)
+    assert rates_between(before, None, SECOND, Rates()) == (0, 0)
 
 
 def test_summing_up_a_large_cluster_rests_in_between() -> None:
