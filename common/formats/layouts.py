@@ -183,7 +183,8 @@ def check_copies(copies: int, kind: ArrayKind) -> int:
 
 def padded(workers: Sequence[WorkerId], copies: int) -> tuple[WorkerId, ...]:
     """Return as many workers as a row has, NO_WORKER in place of those that are not there."""
-    return (*workers, *repeat(NO_WORKER, copies - len(workers)))
+    missing = copies - len(workers)
+    return (*workers, *repeat(NO_WORKER, missing)) if missing else tuple(workers)
 
 
 def placed(row: Sequence[int], kind: ArrayKind) -> tuple[WorkerId, ...]:

@@ -10,6 +10,7 @@ import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import replace
+from typing import cast
 
 from holdfast.common.errors import ForbiddenError, GiveUpError, RetryError
 from holdfast.common.formats.layouts import MapAssignment
@@ -403,7 +404,8 @@ class Shuffles:
 
         def work() -> tuple[bytes, int, Adhering]:
             found = placing()
-            rows = tuple([Location(Epoch(0), tuple(map(WorkerId, group))) for group in found.groups])
+            groups = cast("list[tuple[WorkerId, ...]]", found.groups)
+            rows = tuple([Location(Epoch(0), group) for group in groups])
             return ReduceLocations(rows).encode(), found.copies, found.adhering
 
         return await off_loop(partitions, work)

@@ -14,6 +14,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from itertools import islice
 from typing import TypeVar
 
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, ReduceManifest
@@ -42,10 +43,10 @@ class First:
     def __init__(self, shuffle: Shuffle) -> None:
         copies, rows = ReduceLocations.rows(shuffle.assignment)
         self.columns = [array("I") for _ in range(copies)]
-        appends = [column.append for column in self.columns]
-        for row in rows:
-            for append, worker in zip(appends, row[1:-1], strict=True):
-                append(worker)
+        while some := list(islice(rows, INLINE_MAX)):
+            _, *places, _ = zip(*some, strict=True)
+            for column, workers in zip(self.columns, places, strict=True):
+                column.extend(workers)
 
     def __len__(self) -> int:
         return len(self.columns[0])
