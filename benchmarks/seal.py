@@ -12,7 +12,6 @@ import os
 import statistics
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 from benchmarks.push import SHUFFLE, Connection, announce, start_worker
@@ -93,7 +92,7 @@ def main() -> None:
         master, _ = Connection.open(address, Role.MASTER)
         seals, plain = [], []
         for number in range(arguments.rounds):
-            key = replace(SHUFFLE, shuffle=ShuffleId(100 + number))
+            key = SHUFFLE._replace(shuffle=ShuffleId(100 + number))
             announce(address, key)
             push(client, key, hello.incarnation, [BYTES] * PARTITIONS)
             plain.append(plain_sync(arguments.directory, PARTITIONS * BYTES))

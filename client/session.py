@@ -16,7 +16,6 @@ import secrets
 import sys
 import time
 from collections.abc import Sequence
-from dataclasses import replace
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
@@ -239,7 +238,7 @@ class Session:
                 wanted=copies,
                 lost_workers=list(reply.lost_workers),
             )
-        return replace(key, state=StateId(reply.state)), reply
+        return key._replace(state=StateId(reply.state)), reply
 
     def _place(self, key: ShuffleKey, request: pb.RegisterShuffleRequest) -> pb.RegisterShuffleReply:
         """Register, and again after pauses while there is no room, up to the grace."""
@@ -266,7 +265,7 @@ class Session:
         reply: pb.GetManifestReply = self._call("Shuffles/GetManifest", request)
         if reply.kind != kind:
             raise ConflictError(f"shuffle {key} {_OTHER_KIND[reply.kind]}")
-        return replace(key, state=StateId(reply.state)), reply
+        return key._replace(state=StateId(reply.state)), reply
 
     def register_reduce_shuffle(
         self,

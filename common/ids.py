@@ -7,8 +7,7 @@ Everybody imports this module; it imports nothing of ours.
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from typing import NewType
+from typing import NamedTuple, NewType, Self
 
 #: 16 random bytes drawn by the driver: one run of an application. Shuffles hang below it.
 Instance = NewType("Instance", bytes)
@@ -71,22 +70,27 @@ def read_shuffle_name(text: str) -> tuple[str, int, int | None]:
     return found["application"], numbers[0], numbers[1] if len(numbers) > 1 else None
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class ShuffleKey:
-    """One generation of one shuffle of one application instance, as one state of the masters registered it.
-
-    Engines choose the number of a shuffle and masters that of a generation; after a restore both may be given to other
-    data. With the id of the state they name one thing only (docs/internals/adr/0030-state-ids.md).
-    """
-
+class _ShuffleKey(NamedTuple):
     instance: Instance
     shuffle: ShuffleId
     generation: Generation
-    state: StateId = NO_STATE
+    state: StateId
 
-    def __post_init__(self) -> None:
-        if len(self.instance) != INSTANCE_BYTES:
-            raise ValueError(f"an application instance has {INSTANCE_BYTES} bytes, not {len(self.instance)}")
+
+class ShuffleKey(_ShuffleKey):
+    """One generation of one shuffle of one application instance, as one state of the masters registered it.
+
+    Engines choose the number of a shuffle and masters that of a generation; after a restore both may be given to other
+    data. With the id of the state they name one thing only (docs/internals/adr/0030-state-ids.md). A tuple, since every
+    batch is looked up by one.
+    """
+
+    __slots__ = ()
+
+    def __new__(cls, instance: Instance, shuffle: ShuffleId, generation: Generation, state: StateId = NO_STATE) -> Self:
+        if len(instance) != INSTANCE_BYTES:
+            raise ValueError(f"an application instance has {INSTANCE_BYTES} bytes, not {len(instance)}")
+        return super().__new__(cls, instance, shuffle, generation, state)
 
     def __str__(self) -> str:
         return shuffle_name(self.instance.hex()[:8], self.shuffle, self.generation)
@@ -102,8 +106,7 @@ class ShuffleKey:
         return ShuffleKey(self.instance, self.shuffle, self.generation)
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class MapFileKey:
+class MapFileKey(NamedTuple):
     """One file of MAP partitions: what one attempt of one map wrote in one epoch."""
 
     shuffle: ShuffleKey

@@ -12,7 +12,6 @@ import ssl
 import threading
 import time
 from collections.abc import Iterator
-from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -268,7 +267,7 @@ def test_no_frame_for_another_application(cluster: LocalCluster, keeper: Keeper,
         with shuffle.writer(0) as writer:
             writer.write(0, b"secret bytes")
             shuffle.commit([writer.close()])
-        for key in (shuffle.key, replace(shuffle.key, instance=Instance(bytes(15) + b"x"))):
+        for key in (shuffle.key, shuffle.key._replace(instance=Instance(bytes(15) + b"x"))):
             with pytest.raises(ForbiddenError, match="another application") as refused:
                 asyncio.run(greeted(cluster, token, Role.CLIENT, (frame_type, pack_shuffle(key) + bytes(64))))
             assert key.instance.hex()[:8] not in str(refused.value)

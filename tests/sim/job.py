@@ -10,7 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -216,7 +216,7 @@ class Job:
                 if error.status is not Status.NO_ROOM or (world.long_calm and not shape.capacity):
                     raise Violation(f"{key} cannot be registered: {error}") from error
             else:
-                whole = replace(key, state=StateId(reply.state))
+                whole = key._replace(state=StateId(reply.state))
                 known = ShuffleHere(whole, shape.ack, shape.partitions, shape.maps, reply, ack_copies=shape.ack_copies)
                 self._known[whole] = known
                 return self._known[whole]
@@ -450,7 +450,7 @@ class Job:
             await control.call("Shuffles/RegisterApplication", _guest(instance))
             self._guests_came.append(instance)
             reply = await control.call("Shuffles/RegisterShuffle", self._request(key))
-            key = replace(key, state=StateId(reply.state))
+            key = key._replace(state=StateId(reply.state))
             shuffle = ShuffleHere(key, shape.ack, shape.partitions, shape.maps, reply, GUEST_HOLDER)
             statuses = [await self._attempt(shuffle, number, self.world.guest) for number in range(shuffle.maps)]
             if self.rng.random() < 0.5:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError
 from holdfast.common.formats.messages import Ack
@@ -57,8 +58,7 @@ _SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.push", re.ASCII)
 _U64_MAX = 2**64 - 1
 
 
-@dataclass(frozen=True, slots=True, order=True)
-class EpochKey:
+class EpochKey(NamedTuple):
     """One epoch of one REDUCE partition."""
 
     shuffle: ShuffleKey

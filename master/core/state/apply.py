@@ -246,7 +246,7 @@ def _register_shuffle(state: State, body: cmd.RegisterShuffle) -> Answer:
     _check_array_room(state, len(assignment) + AVOID_BYTES * len(body.avoid))
     state.put_shuffle(
         Shuffle(
-            key=replace(key, state=state.state_id),
+            key=key._replace(state=state.state_id),
             kind=body.kind,
             partitions=body.partitions,
             maps=body.maps,

@@ -3,7 +3,6 @@
 import random
 import tempfile
 from collections import Counter
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -409,7 +408,7 @@ def test_winners_need_every_map_once() -> None:
     with pytest.raises(ConflictError, match="partitions"):
         winners_of([status(0, partitions=8)], KEY, PARTITIONS)
     with pytest.raises(ConflictError, match="was written for"):
-        winners_of([status(0)], replace(KEY, shuffle=ShuffleId(99)), PARTITIONS)
+        winners_of([status(0)], KEY._replace(shuffle=ShuffleId(99)), PARTITIONS)
 
 
 assert HEADER_BYTES == 28

@@ -1,7 +1,5 @@
 """The id of the masters' state: who draws it, and what it tells apart after a restore."""
 
-from dataclasses import replace
-
 from holdfast.common.ids import StateId
 from holdfast.common.statuses import Status
 from holdfast.master.core.state import commands as cmd
@@ -57,18 +55,18 @@ def test_a33_what_a_restore_forgot_is_neither_there_nor_dropped() -> None:
     again = log.restored()
     log.apply(reduce(key(2)))
     again.apply(reduce(key(2)))
-    old, new = replace(key(2), state=A), replace(key(2), state=B)
+    old, new = key(2)._replace(state=A), key(2)._replace(state=B)
     assert log.state.shuffle(old) is not None
     assert again.state.shuffle(old) is None
     assert again.state.shuffle(key(2)) is again.state.shuffle(new) is not None
-    assert again.state.shuffle(replace(key(1), state=A)) is not None, "what the backup knows keeps its state"
+    assert again.state.shuffle(key(1)._replace(state=A)) is not None, "what the backup knows keeps its state"
     assert again.apply(cmd.Unregister(old)) == Answer(value=0)
     assert again.state.shuffle(new) is not None
     assert again.apply(cmd.Unregister(new)).value == 1
     assert again.state.dropped(new)
     assert not again.state.dropped(old)
-    assert again.apply(cmd.Unregister(replace(key(1), state=A))).value == 1
-    assert again.state.dropped(replace(key(1), state=A))
+    assert again.apply(cmd.Unregister(key(1)._replace(state=A))).value == 1
+    assert again.state.dropped(key(1)._replace(state=A))
     assert again.state.check() == []
 
 

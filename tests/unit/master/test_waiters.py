@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from dataclasses import replace
 
 import pytest
 
@@ -42,7 +41,7 @@ def test_one_application_leaves_room_for_others(monkeypatch) -> None:
     async def run() -> None:
         monkeypatch.setattr(waiters_module, "WAITERS_MAX", 10)
         waiters = Waiters()
-        other = replace(KEY, instance=Instance(b"j" * 16))
+        other = KEY._replace(instance=Instance(b"j" * 16))
         tasks = [asyncio.create_task(waiters.wait(each, 60.0)) for each in (*[KEY] * 8, other)]
         await wait_until_async(lambda: waiters.count == 9, "all of them to wait")
         with pytest.raises(RetryError):

@@ -216,8 +216,8 @@ def test_no_application_opens_all_epochs_that_there_may_be(core: Reduce) -> None
     forgotten is there again. Who is refused is told NO_ROOM, by which clients go elsewhere; batches of open epochs are
     taken. The worker calls itself full when not even somebody new would find room."""
     core.shares = Shares(20)
-    again = dataclasses.replace(SHUFFLE, shuffle=ShuffleId(2))
-    other = dataclasses.replace(SHUFFLE, instance=Instance(b"o" * 16))
+    again = SHUFFLE._replace(shuffle=ShuffleId(2))
+    other = SHUFFLE._replace(instance=Instance(b"o" * 16))
     for shuffle in (again, other):
         core.introduce(push(shuffle=shuffle), False, [])
     first = core.decide(push(*[(partition, 0, 0) for partition in range(10)]))

@@ -239,7 +239,7 @@ def test_what_only_the_dfs_has_is_not_called_lost_while_it_is_looked_for(
     world.start()
     with pytest.raises(RetryError, match="looked for on the DFS"):
         world.store.reduce.seal(SHUFFLE, True, epochs)
-    new = dataclasses.replace(SHUFFLE, shuffle=ShuffleId(SHUFFLE.shuffle + 1))
+    new = SHUFFLE._replace(shuffle=ShuffleId(SHUFFLE.shuffle + 1))
     ((_, answer),) = world.store.reduce.seal(new, True, [(0, 0)], new=True)
     assert answer == SealedEpoch(PartitionId(0), Epoch(0), Status.UNKNOWN_FILE)
     (tmp_path / "elsewhere").rename(world.url)
