@@ -193,7 +193,9 @@ class Shuffles:
         )
 
     def _lost_workers(self) -> list[str]:
-        return self._leader.peek(lambda state: _names(each for each in state.workers.values() if each.state == LOST))
+        return self._leader.peek(
+            lambda state: _names(one for each in sorted(state.absent) if (one := state.workers[each]).state == LOST)
+        )
 
     async def revive(self, request: pb.ReviveRequest) -> pb.ReviveReply:
         """Return new places for partitions whose epoch failed."""

@@ -7,7 +7,6 @@ Called by the machine (commands), the snapshot (records) and master/leader (entr
 
 from __future__ import annotations
 
-import dataclasses
 import typing
 from collections.abc import Callable, Collection, Sequence
 from functools import partial
@@ -102,7 +101,7 @@ def _command(message: pb.Command) -> cmd.Command:
     return cmd.Command(body, **{name: getattr(message, name) for name in _CALL})
 
 
-# The mapping, made once from the annotations of the dataclasses.
+# The mapping, made once from the annotations of the records.
 
 
 def _same(value: Any) -> Any:
@@ -113,7 +112,7 @@ def _mapped(hint: Any, one: Callable[[Any], Callable[[Any], Any]], many: type[An
     """How a field is mapped: a record as `one` says of its kind, several values to `many`."""
     several = typing.get_origin(hint) is tuple
     kind = typing.get_args(hint)[0] if several else hint
-    if not dataclasses.is_dataclass(kind):
+    if kind not in _KINDS:
         return many if several else _same
     convert = one(kind)
     return (lambda values: many([convert(each) for each in values])) if several else convert
@@ -124,17 +123,17 @@ _RECORDS: tuple[type[Any], ...] = (
     rec.Directory, rec.Worker, rec.Lease, rec.Application, rec.Shuffle, rec.Upload,
     cmd.WorkerRef, cmd.WorkerPlace, cmd.LeaseRef, ShuffleKey,
 )  # fmt: skip
+_KINDS = (*_COMMANDS, *_RECORDS)
 _WRITERS: dict[type[Any], tuple[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]]] = {}
 _READERS: dict[type[Any], tuple[tuple[str, Callable[[Any], Any]], ...]] = {}
-for _kind in (*_COMMANDS, *_RECORDS):
+for _kind in _KINDS:
     _hints = typing.get_type_hints(_kind)
-    _names = [field.name for field in dataclasses.fields(_kind)]
     _WRITERS[_kind] = (
         getattr(pb, _kind.__name__),
-        tuple((name, _mapped(_hints[name], lambda _: to_message, list)) for name in _names),
+        tuple((name, _mapped(_hints[name], lambda _: to_message, list)) for name in _hints),
     )
     _READERS[_kind] = tuple(
-        (name, _mapped(_hints[name], lambda kind: partial(from_message, kind), tuple)) for name in _names
+        (name, _mapped(_hints[name], lambda kind: partial(from_message, kind), tuple)) for name in _hints
     )
 
 _BY_NAME = {kind.__name__: kind for kind in _COMMANDS}

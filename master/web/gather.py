@@ -32,7 +32,7 @@ from holdfast.master.core.retention import Retention, in_time
 from holdfast.master.core.shuffle_sums import ShuffleSums
 from holdfast.master.core.state.records import Application, Shuffle, Worker
 from holdfast.master.core.state.state import Below, State
-from holdfast.master.fleet.fleet import Fleet, places_of
+from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader, WorkerReport
 from holdfast.master.leader.turns import turn
 from holdfast.master.observe.adherence import AdherenceCount
@@ -68,6 +68,7 @@ class _Look:
     shuffles: list[Shuffle] = field(default_factory=list)
     cut: Cut = Cut(1, 1, 0, 0, 0)
     reports: dict[int, WorkerReport] = field(default_factory=dict)
+    places: Mapping[int, str] = field(default_factory=dict)
     drains: dict[int, str] = field(default_factory=dict)
     rows: list[ShuffleRow] = field(default_factory=list)
     application: str = ""
@@ -141,6 +142,7 @@ class Pages:
         try:
             async with asyncio.timeout(_PROOF_SECONDS):
                 look = await self._leader.confirmed(lambda state: _copy(state, view))
+            look.places = self._fleet.places_now()
         except (HoldfastError, TimeoutError):
             return None
         look.reports = {each.id: report for each in look.workers if (report := self._leader.report(each)) is not None}
@@ -153,8 +155,7 @@ class Pages:
             progress = self._registry.draining.progress(worker)
             look.drains[worker.id] = _drain_text(progress) if progress is not None else ""
         by_instance = {each.instance: each for each in look.applications}
-        names = {worker.id: worker.name for worker in look.workers}
-        look.rows = [self._row(each, by_instance[each.key.instance], names) for each in look.shuffles]
+        look.rows = [self._row(each, by_instance[each.key.instance]) for each in look.shuffles]
         if view.subject.kind == "applications" and look.applications:
             (application,) = look.applications
             held = self._leader.usage.of(application.instance)
@@ -167,18 +168,19 @@ class Pages:
             look.application = shown.name if shown is not None else view.application
         return look
 
-    def _row(self, shuffle: Shuffle, application: Application, names: Mapping[int, str]) -> ShuffleRow:
+    def _row(self, shuffle: Shuffle, application: Application) -> ShuffleRow:
         key = shuffle.key
         progress = None if shuffle.committed_ms else self._sealing.progress(key)
+        waits_for = progress.unanswered[:5] if progress is not None else ()
         held = self._leader.usage.shuffles(key.instance).get(key.shuffle)
         return ShuffleRow(
             application=application,
             shuffle=shuffle,
             held=held.size_bytes if held is not None else 0,
             sealing=(progress.settled, progress.copies) if progress is not None else None,
-            waits_for=tuple(names.get(each, str(each)) for each in progress.unanswered[:5])
-            if progress is not None
-            else (),
+            waits_for=self._leader.node.local(
+                lambda machine: tuple([machine.state.workers[each].name for each in waits_for])
+            ),
             retention=self._retention(application),
             tags=self._fleet.tags_of(key),
         )
@@ -222,10 +224,7 @@ class Pages:
         events = tuple(self._leader.events.latest(view.events))
         if look is None:
             return write(Picture(view, own, events))
-        default = self._fleet.policy.racks.default
-        fleet = fleet_of(
-            look.workers, look.reports, places_of(look.workers, default), look.drains, view, look.now_ns, _rest
-        )
+        fleet = fleet_of(look.workers, look.reports, look.places, look.drains, view, look.now_ns, _rest)
         return write(
             Picture(
                 view=view,
@@ -255,8 +254,8 @@ class Pages:
         if look.detail is not None:
             history = history_of(self._leader.config.master.spark_history_url, look.detail.application.spark_id)
             return write(replace(picture, detail=look.detail, history_url=history))
-        places = places_of(look.workers, self._fleet.policy.racks.default)
-        fleet = fleet_of(look.workers, look.reports, places, look.drains, replace(view, rack=""), look.now_ns, _rest)
+        whole = replace(view, rack="")
+        fleet = fleet_of(look.workers, look.reports, look.places, look.drains, whole, look.now_ns, _rest)
         return write(replace(picture, fleet=fleet, trend=curves_of(look.trend, HISTORY_SECONDS)))
 
     def _count(self, instances: Sequence[bytes], shuffles: int) -> ShuffleCounts:
@@ -364,8 +363,7 @@ def _slice(below: Sequence[Below], cut: Cut) -> list[Shuffle]:
 
 
 def _counts(state: State) -> tuple[int, int, int, int]:
-    alive = sum(worker.alive for worker in state.workers.values())
-    return len(state.workers), alive, len(state.applications), state.shuffle_count
+    return len(state.workers), len(state.workers) - len(state.absent), len(state.applications), state.shuffle_count
 
 
 def _drain_text(progress: pb.Drain) -> str:

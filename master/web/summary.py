@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from heapq import nsmallest
 
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, not_adhering, open_short_of_copies
@@ -59,17 +60,16 @@ def fleet_of(
         if not view.rack or view.rack == place:
             shown.append(worker)
     rest()
-    shown.sort(key=lambda worker: (places[worker.id], worker.host, worker.name))
     cut = Cut.of(len(shown), view.workers)
+    shown = nsmallest(cut.end, shown, lambda worker: (places[worker.id], worker.host, worker.name))[cut.first :]
     rows = [
-        _row(worker, reports.get(worker.id), places[worker.id], drains.get(worker.id, ""), now_ns)
-        for worker in shown[cut.first : cut.end]
+        _row(worker, reports.get(worker.id), places[worker.id], drains.get(worker.id, ""), now_ns) for worker in shown
     ]
     ordered = tuple(racks[name] for name in sorted(racks))
     tiers = _all_of(ordered)
     return FleetPicture(
         racks=ordered,
-        hosts=_hosts(workers, reports, {worker.host for worker in shown[cut.first : cut.end]}),
+        hosts=_hosts(workers, reports, {worker.host for worker in shown}),
         rows=tuple(rows),
         cut=cut,
         tiers=dict(sorted(tiers.items(), key=lambda each: (_TIERS.get(each[0], 5), each[0]))),

@@ -24,9 +24,11 @@ from tests.support.logged import logged
 U32 = st.integers(0, 2**32 - 1)
 KEYS = st.builds(
     ShuffleKey,
+    StateId,
     st.binary(min_size=16, max_size=16).map(Instance),
     U32.map(ShuffleId),
     U32.map(Generation),
+    st.integers(0, 2**64 - 1).map(StateId),
 )
 WORDS = st.text("abcXYZ019._-", min_size=1, max_size=20).filter(lambda text: not text.startswith("."))
 

@@ -43,11 +43,24 @@ class SealedLocation:
         return PLACE_ROWS + len(self.record.chunks)
 
 
+class _Held(weakref.ref[SealedLocation]):
+    """A place that somebody holds, and what is counted for it."""
+
+    __slots__ = ("file", "key", "owner", "rows")
+
+    key: EpochKey
+    file: DataKey
+    owner: Hashable
+    rows: int
+
+
 class SealedLocations:
     """All places that somebody holds."""
 
     def __init__(self) -> None:
-        self._known: dict[EpochKey, weakref.ref[SealedLocation]] = {}
+        self._known: dict[EpochKey, _Held] = {}
+        #: all of them: one tells of its end as long as it is kept
+        self._held: dict[int, _Held] = {}
         #: how many places lie in each file
         self._readers: Counter[DataKey] = Counter()
         #: their weight, by owner
@@ -82,10 +95,12 @@ class SealedLocations:
         if not self._shares.take(owner, place.rows):
             why = f"the open streams of this worker read {self.rows} chunks; try again when some have ended"
             raise RetryError(why, status=Status.BUSY)
-        self._known[key] = weakref.ref(place)
         file = record.place(key)
         self._readers[file] += 1
-        weakref.finalize(place, self._gone, key, file, owner, place.rows).atexit = False
+        held = _Held(place, self._gone)
+        held.key, held.file, held.owner, held.rows = key, file, owner, place.rows
+        self._known[key] = held
+        self._held[id(held)] = held
         return place
 
     def moved(self, key: EpochKey, path: str, fetches: WindowMean | None, *, away: bool) -> None:
@@ -99,14 +114,14 @@ class SealedLocations:
         """Whether somebody reads an epoch of this file."""
         return file in self._readers
 
-    def _gone(self, key: EpochKey, file: DataKey, owner: Hashable, rows: int) -> None:
-        self._shares.give(owner, rows)
-        self._readers[file] -= 1
-        if not self._readers[file]:
-            del self._readers[file]
-        known = self._known.get(key)
-        if known is not None and known() is None:
-            del self._known[key]
+    def _gone(self, held: _Held) -> None:
+        del self._held[id(held)]
+        self._shares.give(held.owner, held.rows)
+        self._readers[held.file] -= 1
+        if not self._readers[held.file]:
+            del self._readers[held.file]
+        if self._known.get(held.key) is held:
+            del self._known[held.key]
 
     def __len__(self) -> int:
         return len(self._known)
