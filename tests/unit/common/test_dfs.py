@@ -16,7 +16,7 @@ from holdfast.common.dfs.handles import Handles
 from holdfast.common.dfs.retry import FIRST_SECONDS, LONGEST_SECONDS, Retries
 from holdfast.common.dfs.urls import StoreKind, parse_url
 from holdfast.common.errors import ConfigError
-from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey
+from holdfast.common.ids import Generation, Instance, ShuffleId, ShuffleKey, StateId
 from holdfast.common.log_events import LogEvent
 from holdfast.common.statuses import Status
 from tests.support.logged import logged
@@ -24,7 +24,6 @@ from tests.support.logged import logged
 U32 = st.integers(0, 2**32 - 1)
 KEYS = st.builds(
     ShuffleKey,
-    StateId,
     st.binary(min_size=16, max_size=16).map(Instance),
     U32.map(ShuffleId),
     U32.map(Generation),
