@@ -383,7 +383,7 @@ def plain(fact: object) -> object:
     """A fact as JSON has it: numbers, lists, text of bounded length; all else as its text."""
     if fact is None or isinstance(fact, int | float):
         return fact
-    if isinstance(fact, list | tuple):
+    if isinstance(fact, list) or type(fact) is tuple:  # a key is a tuple that says itself what it is called
         return [plain(each) for each in fact]
     text = str(fact) or (repr(fact) if isinstance(fact, BaseException) else "")
     return text if len(text) <= FACT_CHARS_MAX else f"{text[:FACT_CHARS_MAX]}…"

@@ -4,7 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from holdfast.common.log_events import Level, LogEvent
+from holdfast.common.ids import AttemptId, Epoch, MapFileKey, MapId
+from holdfast.common.log_events import Level, LogEvent, facts_text, plain
 from holdfast.master.core import event_derivation as happened
 from holdfast.master.core.conditions import Conditions, ConnectedPeers, Spot
 from holdfast.master.core.events import LEVELS, REPEAT_MS, Happened, LatestEvents
@@ -123,6 +124,13 @@ def test_copies_that_are_made_again_are_reported_when_they_are_placed_and_when_t
     assert "copies=2 " in reported.all[-1][2].text
     assert reported.do(add_copies(1, key(2), unsealed=1)) == [(LogEvent.SHUFFLE_COPIES_ADDED, "nightly/2")]
     assert reported.do(add_copies(2, key(2))) == [(LogEvent.SHUFFLE_COPIES_ADDED, "nightly/2")]
+
+
+def test_a_key_is_a_fact_by_its_name() -> None:
+    """What names a shuffle or a file is told as people see it elsewhere, alone and in a list; a list stays one."""
+    at = MapFileKey(key(7), MapId(1), AttemptId(2), Epoch(3))
+    assert plain([key(7), at]) == [str(key(7)), f"{key(7)} map 1 attempt 2 epoch 3"]
+    assert facts_text({"shuffle": key(7), "workers": ("w1", "w2")}) == f"shuffle={key(7)} workers=w1,w2"
 
 
 def test_who_is_not_listened_to_changes_nothing() -> None:
