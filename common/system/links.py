@@ -36,11 +36,11 @@ def first_foreign(root: str, spared: Callable[[str], bool] | None = None) -> str
         try:
             with os.scandir(waiting.pop()) as entries:
                 for entry in entries:
+                    if entry.is_file(follow_symlinks=False):  # nearly all are
+                        continue
                     if entry.is_dir(follow_symlinks=False):
                         waiting.append(entry.path)
-                    elif entry.is_symlink() and spared is not None and spared(entry.path):
-                        continue
-                    elif not entry.is_file(follow_symlinks=False):
+                    elif not (entry.is_symlink() and spared is not None and spared(entry.path)):
                         return entry.path
         except FileNotFoundError:  # a folder that is removed meanwhile
             continue

@@ -175,7 +175,9 @@ class Story:
         return sorted(self.files.entries(self.folder()))
 
     def do_sizes(self) -> object:
-        return sorted(self.files.sizes(self.folder(), lambda entry: entry.name in "xy" and entry.kind.value == "file"))
+        found, others = self.files.sizes(self.folder(), ("x", "y"))
+        files = {entry.name for entry in self.files.entries(self.folder()) if entry.kind.value == "file"}
+        return sorted(each for each in found if each[0] in files), sorted(others)
 
     def do_replace(self) -> object:
         self.files.replace(Path(self.path()), b"whole")

@@ -19,7 +19,7 @@ from crc32c import crc32c
 
 from holdfast.common.lmdb_pages import LmdbDamagedError, PageCheck, PageCounts
 from holdfast.worker.storage import names
-from holdfast.worker.storage.env.interfaces import Files, FolderEntry, Kind
+from holdfast.worker.storage.env.interfaces import Files, Kind
 from holdfast.worker.storage.env.system_files import SystemFiles, end_at_once
 
 #: The start of a file record: file bytes u64, CRC of the name u32, epochs u32.
@@ -147,21 +147,12 @@ def list_data(files: Files, root: str) -> DataReport:
     return report
 
 
-def _is_sealed(entry: FolderEntry) -> bool:
-    return entry.name.endswith(names.SEALED_SUFFIXES)
-
-
 def _list_shuffle(files: Files, folder: str, below: str, others: list[str]) -> ShuffleSum:
     """Add up the sealed files of a folder: one listing, one stat each. Names that only look right change the digest."""
-    count = total = digest = 0
-    for entry, size in files.sizes(folder, _is_sealed):
-        if _is_sealed(entry):
-            count += 1
-            total += size
-            digest += crc32c(entry.name.encode("utf-8", "surrogateescape")) * size
-        elif entry.kind is not Kind.LINK:
-            others.append(f"{below}/{entry.name}")
-    return ShuffleSum(count, total, digest)
+    sealed, rest = files.sizes(folder, names.SEALED_SUFFIXES)
+    others += [f"{below}/{entry.name}" for entry in rest if entry.kind is not Kind.LINK]
+    digest = sum([crc32c(name.encode("utf-8", "surrogateescape")) * size for name, size in sealed])
+    return ShuffleSum(len(sealed), sum([size for _, size in sealed]), digest)
 
 
 def encode_index(report: IndexReport) -> str:

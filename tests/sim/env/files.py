@@ -384,10 +384,11 @@ class SimFiles(Files):
         entries = self._disks.folder(str(folder)).entries
         return [FolderEntry(name, _kind(node)) for name, node in sorted(entries.items())]
 
-    def sizes(self, folder: Name, wanted: Callable[[FolderEntry], bool]) -> list[tuple[FolderEntry, int]]:
+    def sizes(self, folder: Name, suffixes: tuple[str, ...]) -> tuple[list[tuple[str, int]], list[FolderEntry]]:
         entries = self.entries(folder)
         nodes = self._disks.folder(str(folder)).entries
-        return [(entry, _size(nodes[entry.name]) if wanted(entry) else 0) for entry in entries]
+        found = [(entry.name, _size(nodes[entry.name])) for entry in entries if entry.name.endswith(suffixes)]
+        return found, [entry for entry in entries if not entry.name.endswith(suffixes)]
 
     def real_path(self, path: Name) -> str:
         return str(Path(path))

@@ -226,8 +226,9 @@ class Files(ABC):
         """The same with what they stand for."""
 
     @abstractmethod
-    def sizes(self, folder: Name, wanted: Callable[[FolderEntry], bool]) -> list[tuple[FolderEntry, int]]:
-        """The entries of a folder, which is no link, with the lengths of those that are wanted; 0 for others."""
+    def sizes(self, folder: Name, suffixes: tuple[str, ...]) -> tuple[list[tuple[str, int]], list[FolderEntry]]:
+        """The names in a folder, which is no link, that end like this, with lengths, and the other entries. There may
+        be hundreds of thousands."""
 
     @abstractmethod
     def real_path(self, path: Name) -> str:

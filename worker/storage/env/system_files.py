@@ -235,13 +235,15 @@ class SystemFiles(Files):
         with os.scandir(folder) as found:
             return [_entry(one) for one in found]
 
-    def sizes(self, folder: Name, wanted: Callable[[FolderEntry], bool]) -> list[tuple[FolderEntry, int]]:
-        found = []
+    def sizes(self, folder: Name, suffixes: tuple[str, ...]) -> tuple[list[tuple[str, int]], list[FolderEntry]]:
+        found, others = [], []
         with _opened(str(folder)) as fd, os.scandir(fd) as listed:  # by descriptor: a path would be walked for each
             for one in listed:
-                entry = _entry(one)
-                found.append((entry, one.stat(follow_symlinks=False).st_size if wanted(entry) else 0))
-        return found
+                if one.name.endswith(suffixes):
+                    found.append((one.name, one.stat(follow_symlinks=False).st_size))
+                else:
+                    others.append(_entry(one))
+        return found, others
 
     def real_path(self, path: Name) -> str:
         return os.path.realpath(path)
