@@ -175,9 +175,7 @@ class Story:
         return sorted(self.files.entries(self.folder()))
 
     def do_sizes(self) -> object:
-        found, others = self.files.sizes(self.folder(), ("x", "y"))
-        files = {entry.name for entry in self.files.entries(self.folder()) if entry.kind.value == "file"}
-        return sorted(each for each in found if each[0] in files), sorted(others)
+        return sorted(str(each) for some in self.files.sizes(self.folder(), ("y", "z")) for each in some)
 
     def do_replace(self) -> object:
         self.files.replace(Path(self.path()), b"whole")
