@@ -44,6 +44,8 @@ class History:
         """Add what a worker did in the time since the sample before, by the totals of its last heartbeat."""
         ring = self._rings.setdefault(worker, _Ring())
         before = ring.totals if ring.incarnation == incarnation else Totals() if ring.incarnation else None
+        if totals is None:  # it has registered, and sent no heartbeat since
+            totals = before
         self._add(ring, rates_between(before, totals, passed_ns, Rates()), stored)
         ring.incarnation, ring.totals = incarnation, totals
 

@@ -229,7 +229,8 @@ class Fleet(WhileLeading):
                 self._leader.workers_changed.set()
 
     def places_now(self) -> Mapping[int, str]:
-        """Where every worker is, those that are lost included. What has been found holds until a record changes."""
+        """Where every worker is, those that are lost included. What has been found holds until a record changes. Ask
+        after the workers were read: one may register between two looks at the state."""
         default = self.policy.racks.default
         known = self._leader.peek(lambda state: state.workers_index), default
         if self._places_then[:2] != known:
@@ -259,10 +260,10 @@ class Fleet(WhileLeading):
 
     def places_with(self, tags: frozenset[str]) -> frozenset[str]:
         """Where the workers with these tags are, those that are lost included."""
-        places = self.places_now()
         if not tags:
-            return frozenset(places.values())
+            return frozenset(self.places_now().values())
         workers = self._leader.peek(lambda state: [each.id for each in state.workers.values() if tags <= {*each.tags}])
+        places = self.places_now()
         return frozenset(places[each] for each in workers)
 
     def started(self, worker: int, incarnation: int) -> None:
@@ -309,7 +310,6 @@ class Fleet(WhileLeading):
         now = self._leader.now_ns()
         spared = self._flapping.look(now) | self._quarantine.tick(now, fresh_draw())
         tags = self.tags_of(shuffle.key)
-        places = self.places_now()
         first: list[Member] = []
         second: list[Member] = []
         disks: dict[int, Sequence[DirectoryLoad]] = {}
@@ -319,6 +319,7 @@ class Fleet(WhileLeading):
         lost = self._stabiliser.reserve
         if lost:
             workers = self._leader.peek(lambda state: [each for one in lost if (each := state.workers.get(one))])
+            places = self.places_now()
             second += [
                 Member(each.id, each.host, places[each.id])
                 for each in workers
@@ -334,8 +335,9 @@ class Fleet(WhileLeading):
     ) -> Iterator[tuple[Member, Sequence[DirectoryLoad]]]:
         """Yield the living workers with these tags that take data of such a shuffle and do not drain, with the disks
         that do."""
-        places, refused = self.places_now(), self.section.refused
-        for worker, beat in self._beats(tags):
+        living, refused = list(self._beats(tags)), self.section.refused
+        places = self.places_now()
+        for worker, beat in living:
             place = places[worker.id]
             if worker.draining_ms or refused_by(refused, worker, place):
                 continue
@@ -350,10 +352,11 @@ class Fleet(WhileLeading):
         chosen = {one.worker for one in candidates.members}
         now, tags = self._leader.now_ns(), self.tags_of(shuffle.key)
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
-        refused, places = self.section.refused, self.places_now() if self.section.refused else {}
+        living, refused = list(self._beats()), self.section.refused
+        places = self.places_now() if refused else {}
         for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.absent)]):
             yield worker, "lost"
-        for worker, beat in self._beats():
+        for worker, beat in living:
             if worker.id in chosen:
                 continue
             if not tags.issubset(worker.tags):

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
+from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import Worker
-from holdfast.master.fleet.fleet import place_of, places_of, refused_by, unreachable_racks
+from holdfast.master.fleet.fleet import Fleet, place_of, places_of, refused_by, unreachable_racks
+from holdfast.master.placement.groups import Adhering
 from holdfast.master.placement.topology import DEFAULT_PLACE
+from holdfast.master.state_machine.codec import encode_command, join_entry
+from tests.unit.master.alone import Node, do, leader_of
+from tests.unit.master.build import application, shuffle, worker
 
 PLAIN = Worker(
     id=1,
@@ -101,3 +108,36 @@ def test_a_rack_of_which_several_were_lost_lately_cannot_be_reached() -> None:
     ]
     assert unreachable_racks(workers, DEFAULT_PLACE, 120_000) == {"/default-region/r1"}
     assert unreachable_racks(workers, DEFAULT_PLACE, 161_000) == frozenset()
+
+
+class Growing(Node):
+    """A master of which the log grows between two looks at its state: another worker registers, in Raft's thread."""
+
+    grows = False
+
+    def local(self, read: Any) -> Any:
+        found = super().local(read)
+        if self.grows:
+            self.propose(join_entry(1, [encode_command(cmd.Command(worker(self.applied + 1)))]))
+        return found
+
+
+def test_workers_may_register_while_places_are_looked_for() -> None:
+    """Whoever registers while the leader works out who takes data of a shuffle is in nobody's way."""
+    node = Growing()
+    leader = leader_of(node, placement={"refused": ["host2"]})
+
+    async def run() -> None:
+        leader.leadership(True, 1)
+        fleet = Fleet(leader)
+        await do(leader, worker(1), worker(2), application(), cmd.SetWorkersAlive(False, (cmd.WorkerRef(1, 1),)))
+        node.grows = True
+        candidates = fleet.candidates(shuffle())
+        assert len(candidates)
+        fleet.chosen("registered", shuffle(), candidates, Adhering(strict=1))
+        assert fleet.places_with(frozenset()) == {DEFAULT_PLACE}
+        assert fleet.places_with(frozenset({"fast"})) == frozenset()
+        assert fleet.no_room(frozenset())
+        leader.leadership(False, 1)
+
+    asyncio.run(run())

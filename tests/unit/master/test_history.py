@@ -32,6 +32,22 @@ def test_rates_are_of_the_time_between_samples() -> None:
     assert history.of([1]) == Trend((0, 1_000, 2_000, 0, 0, 1_000), (0, 2, 0, 0, 0, 0), (100, 200, 50, 0, 60, 60))
 
 
+def test_a_worker_that_only_registered_has_counted_nothing_new() -> None:
+    """A sample between a registration and the first heartbeat: a new start has counted nothing yet, the same start has
+    what it had, and of one that nobody knows nothing is known."""
+    starts = {2: (0, 0, 1_000), 1: (0, 0, 1_000)}
+    for start, rates in starts.items():
+        history = History(60)
+        history.sample(1, 1, Totals(9_000, 5), 0, MINUTE_NS)
+        history.sample(1, start, None, 0, MINUTE_NS)
+        history.sample(1, start, Totals(60_000 if start == 2 else 69_000, 5), 0, MINUTE_NS)
+        assert history.of([1]).push == rates
+    unknown = History(60)
+    unknown.sample(1, 1, None, 0, MINUTE_NS)
+    unknown.sample(1, 1, Totals(10**12, 5), 0, MINUTE_NS)
+    assert unknown.of([1]).push == (0, 0)
+
+
 def test_workers_of_a_host_are_added_up_from_the_newest_sample() -> None:
     """A younger worker counts from its first sample on, and one that is not known as nothing."""
     history = History(60)
