@@ -32,7 +32,7 @@ from tests.support.waiting import wait_until
 
 Node = RaftNode[ListMachine]
 #: Nobody stands for election because the machine is busy.
-CALM: dict[str, Any] = {"election_min": 2.0, "election_max": 3.0, "leader_fallback": 4.0}
+CALM: dict[str, Any] = {"election_min": 4.0, "election_max": 5.0, "leader_fallback": 8.0}
 
 
 class Nodes:

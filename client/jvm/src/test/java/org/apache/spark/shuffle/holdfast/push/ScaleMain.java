@@ -53,6 +53,7 @@ public final class ScaleMain {
             before = used();
             PartitionLocations locations = new PartitionLocations(registered);
             said.add(grown("locations"));
+            pool.close(); // the writer begins to connect: what that takes for a moment is no part of it
             PushWriter writer = new PushWriter(context, registered, locations, 0, 7, Compression.NONE, null);
             said.add(grown("writer"));
             ReduceManifest epochs = ReduceManifest.decode(manifest);
