@@ -365,8 +365,8 @@ class MasterServer:
 
 def _gauges_of(state: State) -> Iterable[tuple[str, float]]:
     yield "workers", len(state.workers)
-    yield "workers_alive", len(state.workers) - len(state.absent)
-    yield "workers_draining", len(state.draining - state.absent)
+    yield "workers_alive", len(state.workers) - len(state.not_alive)
+    yield "workers_draining", len(state.draining - state.not_alive)
     yield "applications", len(state.applications)
     yield "shuffles", state.shuffle_count
     yield "under_replicated_epochs", state.under_replicated

@@ -194,7 +194,7 @@ class Shuffles:
 
     def _lost_workers(self) -> list[str]:
         return self._leader.peek(
-            lambda state: _names(one for each in sorted(state.absent) if (one := state.workers[each]).state == LOST)
+            lambda state: _names(one for each in sorted(state.not_alive) if (one := state.workers[each]).state == LOST)
         )
 
     async def revive(self, request: pb.ReviveRequest) -> pb.ReviveReply:

@@ -191,7 +191,7 @@ class EpochMover(WhileLeading):
 
 def _suspects(state: State) -> tuple[dict[int, Worker], list[Shuffle]]:
     """Return all workers, and the open shuffles some of whose epochs may have to move."""
-    since = state.index if state.absent or state.draining else state.newest_start
+    since = state.index if state.not_alive or state.draining else state.newest_start
     return dict(state.workers), _open_since(state, since)
 
 

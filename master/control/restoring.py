@@ -385,7 +385,7 @@ def _workers(state: State) -> tuple[dict[int, Worker], int, list[Worker], list[W
     return (
         workers,
         state.workers_index,
-        [workers[each] for each in state.absent],
+        [workers[each] for each in state.not_alive],
         [workers[each] for each in state.draining],
     )
 

@@ -278,7 +278,7 @@ class Fleet(WhileLeading):
 
     def placed(self) -> None:
         """Partitions were placed: if a worker has begun to drain meanwhile, they may have to move at once."""
-        if self._leader.peek(lambda state: not state.draining <= state.absent):
+        if self._leader.peek(lambda state: not state.draining <= state.not_alive):
             self._leader.workers_changed.set()
 
     def in_grace(self) -> frozenset[int]:
@@ -293,7 +293,7 @@ class Fleet(WhileLeading):
             dead = self._stabiliser.expired(now)
         else:
             self._looked, workers, absent, draining = self._leader.peek(
-                lambda state: (state.workers_index, dict(state.workers), {*state.absent}, {*state.draining})
+                lambda state: (state.workers_index, dict(state.workers), {*state.not_alive}, {*state.draining})
             )
             changed = self._stabiliser.update(workers.keys() - absent - draining, draining - absent, now)
             dead = changed.dead
@@ -354,7 +354,7 @@ class Fleet(WhileLeading):
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
         living, refused = list(self._beats()), self.section.refused
         places = self.places_now() if refused else {}
-        for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.absent)]):
+        for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.not_alive)]):
             yield worker, "lost"
         for worker, beat in living:
             if worker.id in chosen:

@@ -65,7 +65,7 @@ class AdherenceCount(WhileLeading):
     async def _look(self) -> None:
         shuffles = self._leader.peek(lambda state: [each for each in state.every_shuffle() if not each.committed_ms])
         view, tags = self._explainer.view(), self._fleet.tags_by_instance(shuffles)
-        lost = self._leader.peek(lambda state: frozenset(state.absent))
+        lost = self._leader.peek(lambda state: frozenset(state.not_alive))
         before = self._judged if (view, lost) == (self._view, self._lost) else {}
         judged: dict[ShuffleKey, _Judged] = {}
         for number, shuffle in enumerate(shuffles, 1):

@@ -103,5 +103,5 @@ class StateMetrics(Collector):
 
 
 def _lost_and_silent(state: State) -> tuple[list[int], int]:
-    lost = [each for each in sorted(state.absent) if state.workers[each].state == LOST]
+    lost = [each for each in sorted(state.not_alive) if state.workers[each].state == LOST]
     return lost, sum(each.silent for each in state.applications.values())

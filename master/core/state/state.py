@@ -100,7 +100,7 @@ class State:
         self.workers_of_host: dict[str, set[int]] = {}
         self.workers_of_machine: dict[str, set[int]] = {}
         #: Numbers of the workers that are not alive, and of those that drain.
-        self.absent: set[int] = set()
+        self.not_alive: set[int] = set()
         self.draining: set[int] = set()
         #: Where in the log the latest start of a worker is, and the latest change of any, or this state where none is.
         self.newest_start = 0
@@ -171,7 +171,7 @@ class State:
         self.workers_index = self.index
 
     def _note(self, worker: Worker) -> None:
-        for numbers, is_one in ((self.absent, not worker.alive), (self.draining, worker.draining_ms > 0)):
+        for numbers, is_one in ((self.not_alive, not worker.alive), (self.draining, worker.draining_ms > 0)):
             (numbers.add if is_one else numbers.discard)(worker.id)
         self.newest_start = max(self.newest_start, worker.started_index)
 
@@ -353,7 +353,7 @@ class State:
             "worker_by_directory",
             "workers_of_host",
             "workers_of_machine",
-            "absent",
+            "not_alive",
             "draining",
             "newest_start",
             "newest",

@@ -100,11 +100,9 @@ def _need(directory: Path) -> None:
 
 
 def _plain(value: Any) -> Any:
-    """Dataclasses, named tuples, paths and bytes as JSON has them; ids are hex."""
+    """Dataclasses, paths and bytes as JSON has them; ids are hex."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {key.name: _plain(getattr(value, key.name)) for key in dataclasses.fields(value)}
-    if hasattr(value, "_asdict"):
-        value = value._asdict()
     if isinstance(value, dict):
         return {str(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
