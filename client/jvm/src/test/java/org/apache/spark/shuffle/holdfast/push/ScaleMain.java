@@ -43,8 +43,8 @@ public final class ScaleMain {
         byte[] manifest = manifest(partitions, workers);
         List<String> said = new ArrayList<>();
         try (Masters masters = new Masters("127.0.0.1:1", 1_000);
-                ConnectionPool pool = new ConnectionPool(
-                        () -> Hello.client("", 0, masters.credentials().tokenBytes()), masters.credentials(), buffers);
+                ConnectionPool pool = closed(new ConnectionPool(
+                        () -> Hello.client("", 0, masters.credentials().tokenBytes()), masters.credentials(), buffers));
                 PushContext context = new PushContext(masters, pool, buffers, 1, 0, PushLimits.USUAL)) {
             List<WorkerAddress> addresses = IntStream.rangeClosed(1, workers)
                     .mapToObj(each -> new WorkerAddress(each, 1, "h" + each, "h" + each + ":7080", true, "/dc/r" + each % 30, false))
@@ -53,7 +53,6 @@ public final class ScaleMain {
             before = used();
             PartitionLocations locations = new PartitionLocations(registered);
             said.add(grown("locations"));
-            pool.close(); // the writer begins to connect: what that takes for a moment is no part of it
             PushWriter writer = new PushWriter(context, registered, locations, 0, 7, Compression.NONE, null);
             said.add(grown("writer"));
             ReduceManifest epochs = ReduceManifest.decode(manifest);
@@ -62,6 +61,12 @@ public final class ScaleMain {
             said.add("ok " + (locations.partitions() + epochs.size()));
         }
         return said;
+    }
+
+    /** The writer begins to connect. What that takes for a moment is no part of the count, so nothing connects. */
+    private static ConnectionPool closed(ConnectionPool pool) {
+        pool.close();
+        return pool;
     }
 
     private static byte[] places(int partitions, int workers) throws Exception {
