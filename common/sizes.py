@@ -75,7 +75,7 @@ def short_of_copies(epochs: int, coming: int, restore_in_s: int) -> str:
     having = f"{counted(epochs, 'epoch')} {'is' if epochs == 1 else 'are'} short of copies"
     waiting = f"a lost worker is waited for, for {restore_in_s} s more" if restore_in_s > 0 else ""
     parts = [f"{counted(coming, 'copy')} {'is' if coming == 1 else 'are'} being made" if coming else "", waiting]
-    return f"{having}: {'; '.join(filter(None, parts)) or 'nobody can take more'}"
+    return f"{having}: {'; '.join(filter(None, parts)) or 'their workers are awaited, or no host can take more'}"
 
 
 def open_short_of_copies(epochs: int) -> str:

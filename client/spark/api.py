@@ -20,7 +20,7 @@ from holdfast.client.session import Session, check_session
 from holdfast.client.shuffle import MapShuffle
 from holdfast.client.spark.header import Header, read_header, write_header
 from holdfast.client.spark.map_side import REPORT_SCHEMA, WritePlan, write_task
-from holdfast.client.spark.python_workers import check_python_workers
+from holdfast.client.spark.python_workers import check_python_workers, check_task_error
 from holdfast.client.spark.reduce_side import ReadPlan, read_task
 from holdfast.client.spark.sharing import share
 from holdfast.client.write.status import MapStatus
@@ -73,8 +73,9 @@ def shuffle(
         )
         statuses.append(write_header(target, len(statuses), header))
         target.commit(statuses)
-    except BaseException:
+    except BaseException as error:
         _forget(target)
+        check_task_error(error)
         raise
     return _result(df.sparkSession, target, header)
 

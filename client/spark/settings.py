@@ -161,6 +161,9 @@ def _check_running(elsewhere: str = "") -> None:
     without the plug-in, or its session has another shuffle manager, which `getOrCreate` keeps without a word.
     `elsewhere` ends the advice."""
     context: Any = getattr(sys.modules.get("pyspark"), "SparkContext", None)
+    submitted = "PYSPARK_GATEWAY_PORT" in os.environ
+    if context is not None and submitted:
+        context._ensure_initialized()  # by now connected to the JVM that spark-submit has started
     jvm = getattr(context, "_jvm", None)
     if jvm is None:
         return
@@ -171,6 +174,12 @@ def _check_running(elsewhere: str = "") -> None:
             raise ConfigError(
                 f"the JVM of this process does not answer: {error}; start a new Python process"
             ) from error
+        if submitted:
+            raise ConfigError(
+                "spark-submit has started the JVM without Holdfast's jar, and nothing can be added: give it the"
+                " settings (`holdfast spark-conf > holdfast.conf`, then --properties-file holdfast.conf), or run the"
+                f" script with python{elsewhere}"
+            ) from None
         raise ConfigError(
             "a JVM of Spark's runs in this process already, without Holdfast's jar on its class path, where nothing can"
             " be added: start a new Python process (in a notebook: restart the kernel) and give the settings to its"

@@ -49,6 +49,8 @@ class Draining:
         self._taking: dict[frozenset[str], frozenset[int]] = {}
         self._taking_until_ns = 0
         self._taking_lives = -1
+        #: starts of workers that were asked to end, by worker; they count as alive until their lease is over
+        self._ending: dict[int, int] = {}
 
     def _takers(self, tags: frozenset[str]) -> Iterator[int]:
         """The workers that take new data with these tags."""
@@ -62,13 +64,16 @@ class Draining:
         """Have the named workers drain, or take data again; return their records. `within_ms`: after that their hosts
         go away; 0: nothing is said of it.
 
-        Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, NoRoomError where no worker would be left.
+        Raises HoldfastError (UNKNOWN_WORKER), ConflictError for a lost one, or to have one that is being stopped take
+        data again, NoRoomError where no worker would be left.
         """
         if within_ms > WITHIN_MS_MAX or (cancel and within_ms):
             raise bad_request("a host goes away within a year, and a drain that is cancelled has no such time")
         async with turn(self._turn, "a drain"):
             meant = await self._meant(texts)
-            if not cancel:
+            if cancel:
+                self._check_staying(meant)
+            else:
                 self._check(meant)
             await self._propose(meant, not cancel, self._leader.now_ms() + within_ms if within_ms else 0)
         return self._as_now(meant)
@@ -104,6 +109,7 @@ class Draining:
 
     async def decommission(self, worker: Worker) -> Worker:
         """A worker is shutting down: drain it, unless no other worker takes data; return its record."""
+        self._ending[worker.id] = worker.incarnation
         async with turn(self._turn, "a drain"):
             now = self._leader.peek(lambda state: state.workers[worker.id])
             if not now.draining_ms and any(each != worker.id for each in self._takers(self._wanted(now))):
@@ -170,6 +176,13 @@ class Draining:
                     f"no other worker would take data of {worker.name}{pool}: start one first, or drain fewer. A "
                     "worker that is only restarted need not drain: acknowledged data survives a restart"
                 )
+
+    def _check_staying(self, meant: Sequence[Worker]) -> None:
+        ending = [each.name for each in meant if self._ending.get(each.id) == each.incarnation]
+        if ending:
+            raise ConflictError(
+                f"{', '.join(ending)}: stopped, or about to, and takes no new data; a new start ends the drain"
+            )
 
     async def _propose(self, workers: Sequence[Worker], draining: bool, leaves_ms: int = 0) -> None:
         self._taking_until_ns = 0

@@ -112,6 +112,7 @@ def _names(application: Application) -> dict[str, object]:
         "application": application.name,
         **({"user": application.user} if application.user else {}),
         "instance": application.instance.hex(),
+        **({"spark_id": application.spark_id} if application.spark_id else {}),
     }
 
 

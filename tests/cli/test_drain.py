@@ -67,7 +67,7 @@ def test_a_worker_is_drained_for_a_restart(cluster: LocalCluster) -> None:
         assert {each["name"]: each["state"] for each in listed} == {"w1": "draining", "w2": "alive", "w3": "alive"}
         people = run("drain", "w1", masters=cluster.endpoints)
         assert people.returncode == 0, people.stderr
-        assert "safe: stop it with SIGTERM" in people.stdout
+        assert "safe: stop it with `systemctl stop`" in people.stdout
         cancelled = document(run("undrain", "w1", "--json", masters=cluster.endpoints))
         assert [(each["state"], each["drain"]) for each in cancelled["workers"]] == [("alive", None)]
 
@@ -118,8 +118,8 @@ def test_no_wait_says_how_it_stands(cluster: LocalCluster) -> None:
 
 
 def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
-    """Both workers of a host drain by its name, others take data, and `undrain` ends it; `workers`, `status` and `top`
-    have a line for each host."""
+    """Both workers of a host drain by its name, others take data, and `undrain` ends it, but not of one that was
+    stopped, which no longer takes data; `workers`, `status` and `top` have a line for each host."""
     with local_cluster(1, dir=tmp_path, hosts=2, workers_per_host=2, settings=QUICK) as cluster:
         drained = document(run("drain", "h1", "--json", masters=cluster.endpoints))
         assert (drained["safe"], sorted(each["name"] for each in drained["workers"])) == (True, ["w1", "w1-2"])
@@ -139,9 +139,16 @@ def test_a_host_is_drained_with_all_its_workers(tmp_path: Path) -> None:
         shown = run("workers", masters=cluster.endpoints).stdout
         assert re.search(r"h1 .* 2 alive, 2 draining", shown)
         assert re.search(r"h2 .* 2 alive", run("top", "--once", masters=cluster.endpoints).stdout)
-        assert "4 of 4 workers alive on 2 hosts" in run("status", masters=cluster.endpoints).stdout
+        assert "4 of 4 workers alive on 2 hosts, 2 draining, " in run("status", masters=cluster.endpoints).stdout
         ended = document(run("undrain", "h1", "--json", masters=cluster.endpoints))
         assert [each["state"] for each in ended["workers"]] == ["alive", "alive"]
+        stopped = cluster.workers[0]
+        stopped.stop()
+        refused = run("undrain", stopped.name, masters=cluster.endpoints)
+        assert (refused.returncode, "stopped, or about to" in refused.stderr) == (1, True)
+        stopped.start()
+        started = document(run("workers", stopped.name, "--json", masters=cluster.endpoints))
+        assert [each["state"] for each in started["workers"]] == ["alive"]
 
 
 def test_a_worker_that_comes_back_to_a_host_is_not_overlooked(tmp_path: Path) -> None:

@@ -182,9 +182,7 @@ def test_without_a_token_nothing_is_killed(secured_staging: Staging, capsys, mon
     assert done == []
 
 
-@pytest.mark.parametrize(
-    "name", ["push", "disk-full", "disk-slow", "slow-disk", "bit-flip", "partition", "clock-skew", "all"]
-)
+@pytest.mark.parametrize("name", ["push", "disk-full", "disk-slow", "bit-flip", "partition", "clock-skew", "all"])
 def test_other_drills_are_refused_there(tmp_path: Path, capsys, name: str) -> None:
     """A drill that breaks more than processes says that it needs an embedded cluster; exit 2."""
     assert run(["drill", name, "--inventory", str(tmp_path / "any.toml"), "--yes"]) == 2

@@ -364,16 +364,16 @@ def test_ranges_of_files_arrive_between_frames_in_order(tmp_path: Path) -> None:
             chance = random.Random(2)
             expected = []
             with path.open("rb") as file:
-                for sequence in range(60):
+                for sequence in range(120):  # more than the kernel takes at once, and a crowded queue besides
                     offset, size = chance.randrange(4 * MIB), chance.choice([1, 100, 65_536, MIB])
                     data = StreamData(stream=1, sequence=sequence, file=0, region=0, flags=0, runs=[(0, size)])
                     it.echo.connection.send_range(
                         FrameType.STREAM_DATA, 2, data.encode(), FileRange(file.fileno(), file, offset, size)
                     )
                     expected.append(content[offset : offset + size])
-                end = StreamData(stream=1, sequence=60, file=0, region=0, flags=DataFlag.END, runs=[])
+                end = StreamData(stream=1, sequence=120, file=0, region=0, flags=DataFlag.END, runs=[])
                 it.echo.connection.send(FrameType.STREAM_DATA, 2, end.encode(), response=True)
-                await wait_until_async(lambda: len(sink.frames) == 61, "all frames")
+                await wait_until_async(lambda: len(sink.frames) == 121, "all frames")
             assert [body for _, body in sink.frames[:-1]] == expected
             assert not client.sinks
             await wait_until_async(lambda: it.echo.writable_calls > 0, "the server to hear that all was sent")

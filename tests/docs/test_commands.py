@@ -171,6 +171,7 @@ class World:
             "$HOLDFAST_MASTERS": cluster.endpoints,
             "/etc/holdfast/master.toml": str(cluster.masters[0].config),
             "/etc/holdfast/worker.toml": str(cluster.workers[1].config),
+            "/etc/holdfast/worker-1.toml": str(cluster.workers[1].config),
             "support.tar.gz": str(directory / "support.tar.gz"),
             "/data1/holdfast": str(cluster.directory / "w2"),
             "/tmp/try/w1": str(cluster.directory / "w2"),

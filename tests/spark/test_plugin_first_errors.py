@@ -1,5 +1,6 @@
 """What is wrong from the start is said soon, in a sentence: jars, Sparks that run already, masters that are gone."""
 
+import os
 import subprocess
 import sys
 import zipfile
@@ -15,6 +16,7 @@ from holdfast.common.log_events import LogEvent
 from tests.spark.test_plugin import job
 from tests.support.logged import lines_of
 from tests.support.spark_conf import conf
+from tests.support.submitted import SUBMIT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(600)
@@ -90,6 +92,36 @@ def test_a14_a_spark_that_runs_without_the_plug_in_is_refused(tmp_path: Path) ->
     assert ["here=False" in each for each in usual] == [True, False, True, False]  # enable() is never for another one
     assert "enable() is for a session of this process" in asked
     assert said("with") == [*["taken"] * 4, asked]
+
+
+def test_a_script_of_spark_submit_is_told_where_the_settings_go(tmp_path: Path) -> None:
+    """The JVM of a script that spark-submit runs is there before the script: without the plug-in enable() says where
+    the settings belong, and with them it may be called as well."""
+    script = tmp_path / "job.py"
+    script.write_text(
+        "from pyspark.sql import SparkSession\n"
+        "from holdfast.client.spark import enable\n"
+        "from holdfast.common.errors import ConfigError\n"
+        "try:\n"
+        "    enable(SparkSession.builder, '127.0.0.1:1')\n"
+        "except ConfigError as error:\n"
+        "    print('refused:', error)\n"
+        "else:\n"
+        "    print('taken')\n"
+    )
+    given = tmp_path / "holdfast.conf"
+    given.write_text("".join(f"{name} {value}\n" for name, value in conf("127.0.0.1:1").items()))
+
+    def said(*words: str) -> str:
+        command = [SUBMIT, "--master", "local[1]", *words, str(script)]
+        environ = {**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+        done = subprocess.run(command, check=False, capture_output=True, text=True, timeout=300, env=environ)
+        assert done.returncode == 0, done.stderr[-4000:]
+        return done.stdout
+
+    assert "refused: spark-submit has started the JVM without Holdfast's jar" in (refusal := said())
+    assert "--properties-file" in refusal
+    assert said("--properties-file", str(given)) == "taken\n"
 
 
 def test_a14_masters_that_went_cost_a_shuffle_the_time_to_register_and_no_more(tmp_path: Path) -> None:

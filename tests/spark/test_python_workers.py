@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from holdfast.client.spark.python_workers import check_python_workers
+from holdfast.client.spark.python_workers import check_python_workers, check_task_error
 from holdfast.common.errors import ConfigError
 
 
@@ -32,3 +32,16 @@ def test_what_can_import_holdfast_or_is_elsewhere_passes(tmp_path) -> None:
     check_python_workers(session(sys.executable))
     check_python_workers(session(str(same)))
     check_python_workers(session("/no/such/python", "spark://host:7077"))
+
+
+def test_a_job_whose_executors_lack_holdfast_says_what_to_install() -> None:
+    """The trace of a task on another machine becomes the sentence; every other error stays as it is."""
+    trace = (
+        "An exception was thrown from the Python worker. Please see the stack trace below.\n"
+        'Traceback (most recent call last):\n  File "pyspark/serializers.py", line 458, in loads\n'
+        "ModuleNotFoundError: No module named 'holdfast'\n"
+    )
+    with pytest.raises(ConfigError, match=r"cannot import holdfast: install .* PYSPARK_PYTHON"):
+        check_task_error(RuntimeError(trace))
+    check_task_error(RuntimeError("ModuleNotFoundError: No module named 'holdfast_of_mine'"))
+    check_task_error(KeyboardInterrupt())

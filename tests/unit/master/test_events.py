@@ -1,5 +1,7 @@
 """Events: a bounded ring, what commands of the log did, and what heartbeats say has changed."""
 
+from dataclasses import replace
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -101,8 +103,9 @@ def test_life_of_a_shuffle_is_reported() -> None:
     reported.do(cmd.MarkLeases(True, lease))
     assert reported.do(cmd.EndLeases(lease)) == [(LogEvent.APPLICATION_ENDED, "nightly")]
     assert "shuffles=1 " in reported.all[-1][2].text
-    reported.do(application(I2, name="other"))
+    reported.do(replace(application(I2, name="other"), spark_id="app-7"))
     assert reported.do(cmd.Detach(I2, H1)) == [(LogEvent.APPLICATION_ENDED, "other")]
+    assert all("spark_id=app-7 " in each[2].text for each in reported.all[-2:]), "how Spark names that run of it"
     assert reported.do(cmd.Forget(I2, True, 2)) == []
 
 

@@ -20,6 +20,7 @@ import click
 from holdfast.common.config import config as configuration
 from holdfast.common.config.config import Config
 from holdfast.common.errors import ConfigError
+from holdfast.common.security.credentials import CA_VARIABLE, TOKEN_VARIABLE
 from holdfast.common.sizes import counted, in_bytes
 from holdfast.tools.cli.output import PATH, ask_first, escape, json_option, masters_if_any_option, show, yes_option
 
@@ -179,6 +180,9 @@ def _become(user: str) -> None:
             raise ConfigError(
                 f"{user} may not read {path}: install Python and Holdfast where that user can, as in /opt"
             )
+    if not os.access(os.environ.get(TOKEN_VARIABLE, ""), os.R_OK):  # root's: what the file names is shown instead
+        os.environ.pop(TOKEN_VARIABLE, None)
+        os.environ.pop(CA_VARIABLE, None)
 
 
 def _endpoints(config: Config | None, masters: str | None, spark_conf: Path | None) -> list[str]:

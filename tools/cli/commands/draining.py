@@ -95,7 +95,7 @@ def undrain(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
     """Have draining workers (names or numbers), or all workers of hosts, take new data again."""
     request = pb.DrainWorkersRequest(workers=workers, cancel=True)
     reply: pb.DrainWorkersReply = ask(masters, "Admin/DrainWorkers", request)
-    document = {"workers": [worker_record(each) for each in reply.workers], "safe": False}
+    document = {"workers": [worker_record(each) for each in reply.workers]}
     show(document, as_json, lambda screen: _draw(document, screen))
 
 
@@ -111,7 +111,7 @@ def remove(workers: tuple[str, ...], masters: str, as_json: bool) -> None:
     one that does come back is alive again.
     """
     reply: pb.RemoveWorkersReply = ask(masters, "Admin/RemoveWorkers", pb.RemoveWorkersRequest(workers=workers))
-    document = {"workers": [worker_record(each) for each in reply.workers], "safe": False}
+    document = {"workers": [worker_record(each) for each in reply.workers]}
     show(document, as_json, lambda screen: _draw(document, screen))
 
 
@@ -205,8 +205,11 @@ def _draw(document: Document, screen: Console) -> None:
     for each in document["workers"]:
         if each["drain"] and each["drain"]["left_ms"] is not None:
             screen.print(f"{escape(each['name'])}{leaving_text(each['drain'])}", soft_wrap=True)
-    if document["safe"]:
-        screen.print(f"safe: stop {'it' if len(rows) == 1 else 'them'} with SIGTERM")
+    if document.get("safe"):  # only a drain waits for that
+        them = "it" if len(rows) == 1 else "them"
+        screen.print(
+            f"safe: stop {them} with `systemctl stop`, or SIGTERM where nothing restarts {them}", soft_wrap=True
+        )
 
 
 @contextmanager

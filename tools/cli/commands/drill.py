@@ -249,12 +249,6 @@ def disk_slow(asked: Asked, clients: int, seconds: float, memory: int) -> int:
     return _run(asked, name, run, Ground(settings=module.settings(memory * MIB)))
 
 
-# The name that it had before the other drills of disks came.
-drill.add_command(
-    click.Command("slow-disk", params=disk_slow.params, callback=disk_slow.callback, help=disk_slow.help, hidden=True)
-)
-
-
 @drill.command("bit-flip")
 @_options(20)
 def bit_flip(asked: Asked) -> int:

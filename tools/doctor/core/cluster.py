@@ -179,14 +179,14 @@ def check_workers(cluster: Cluster, config: Config | None) -> Iterator[Symptom]:
         yield problem("worker-silent", "all workers", what, "check the masters with `holdfast status`")
     for each in cluster.workers:
         if each.state == LOST:
-            what = f"it sends no heartbeats; it was at {each.data_address}"
+            what = f"sends no heartbeats; it was at {each.data_address}"
             remedy = (
                 "start it again, or check why it cannot reach the masters; `holdfast remove` it if it never comes back"
             )
             yield problem("worker-lost", f"worker {each.name}", what, remedy)
             continue
         if each.certificate_refused:
-            what = f"its certificate is refused: {each.certificate_refused}"
+            what = f"has a certificate that is refused: {each.certificate_refused}"
             remedy = "give it one that is valid today and names the host by which it is reached, and restart it"
             yield problem("certificate", f"worker {each.name} at {each.data_address}", what, remedy)
         for port, reason, refused in each.silent:
