@@ -18,6 +18,7 @@ from tests.spark.test_plugin import SUMS, TOTALS, job
 from tests.support.changing import files_below
 from tests.support.spark_conf import conf
 from tests.support.tls import ca_of
+from tests.support.tree import ROOT
 from tests.support.waiting import wait_until
 
 pytestmark = pytest.mark.timeout(900)
@@ -39,6 +40,7 @@ FEATURES = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.shuffle.push.enabled": "true",
+    "spark.executorEnv.PYTHONPATH": str(ROOT),  # the functions of the job are in its module
 }
 
 
