@@ -87,6 +87,7 @@ def _prepared(environment: Environment) -> Environment:
     environment.filters |= {"to_json": json.dumps, "combine": _combine, "bool": lambda value: value in (True, "true")}
     environment.filters |= {"from_json": json.loads, "b64decode": lambda text: base64.b64decode(text).decode()}
     environment.filters |= {"flatten": _flatten, **role_filters("holdfast_worker")}
+    environment.filters["regex_findall"] = lambda text, pattern: re.findall(pattern, text)
     environment.tests["match"] = lambda value, pattern: re.match(pattern, value) is not None
     environment.tests["file"] = lambda value: Path(value).is_file()
     return environment

@@ -287,9 +287,22 @@ def test_people_can_read_what_is_for_them(example: Inventory) -> None:
 
 def missing(secrets: Path, host: str) -> tuple[list[str], str]:
     """What the first step misses for a host on the control host, and the command that it names."""
-    (task,) = load(ROLES / "holdfast" / "tasks" / "files.yml")
+    task = load(ROLES / "holdfast" / "tasks" / "files.yml")[0]
     said = inventory().host(host, "holdfast", **task["vars"], holdfast_secrets=str(secrets))
     return [Path(each).name for each in said["holdfast_files_missing"]], said["holdfast_files_made_by"]
+
+
+def test_a_certificate_names_the_address_of_its_host(example: Inventory) -> None:
+    """By which others reach the server; openssl prints what is in it, and a name that only begins so is another one."""
+    *_, check = load(ROLES / "holdfast" / "tasks" / "files.yml")
+    for names, fine in (
+        ("DNS:m1.example.org, IP Address:10.0.0.1", True),
+        ("IP Address:10.0.0.1, DNS:m1.example.org\n", True),
+        ("DNS:m1.example.org.net, IP Address:10.0.0.1", False),
+    ):
+        said = {"holdfast_files_names": {"stdout": f"X509v3 Subject Alternative Name: \n    {names}"}}
+        passed = "{{ " + check["ansible.builtin.assert"]["that"] + " }}"
+        assert example.host("m1.example.org", "holdfast", **said, passed=passed)["passed"] is fine
 
 
 def test_files_of_security_are_missed_at_once(tmp_path: Path) -> None:
@@ -336,7 +349,7 @@ def test_nothing_is_emptied_while_a_stopped_worker_may_be_needed(
 ) -> None:
     """A change and a removal drain every worker of the host but those that are gone, which nobody needs. Without an
     answer of the masters nothing goes on."""
-    asks, drains = load(ROLES / "holdfast_worker" / "tasks" / "drain.yml")
+    asks, drains, checks = load(ROLES / "holdfast_worker" / "tasks" / "drain.yml")
     workers = [{"worker": 11, "name": "w6", "state": "draining"}, {"worker": 12, "name": "w6-2", "state": state}]
     said = example.host(
         "w6.example.org",
@@ -354,6 +367,11 @@ def test_nothing_is_emptied_while_a_stopped_worker_may_be_needed(
     for stdout in ('{"error": "no master answers", "exit": 1}', "Traceback"):
         failed = {**said_of(asks), "holdfast_worker_listed": {"rc": 1, "stdout": stdout}}
         assert example.host("w6.example.org", **failed)["failed"] is True
+    for purpose, fine in (("removal", [0]), ("restart", [0, 1, 124])):
+        for status in (0, 1, 2, 124):
+            ended = {"holdfast_worker_drained": {"rc": status}, "holdfast_drain_for": purpose}
+            passed = "{{ " + checks["ansible.builtin.assert"]["that"] + " }}"
+            assert example.host("w6.example.org", **ended, passed=passed)["passed"] is (status in fine)
 
 
 def said_of(task: dict[str, Any]) -> dict[str, Any]:
