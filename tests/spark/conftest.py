@@ -13,6 +13,7 @@ from pyspark.sql import SparkSession
 
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster, local_cluster
+from tests.support.standalone import Standalone, standalone_spark
 
 #: Python workers of Spark run this interpreter, and everything stays on this machine.
 os.environ["PYSPARK_PYTHON"] = sys.executable
@@ -38,6 +39,13 @@ def session(cluster: LocalCluster) -> Iterator[Session]:
     """A session that lives as long as the tests."""
     with Session(cluster.endpoints, app="spark tests") as opened:
         yield opened
+
+
+@pytest.fixture(scope="module")
+def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
+    """A standalone cluster of two hosts, with a core each."""
+    with standalone_spark(tmp_path_factory.mktemp("standalone"), cores=1) as started:
+        yield started
 
 
 @pytest.fixture(scope="session")

@@ -17,6 +17,7 @@ from holdfast.common.security.tokens import PREFIX, Keeper, TokenKind
 from tests.spark.test_plugin import SUMS, TOTALS, job
 from tests.support.changing import files_below
 from tests.support.spark_conf import conf
+from tests.support.standalone import Standalone
 from tests.support.tls import ca_of
 from tests.support.tree import ROOT
 from tests.support.waiting import wait_until
@@ -40,6 +41,7 @@ FEATURES = {
     "spark.speculation.multiplier": "1.1",
     "spark.speculation.quantile": "0.5",
     "spark.shuffle.push.enabled": "true",
+    "spark.executor.memory": "700m",
     "spark.executorEnv.PYTHONPATH": str(ROOT),  # the functions of the job are in its module
 }
 
@@ -151,14 +153,14 @@ def test_a26_a_token_in_the_settings_is_refused_and_not_repeated(secured: LocalC
 @pytest.mark.feature("Structured Streaming with state")
 @pytest.mark.feature("`spark.shuffle.push.enabled` switched off")
 def test_features_of_spark_in_one_application(
-    secured: LocalCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    secured: LocalCluster, standalone: Standalone, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Two executors that encrypt and keep rows outside the heap run SQL and RDDs, a barrier stage that is tried again,
-    two attempts of a map at once, a stream that goes on from its checkpoint, split and local reads of AQE: every answer
-    is exact. Spark's own pushing is switched off with a sentence."""
+    """Executors on two hosts that encrypt and keep rows outside the heap run SQL and RDDs, a barrier stage that is
+    tried again, two attempts of a map at once, a stream that goes on from its checkpoint, split and local reads of AQE:
+    every answer is exact. Spark's own pushing is switched off with a sentence."""
     monkeypatch.setenv("HOLDFAST_JOB_DIR", str(tmp_path))
     asked, before = settings(secured, tmp_path, minted(secured, 7_200)) | FEATURES, pushed(secured)
-    with job("features", asked, tmp_path, "local-cluster[2,1,1024]", "plugin_features_job") as running:
+    with job("features", asked, tmp_path, standalone.address, "plugin_features_job") as running:
         stream = [[batches, by_key(rows)] for batches, rows in (([0, 1, 2], 3_000), ([3, 4, 5], 6_000))]
         for expected in (SUMS, by_key(2_000, flat=True), by_key(2_000, flat=True), *stream, skewed_answers()):
             assert running.step() == expected
@@ -169,6 +171,7 @@ def test_features_of_spark_in_one_application(
         assert spark["spark.serializer"].endswith(".KryoSerializer")
         assert spark["spark.shuffle.push.enabled"] == "false"
         assert running.log().count("spark.shuffle.push.enabled is switched off") == 1
+        assert "does not come" not in running.log(), "Spark has tried what should have had a twin again"
     assert pushed(secured) > before
 
 

@@ -1,6 +1,5 @@
 """Jobs on a standalone Spark cluster while its hosts, its executors, its master and Holdfast's servers die."""
 
-from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
 
@@ -9,17 +8,10 @@ import pytest
 from holdfast.client.cluster.local import LocalCluster
 from tests.spark.test_plugin import pushed
 from tests.support.spark_conf import conf
-from tests.support.standalone import HOSTS, Standalone, standalone_spark
+from tests.support.standalone import HOSTS, Standalone
 from tests.support.submitted import drill_on, own_answers, submitted
 
 pytestmark = [pytest.mark.long, pytest.mark.timeout(900)]
-
-
-@pytest.fixture(scope="module")
-def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]:
-    """A cluster of two hosts."""
-    with standalone_spark(tmp_path_factory.mktemp("standalone"), cores=1) as started:
-        yield started
 
 
 def test_hosts_and_masters_of_spark_die(cluster: LocalCluster, standalone: Standalone, tmp_path: Path) -> None:
