@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from holdfast.common.errors import HoldfastError
+from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
 from holdfast.common.security.credentials import Credentials
 from holdfast.common.system.tasks import awaited
 from holdfast.common.visible import visible
@@ -80,6 +80,11 @@ async def each_master(
     with waiting_shown(silent):
         await asyncio.gather(*asked.values())
     return {address: reply.result() for address, reply in asked.items()}
+
+
+def refused(answer: object) -> bool:
+    """Whether a master answered, and refused this caller."""
+    return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
 
 
 @contextmanager

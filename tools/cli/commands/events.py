@@ -12,7 +12,7 @@ import click
 
 from holdfast.common.errors import ConfigError, HoldfastError, RetryError
 from holdfast.common.proto import holdfast_pb2 as pb
-from holdfast.tools.cli.asking import each_master, with_masters
+from holdfast.tools.cli.asking import each_master, refused, with_masters
 from holdfast.tools.cli.output import Fitted, console, escape, json_option, masters_option, show
 
 if TYPE_CHECKING:
@@ -64,7 +64,8 @@ async def _ask(
     answers = await each_master(client, client.endpoints, "Admin/ListEvents", request)
     replies = {address: each for address, each in answers.items() if isinstance(each, pb.ListEventsReply)}
     if not replies:
-        raise RetryError(f"no master answers: {next(iter(answers.values()))}")
+        refusals = [each for each in answers.values() if refused(each)]
+        raise refusals[0] if refusals else RetryError(f"no master answers: {next(iter(answers.values()))}")
     merged = merge(each for reply in replies.values() for each in reply.events)[-limit:]
     # A master that was started again counts from 1.
     last = {address: reply.last for address, reply in replies.items()}

@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from holdfast.common.errors import ForbiddenError, HoldfastError, TokenExpiredError, UnauthenticatedError
+from holdfast.common.errors import HoldfastError
 from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.sizes import counted, fewer_copies, in_bytes, not_adhering, open_short_of_copies, short_of_copies
 from holdfast.common.worker_states import AWAY, LOST
-from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, ask, each_master, with_masters
+from holdfast.tools.cli.asking import MASTER_SECONDS_MAX, ask, each_master, refused, with_masters
 from holdfast.tools.cli.filters import chosen, hosts_option, names_argument, racks_option, states_option
 from holdfast.tools.cli.hosts import dfs_problem, hosts_of, hosts_table, leaving_of, leaving_text, lost_hosts, several
 from holdfast.tools.cli.output import (
@@ -62,7 +62,7 @@ async def _status(client: ControlClient) -> dict[str, Any]:
     masters = [_master(address, reply) for address, reply in answers.items()]
     leading = [reply for reply in answers.values() if isinstance(reply, pb.StatusReply) and reply.role == "leader"]
     problems = [
-        f"master at {address} refuses this token: {reply}" if _refused(reply) else f"no answer from master {reply}"
+        f"master at {address} refuses this token: {reply}" if refused(reply) else f"no answer from master {reply}"
         for address, reply in answers.items()
         if isinstance(reply, HoldfastError)
     ]
@@ -101,15 +101,10 @@ async def _status(client: ControlClient) -> dict[str, Any]:
             warnings, nowhere = _full(reply.workers)
             document["warnings"] += warnings
             problems += nowhere
-    elif not any(map(_refused, answers.values())):
+    elif not any(map(refused, answers.values())):
         problems.append("there is no leader")
     problems += _differences(masters)
     return document | {"problems": problems, "healthy": not problems}
-
-
-def _refused(answer: object) -> bool:
-    """Whether a master answered, and refused this caller."""
-    return isinstance(answer, UnauthenticatedError | TokenExpiredError | ForbiddenError)
 
 
 def _full(workers: Iterable[pb.WorkerInfo]) -> tuple[list[str], list[str]]:
