@@ -364,7 +364,7 @@ class MasterServer:
 
 
 def _gauges_of(state: State) -> Iterable[tuple[str, float]]:
-    yield "workers", len(state.workers)
+    yield "workers", state.workers_total
     yield "workers_alive", len(state.workers) - len(state.not_alive)
     yield "workers_draining", len(state.draining - state.not_alive)
     yield "applications", len(state.applications)

@@ -97,7 +97,7 @@ class Admin:
             snapshot_index=status.snapshot_index,
             log_entries=status.log_length,
             state_hash=await self._hash(tables),
-            workers=len(tables.workers),
+            workers=sum(not worker.gone for worker in tables.workers.values()),
             workers_alive=sum(worker.alive for worker in tables.workers.values()),
             applications=len(tables.applications),
             shuffles=len(every),

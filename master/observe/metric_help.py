@@ -39,7 +39,7 @@ GAUGES = {
     "raft_strangers_displaced": "those closed to make room",
     "long_polls": "waiting long polls",
     "long_polls_max": "limit",
-    "workers": "known workers",
+    "workers": "workers not gone",
     "workers_alive": "live workers",
     "workers_draining": "draining workers",
     "applications": "applications",

@@ -363,7 +363,8 @@ def _slice(below: Sequence[Below], cut: Cut) -> list[Shuffle]:
 
 
 def _counts(state: State) -> tuple[int, int, int, int]:
-    return len(state.workers), len(state.workers) - len(state.not_alive), len(state.applications), state.shuffle_count
+    alive = len(state.workers) - len(state.not_alive)
+    return state.workers_total, alive, len(state.applications), state.shuffle_count
 
 
 def _drain_text(progress: pb.Drain) -> str:

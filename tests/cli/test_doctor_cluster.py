@@ -16,6 +16,7 @@ from holdfast.client.cluster.server import Server
 from holdfast.client.connection.direct import worker_status
 from holdfast.common.errors import RetryError
 from holdfast.common.system.ports import free_ports
+from holdfast.tools.cli.commands.doctor import leave_unreadable_token
 from tests.support.machine import OF_THE_MACHINE
 from tests.support.waiting import wait_until
 
@@ -164,7 +165,8 @@ def test_masters_that_are_not_there_yet_are_no_problem_of_a_new_host(cluster: Lo
 
 
 def test_a_secured_cluster_is_seen_with_what_it_wants(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    """With a token, and from a server's own files, a secured cluster is well; without, the doctor says what to set."""
+    """With a token, and from a server's own files, a secured cluster is well; without, the doctor says what to set. A
+    token that a user may not read does not stand in the way of the server's own."""
     pytest.importorskip("cryptography")
     for variable in ("HOLDFAST_CA", "HOLDFAST_TOKEN_FILE"):
         monkeypatch.delenv(variable, raising=False)
@@ -181,6 +183,12 @@ def test_a_secured_cluster_is_seen_with_what_it_wants(tmp_path: Path, monkeypatc
         monkeypatch.setenv("HOLDFAST_CA", str(ca))
         monkeypatch.setenv("HOLDFAST_TOKEN_FILE", str(token))
         assert [each for each in doctor("--masters", cluster.endpoints, status=0) if each != "token"] == []
+        leave_unreadable_token()
+        assert os.environ["HOLDFAST_TOKEN_FILE"] == str(token), "this user may read it"
+        token.unlink()  # as one of root's is for the user of --user; root may read every file that is there
+        assert "token" in doctor("--config", cluster.masters[0].config, status=1)
+        leave_unreadable_token()
+        assert "token" not in doctor("--config", cluster.masters[0].config, status=0)
 
 
 def answers(server: Server) -> bool:

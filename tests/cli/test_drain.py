@@ -104,6 +104,8 @@ def test_a_removed_worker_is_gone_and_no_problem(cluster: LocalCluster) -> None:
     for what in ("status", "workers", "top"):
         assert run(what, "--json", masters=cluster.endpoints).returncode == 0, what
     assert run("drain", gone.name, masters=cluster.endpoints).returncode != 0
+    counted = document(run("status", "--json", masters=cluster.endpoints))
+    assert (counted["workers"], counted["workers_alive"]) == (2, 2), "nobody misses it"
     lost.kill()
     wait_until(lambda: states()[lost.name] == "lost", "the masters to miss the other one")
     reported = run("status", "--json", masters=cluster.endpoints)

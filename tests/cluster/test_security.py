@@ -43,6 +43,7 @@ from holdfast.common.proto import holdfast_pb2 as pb
 from holdfast.common.security.tokens import Keeper, TokenKind
 from holdfast.common.statuses import Status
 from holdfast.master.api.access import METHOD_KINDS
+from holdfast.tools.cli.main import run
 from holdfast.worker.core.access import NAMING
 from tests.support.waiting import gone, wait_until
 
@@ -352,6 +353,23 @@ async def called(cluster: LocalCluster, credentials: Credentials | None, method:
 def pool_is_empty(cluster: LocalCluster, address: str) -> bool:
     """Whether a worker holds no body."""
     return bool(worker_status(address, 5.0, cluster.credentials)["body_bytes"] == 0)
+
+
+def test_a_users_token_is_refused_by_name(
+    cluster: LocalCluster, keeper: Keeper, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: Any
+) -> None:
+    """Commands that a user's token is not enough for say so, and not that the masters are away."""
+    user = made(cluster, keeper, TokenKind.USER, b"etl")
+    for name, text in (("HOLDFAST_CA", user.ca_pem), ("HOLDFAST_TOKEN_FILE", user.token)):
+        path = tmp_path / name
+        path.write_text(text)
+        path.chmod(0o600)
+        monkeypatch.setenv(name, str(path))
+    for command in ("events", "shuffles", "status"):
+        assert run([command, "--masters", cluster.endpoints]) == 1
+        said = "".join(capsys.readouterr())
+        assert "not user" in said
+        assert "no master answers" not in said
 
 
 def test_row_49_everything_works_and_nothing_is_kept(cluster: LocalCluster, keeper: Keeper) -> None:

@@ -50,7 +50,7 @@ def standalone(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Standalone]
 
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkSession]:
-    """A classic session with two cores, four tries a task and speculation for tasks that hang."""
+    """A classic session with two cores and four tries a task."""
     started = (
         SparkSession.builder.master("local[2,4]")
         .config("spark.ui.enabled", "false")

@@ -4,7 +4,6 @@ import os
 import subprocess
 import sys
 import textwrap
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,7 +13,7 @@ from pyspark.sql import functions as F  # noqa: N812 - as everywhere in Spark
 from holdfast.client import Session
 from holdfast.client.cluster.local import LocalCluster
 from holdfast.client.spark import shuffle
-from tests.support.standalone import standalone_spark
+from tests.support.standalone import Standalone
 
 SPECULATION = textwrap.dedent(
     """
@@ -54,20 +53,13 @@ SPECULATION = textwrap.dedent(
 )
 
 
-@pytest.fixture
-def standalone(tmp_path: Path) -> Iterator[str]:
-    """The address of a Spark cluster on two host names."""
-    with standalone_spark(tmp_path, cores=1) as started:
-        yield started.address
-
-
 @pytest.mark.long
-def test_speculation_counts_each_row_once(cluster: LocalCluster, standalone: str, tmp_path: Path) -> None:
+def test_speculation_counts_each_row_once(cluster: LocalCluster, standalone: Standalone, tmp_path: Path) -> None:
     """Two attempts of a map run at once on two executors; whichever wins, every row is there once."""
     marks = tmp_path / "marks"
     marks.mkdir()
     done = subprocess.run(
-        [sys.executable, "-c", SPECULATION, cluster.endpoints, str(marks), standalone],
+        [sys.executable, "-c", SPECULATION, cluster.endpoints, str(marks), standalone.address],
         env={**os.environ, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
         capture_output=True,
         text=True,

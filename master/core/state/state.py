@@ -170,6 +170,11 @@ class State:
         self._note(worker)
         self.workers_index = self.index
 
+    @property
+    def workers_total(self) -> int:
+        """How many workers there are, lost ones included, without those that are gone."""
+        return len(self.workers) - sum(self.workers[number].gone for number in self.not_alive)
+
     def _note(self, worker: Worker) -> None:
         for numbers, is_one in ((self.not_alive, not worker.alive), (self.draining, worker.draining_ms > 0)):
             (numbers.add if is_one else numbers.discard)(worker.id)

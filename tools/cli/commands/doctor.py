@@ -180,7 +180,12 @@ def _become(user: str) -> None:
             raise ConfigError(
                 f"{user} may not read {path}: install Python and Holdfast where that user can, as in /opt"
             )
-    if not os.access(os.environ.get(TOKEN_VARIABLE, ""), os.R_OK):  # root's: what the file names is shown instead
+    leave_unreadable_token()
+
+
+def leave_unreadable_token() -> None:
+    """Have the credentials of a file shown where this user may not read those that the environment names."""
+    if not os.access(os.environ.get(TOKEN_VARIABLE, ""), os.R_OK):
         os.environ.pop(TOKEN_VARIABLE, None)
         os.environ.pop(CA_VARIABLE, None)
 

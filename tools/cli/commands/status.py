@@ -197,10 +197,9 @@ def _draw_status(document: Document, screen: Console) -> None:
     if document["leader"]:
         screen.print(f"cluster {document['cluster_id']}, led by {document['leader']}")
         on = f" on {counted(len(document['hosts']), 'host')}" if several(document["hosts"]) else ""
-        known = sum(each["workers"] for each in document["hosts"])
         draining = sum(each["draining"] for each in document["hosts"])
         screen.print(
-            f"{document['workers_alive']} of {counted(known or document['workers'], 'worker')} alive{on}, "
+            f"{document['workers_alive']} of {counted(document['workers'], 'worker')} alive{on}, "
             f"{f'{draining} draining, ' if draining else ''}"
             f"{counted(document['applications'], 'application')}, {counted(document['shuffles'], 'shuffle')}"
         )
