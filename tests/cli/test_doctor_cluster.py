@@ -149,6 +149,10 @@ def test_servers_that_are_gone_are_named(cluster: LocalCluster):
     cluster.masters[0].kill()
     found = doctor("--masters", cluster.endpoints, status=1)
     assert cluster.masters[0].address in found["master-silent"]["where"]
+    listed = subprocess.run(
+        [*COMMAND, "status", "--json", "--masters", cluster.endpoints], capture_output=True, check=False
+    )
+    assert [each["name"] for each in json.loads(listed.stdout)["masters"]] == ["m1", "m2", "m3"], "also who is away"
     cluster.masters[1].kill()
     wait_until(lambda: "no-leader" in doctor("--masters", cluster.endpoints, status=1), "the last master leads no more")
 

@@ -72,6 +72,9 @@ async def _status(client: ControlClient) -> dict[str, Any]:
         # A deposed leader that does not know it yet has the lower term.
         first = max(leading, key=lambda answer: answer.term)
         document |= {"cluster_id": first.cluster_id, "leader": first.leader_http}
+        names = {each.http: each.name for each in first.masters}
+        for each in masters:  # one that is away is known by the leader
+            each.setdefault("name", names.get(each["address"], ""))
         document |= {name: getattr(first, name) for name in _SUMS}
         adhering = {how: getattr(first, f"adhering_{how}") for how in _ADHERING}
         document["adhering"] = adhering
