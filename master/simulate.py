@@ -39,8 +39,7 @@ from holdfast.common.config import settings
 from holdfast.common.config.placement import PlacementSection
 from holdfast.common.config.settings import Duration, Size, setting
 from holdfast.common.errors import ConfigError, HoldfastError
-from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
-from holdfast.common.ids import Epoch, WorkerId
+from holdfast.common.formats.reduce_layouts import ReduceLocations
 from holdfast.common.limits import COPIES_MAX, PARTITIONS_MAX
 from holdfast.master.core.state.bounds import WORKERS_MAX
 from holdfast.master.fleet.fleet import policy_of
@@ -133,7 +132,6 @@ def simulate(described: Described) -> dict[str, Any]:
     begun = time.perf_counter()
     found = place(policy, candidates, count, copies, draw)
     seconds = time.perf_counter() - begun
-    rows = tuple([Location(Epoch(0), tuple(map(WorkerId, group))) for group in found.groups])
     members = [*candidates.members, *candidates.spared]
     takers = taking(policy, candidates, copies, draw)
     parts = shares(policy, takers, candidates.disks)
@@ -152,7 +150,7 @@ def simulate(described: Described) -> dict[str, Any]:
         "workers": len(members),
         "racks": len(set(places.values())),
         "seconds": round(seconds, 4),
-        "encoded_bytes": len(ReduceLocations(rows).encode()),
+        "encoded_bytes": len(ReduceLocations.first(found.groups)),
         "not_adhering": found.adhering.not_strict,
         "soft": found.adhering.soft,
         "on_one_rack": same if found.copies > 1 else 0,

@@ -7,10 +7,12 @@ Decoders check counts against lengths before they allocate; all raise ProtocolEr
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Iterable, Iterator
+import sys
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain, repeat
+from itertools import chain, repeat, zip_longest
 from typing import NamedTuple, Self
 
 from holdfast.common.errors import ProtocolError
@@ -18,11 +20,9 @@ from holdfast.common.formats.layouts import (
     ArrayKind,
     bitmap_bytes,
     check_copies,
-    columns,
     deflated,
     deflated_head,
     inflate,
-    padded,
     placed,
 )
 from holdfast.common.ids import NO_WORKER, AttemptId, Epoch, PartitionId, WorkerId
@@ -30,6 +30,8 @@ from holdfast.common.limits import EPOCHS_MAX, MAPS_MAX, PARTITIONS_MAX
 from holdfast.common.statuses import Status
 
 _ATTEMPT = struct.Struct("<Q")
+#: Of a worker's number in a row.
+_WORKER_BYTES = 4
 _BITMAPS = 0x0001
 _Size = Callable[[int, int, int], int]
 #: Attempt of a map that has no winner: it wrote nothing and is not expected.
@@ -109,13 +111,13 @@ class ReduceLocations:
 
     def encode(self) -> bytes:
         """Flags: copies. Counts: partitions, 0. Per partition u32 epoch, per copy u32 worker or 2^32 - 1, u16 hint."""
-        if not 1 <= len(self.partitions) <= PARTITIONS_MAX:
-            raise ProtocolError(f"REDUCE_LOCATIONS: {len(self.partitions)} partitions")
-        copies = columns([one.workers for one in self.partitions])
-        check_copies(copies, ArrayKind.REDUCE_LOCATIONS)
-        pack = _location(copies).pack
-        rows = [pack(epoch, *padded(workers, copies), hint) for epoch, workers, hint in self.partitions]
-        return _encode(ArrayKind.REDUCE_LOCATIONS, copies, len(rows), 0, rows)
+        places = [one.workers for one in self.partitions]
+        return _locations([one.epoch for one in self.partitions], places, [one.hint for one in self.partitions])
+
+    @staticmethod
+    def first(places: Sequence[tuple[int, ...]]) -> bytes:
+        """The array of partitions that are all in epoch 0, each on these workers, and without hints."""
+        return _locations(repeat(0), places, repeat(0))
 
     @classmethod
     def decode(cls, data: bytes) -> Self:
@@ -126,14 +128,14 @@ class ReduceLocations:
     def rows(data: bytes) -> tuple[int, Iterator[tuple[int, ...]]]:
         """Return how many workers each location has, and an iterator of epoch, workers and hint of each, of which
         nothing is kept."""
-
-        def size(copies: int, count: int, _: int) -> int:
-            return count * _location(check_copies(copies, ArrayKind.REDUCE_LOCATIONS)).size
-
-        copies, count, _, raw = _decode(data, ArrayKind.REDUCE_LOCATIONS, size)
-        if not 1 <= count <= PARTITIONS_MAX:
-            raise ProtocolError(f"REDUCE_LOCATIONS: {count} partitions")
+        copies, raw = _location_rows(data)
         return copies, _location(copies).iter_unpack(raw)
+
+    @staticmethod
+    def columns(data: bytes) -> list[array[int]]:
+        """Return the first worker of every partition, then the second of every one, and so on; NO_WORKER for none."""
+        copies, raw = _location_rows(data)
+        return [_column(raw, at * _WORKER_BYTES, _location(copies).size) for at in range(1, copies + 1)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +234,39 @@ def _results(copies: int, raw: bytes) -> Iterator[EpochResult]:
             yield EpochResult(PartitionId(partition), Epoch(epoch), found)
     except ValueError as error:
         raise ProtocolError(f"REDUCE_MANIFEST: {error}") from None
+
+
+def _locations(epochs: Iterable[int], places: Sequence[tuple[int, ...]], hints: Iterable[int]) -> bytes:
+    if not 1 <= len(places) <= PARTITIONS_MAX:
+        raise ProtocolError(f"REDUCE_LOCATIONS: {len(places)} partitions")
+    # By column: a master places 100,000 partitions in one call.
+    workers = list(zip_longest(*places, fillvalue=NO_WORKER))
+    copies = check_copies(len(workers), ArrayKind.REDUCE_LOCATIONS)
+    rows = map(_location(copies).pack, epochs, *workers, hints)
+    return _encode(ArrayKind.REDUCE_LOCATIONS, copies, len(places), 0, rows)
+
+
+def _location_rows(data: bytes) -> tuple[int, bytes]:
+    """How many workers each location has, and the rows."""
+
+    def size(copies: int, count: int, _: int) -> int:
+        return count * _location(check_copies(copies, ArrayKind.REDUCE_LOCATIONS)).size
+
+    copies, count, _, raw = _decode(data, ArrayKind.REDUCE_LOCATIONS, size)
+    if not 1 <= count <= PARTITIONS_MAX:
+        raise ProtocolError(f"REDUCE_LOCATIONS: {count} partitions")
+    return copies, raw
+
+
+def _column(rows: bytes, at: int, width: int) -> array[int]:
+    """The u32 at this place of every row, taken out byte by byte of all rows at once."""
+    found = bytearray(len(rows) // width * _WORKER_BYTES)
+    for byte in range(_WORKER_BYTES):
+        found[byte::_WORKER_BYTES] = rows[at + byte :: width]
+    numbers = array("I", bytes(found))
+    if sys.byteorder == "big":
+        numbers.byteswap()
+    return numbers
 
 
 @cache

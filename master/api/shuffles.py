@@ -10,12 +10,11 @@ import asyncio
 import time
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import cast
 
 from holdfast.common.errors import ForbiddenError, GiveUpError, RetryError
 from holdfast.common.formats.layouts import MapAssignment
-from holdfast.common.formats.reduce_layouts import Location, ReduceLocations
-from holdfast.common.ids import Epoch, Generation, ShuffleKey, WorkerId, shuffle_name
+from holdfast.common.formats.reduce_layouts import ReduceLocations
+from holdfast.common.ids import Generation, ShuffleKey, WorkerId, shuffle_name
 from holdfast.common.limits import COPIES_MAX, LONG_POLL_MS_MAX, PARTITIONS_MAX
 from holdfast.common.log_events import LogEvent
 from holdfast.common.net.keys import key_in
@@ -37,7 +36,7 @@ from holdfast.master.core.seals import may_have_lost
 from holdfast.master.core.state import commands as cmd
 from holdfast.master.core.state.records import KIND_MAP, KIND_REDUCE, Application, Shuffle, Worker
 from holdfast.master.core.state.state import State
-from holdfast.master.fleet.fleet import Fleet, place_of
+from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.asking import Asker
 from holdfast.master.leader.leader import Leader, gone
 from holdfast.master.leader.uploads import submit, upload_name
@@ -406,9 +405,7 @@ class Shuffles:
 
         def work() -> tuple[bytes, int, Adhering]:
             found = placing()
-            groups = cast("list[tuple[WorkerId, ...]]", found.groups)
-            rows = tuple([Location(Epoch(0), group) for group in groups])
-            return ReduceLocations(rows).encode(), found.copies, found.adhering
+            return ReduceLocations.first(found.groups), found.copies, found.adhering
 
         return await off_loop(partitions, work)
 
@@ -452,10 +449,8 @@ class Shuffles:
 
     def _addresses(self, numbers: Iterable[int]) -> list[pb.WorkerAddress]:
         default = self._fleet.policy.racks.default
-
-        def read(state: State) -> list[Worker]:
-            return [state.workers[number] for number in numbers if number in state.workers]
-
+        workers = self._leader.peek(lambda state: [state.workers[each] for each in numbers if each in state.workers])
+        places = self._fleet.places_now()
         return [
             pb.WorkerAddress(
                 worker=worker.id,
@@ -463,10 +458,10 @@ class Shuffles:
                 host=worker.host,
                 address=worker.data_address,
                 alive=worker.alive,
-                place="" if (place := place_of(worker, default)) == default else place,
+                place="" if (place := places[worker.id]) == default else place,
                 draining=bool(worker.draining_ms),
             )
-            for worker in self._leader.peek(read)
+            for worker in workers
         ]
 
 

@@ -9,12 +9,10 @@ sealing.py.
 from __future__ import annotations
 
 import asyncio
-from array import array
 from collections import OrderedDict
 from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from functools import partial
-from itertools import islice
 from typing import TypeVar
 
 from holdfast.common.formats.reduce_layouts import Location, ReduceLocations, ReduceManifest
@@ -41,12 +39,7 @@ class First:
     """The workers of every partition in epoch 0, in a column for each copy."""
 
     def __init__(self, shuffle: Shuffle) -> None:
-        copies, rows = ReduceLocations.rows(shuffle.assignment)
-        self.columns = [array("I") for _ in range(copies)]
-        while some := list(islice(rows, INLINE_MAX)):
-            _, *places, _ = zip(*some, strict=True)
-            for column, workers in zip(self.columns, places, strict=True):
-                column.extend(workers)
+        self.columns = ReduceLocations.columns(shuffle.assignment)
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -59,6 +52,12 @@ class First:
     def workers(self, partition: int) -> tuple[int, ...]:
         """The workers of one partition, the primary first."""
         return tuple([worker for column in self.columns if (worker := column[partition]) != NO_WORKER])
+
+    def __iter__(self) -> Iterator[tuple[int, ...]]:
+        """The workers of each partition."""
+        if any(NO_WORKER in column for column in self.columns):
+            return map(self.workers, range(len(self)))
+        return zip(*self.columns, strict=True)
 
 
 @dataclass(frozen=True, slots=True)
@@ -176,9 +175,8 @@ def epochs_of(shuffle: Shuffle) -> int:
 def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
     incomplete = unpack_incomplete(shuffle.incomplete).get
     none = frozenset[int]()
-    for partition in range(len(first)):
-        lacking = incomplete((partition, 0), none)
-        yield PlacedEpoch(partition, 0, first.workers(partition), shuffle.created_index, lacking)
+    for partition, workers in enumerate(first):
+        yield PlacedEpoch(partition, 0, workers, shuffle.created_index, incomplete((partition, 0), none))
     for each in unpack_moved(shuffle.moves, shuffle.copies_wanted):
         lacking = incomplete((each.partition, each.epoch), none)
         yield PlacedEpoch(each.partition, each.epoch, each.workers, each.made_index, lacking)
@@ -187,7 +185,7 @@ def _all_epochs(first: First, shuffle: Shuffle) -> Iterator[PlacedEpoch]:
 def _now(first: First, shuffle: Shuffle) -> Now:
     if not shuffle.moved:
         return Now(0, shuffle.assignment, frozenset().union(*first.columns) - {NO_WORKER})
-    places = [Location(Epoch(0), _ids(first.workers(partition))) for partition in range(len(first))]
+    places = [Location(Epoch(0), _ids(workers)) for workers in first]
     for each in unpack_moved(shuffle.moves, shuffle.copies_wanted):
         places[each.partition] = Location(Epoch(each.epoch), _ids(each.workers), each.hint)
     workers = frozenset(worker for place in places for worker in place.workers)

@@ -38,7 +38,7 @@ from holdfast.master.fleet.decisions import LEFT_OUT_MAX, PlacementDecisions
 from holdfast.master.fleet.installed import WatchedPolicy
 from holdfast.master.fleet.resolvers import RESOLVER_KEYS, Places, make_places
 from holdfast.master.leader.daemon import DaemonThread
-from holdfast.master.leader.leader import Leader, WhileLeading
+from holdfast.master.leader.leader import Leader, WhileLeading, WorkerReport
 from holdfast.master.leader.turns import turn
 from holdfast.master.placement.groups import Adhering, PlacedGroups, place
 from holdfast.master.placement.members import Draw, Member
@@ -335,38 +335,36 @@ class Fleet(WhileLeading):
     ) -> Iterator[tuple[Member, Sequence[DirectoryLoad]]]:
         """Yield the living workers with these tags that take data of such a shuffle and do not drain, with the disks
         that do."""
-        living, refused = list(self._beats(tags)), self.section.refused
+        living, refused = list(self._reports(tags)), self.section.refused
         places = self.places_now()
-        for worker, beat in living:
+        for worker, report in living:
             place = places[worker.id]
-            if worker.draining_ms or refused_by(refused, worker, place):
+            if worker.draining_ms or (refused and refused_by(refused, worker, place)):
                 continue
-            here = None if beat is None else [each for each in beat.directories if takes(each, kind, ack)]
+            disks = () if report is None else _loads(report, kind, ack)
             # A new leader has not got all heartbeats yet; a worker refuses what it cannot take.
-            if here is None or here:
-                disks = [DirectoryLoad(each.free_bytes, each.flush_us, each.fetch_us) for each in here or ()]
+            if disks or report is None:
                 yield Member(worker.id, worker.host, place), disks
 
     def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates) -> Iterator[tuple[Worker, str]]:
         """Yield the workers that are no candidates, or spared, with the reason."""
-        chosen = {one.worker for one in candidates.members}
-        now, tags = self._leader.now_ns(), self.tags_of(shuffle.key)
-        flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
-        living, refused = list(self._beats()), self.section.refused
-        places = self.places_now() if refused else {}
         for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.not_alive)]):
             yield worker, "lost"
-        for worker, beat in living:
-            if worker.id in chosen:
-                continue
+        living = list(self._reports(without={one.worker for one in candidates.members}))
+        if not living:
+            return
+        now, tags, refused = self._leader.now_ns(), self.tags_of(shuffle.key), self.section.refused
+        flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
+        places = self.places_now() if refused else {}
+        for worker, report in living:
             if not tags.issubset(worker.tags):
                 yield worker, f"without {named(tags.difference(worker.tags))}"
             elif worker.draining_ms:
                 yield worker, "drains"
             elif refused and refused_by(refused, worker, places[worker.id]):
                 yield worker, "refused: [placement] refused names it"
-            elif beat is not None and not any(takes(each, shuffle.kind, shuffle.ack) for each in beat.directories):
-                yield worker, excluded_because(beat.directories)
+            elif report is not None and not _loads(report, shuffle.kind, shuffle.ack):
+                yield worker, excluded_because(report.heartbeat.directories)
             elif worker.id in flapping:
                 yield worker, "spared: started again and again"
             elif worker.id in held:
@@ -441,16 +439,20 @@ class Fleet(WhileLeading):
 
     def no_room(self, tags: frozenset[str]) -> str:
         """Say which limits living workers with these tags met, where none is a candidate; "" if none is alive."""
-        living = list(self._beats(tags))
+        living = list(self._reports(tags))
         if tags:
-            if not living and any(self._beats()):
+            if not living and any(self._reports()):
                 return f"no worker that is alive has {named(tags)}: start one, or see `holdfast workers` for the tags"
             limits_met = self._limits_met(living)
             return limits_met and f"of the workers with {named(tags)}: {limits_met}"
         return self._limits_met(living)
 
-    def _limits_met(self, living: Sequence[tuple[Worker, pb.HeartbeatRequest | None]]) -> str:
-        heard = [(worker.name, beat or pb.HeartbeatRequest()) for worker, beat in living if not worker.draining_ms]
+    def _limits_met(self, living: Sequence[tuple[Worker, WorkerReport | None]]) -> str:
+        heard = [
+            (worker.name, report.heartbeat if report is not None else pb.HeartbeatRequest())
+            for worker, report in living
+            if not worker.draining_ms
+        ]
         if living and not heard:
             return "no worker takes data: all that are alive drain; start one, or end a drain with `holdfast undrain`"
         if living and self.section.refused:
@@ -459,13 +461,15 @@ class Fleet(WhileLeading):
                 return "no worker takes data: [placement] refused names all that are alive"
         return no_room(heard) if heard else ""
 
-    def _beats(self, tags: frozenset[str] = ANY) -> Iterator[tuple[Worker, pb.HeartbeatRequest | None]]:
-        """Yield the living workers with these tags, each with its last heartbeat."""
-        for worker in self._leader.peek(lambda state: [each for each in state.workers.values() if each.alive]):
-            if not tags.issubset(worker.tags):
-                continue
-            report = self._leader.report(worker)
-            yield worker, report.heartbeat if report is not None else None
+    def _reports(
+        self, tags: frozenset[str] = ANY, without: Collection[int] = ()
+    ) -> Iterator[tuple[Worker, WorkerReport | None]]:
+        """Yield the living workers with these tags, without those of some numbers, each with its last report."""
+        for worker in self._leader.peek(
+            lambda state: [each for each in state.workers.values() if each.alive and each.id not in without]
+        ):
+            if tags.issubset(worker.tags):
+                yield worker, self._leader.report(worker)
 
     # What is shown.
 
@@ -490,6 +494,17 @@ def places_of(workers: Iterable[Worker], default: str) -> dict[int, str]:
         if worker.host not in hosts:
             hosts[worker.host] = place_of(worker, default)
     return {worker.id: hosts[worker.host] for worker in workers}
+
+
+def _loads(report: WorkerReport, kind: int, ack: int) -> Sequence[DirectoryLoad]:
+    """The disks of a worker that take data of such a shuffle. For thousands of workers that takes as long as to place a
+    shuffle, so it is worked out once for each heartbeat."""
+    loads = report.loads.get((kind, ack))
+    if loads is None:
+        here = [each for each in report.heartbeat.directories if takes(each, kind, ack)]
+        loads = [DirectoryLoad(each.free_bytes, each.flush_us, each.fetch_us) for each in here]
+        report.loads[kind, ack] = loads
+    return loads
 
 
 def place_of(worker: Worker, default: str) -> str:

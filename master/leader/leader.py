@@ -14,7 +14,8 @@ import hashlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import NamedTuple, TypeVar
+from dataclasses import dataclass, field
+from typing import TypeVar
 
 from google.protobuf.message import Message
 
@@ -49,13 +50,15 @@ from holdfast.master.leader.proposer import Proposer, of_the_log, translate
 from holdfast.master.leader.waiters import Waiters
 from holdfast.master.observe.counts import MasterCounts, ShortOfCopies, no_fallbacks
 from holdfast.master.observe.events import Events
+from holdfast.master.placement.policy import DirectoryLoad
 from holdfast.master.raft.node import RaftNode
 from holdfast.master.state_machine.state_machine import StateMachine
 
 T = TypeVar("T")
 
 
-class WorkerReport(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WorkerReport:
     """The last heartbeat of a worker, when it came, what it had counted, and what the one before says of its pace."""
 
     incarnation: int
@@ -63,6 +66,8 @@ class WorkerReport(NamedTuple):
     at_ns: int = 0
     totals: Totals | None = None
     rates: Rates = Rates()
+    #: by kind of shuffle and level, the disks that take its data; worked out when first asked for
+    loads: dict[tuple[int, int], Sequence[DirectoryLoad]] = field(default_factory=dict)
 
 
 class Leader:

@@ -24,7 +24,7 @@ from holdfast.master.core.state.state import State
 from holdfast.master.fleet.fleet import Fleet
 from holdfast.master.leader.leader import Leader
 from holdfast.master.observe.describing import Describer
-from holdfast.master.placement.policy import Policy, There, Workers, adherence
+from holdfast.master.placement.policy import Policy, There, Workers, adherence, patterns_of
 from holdfast.master.placement.wishes import Adherence
 
 _NAMES = {
@@ -143,6 +143,6 @@ def _short(copies: int, lost: frozenset[int], epochs: Iterator[PlacedEpoch]) -> 
 
 
 def _adhering(rows: Sequence[tuple[int, Workers]], view: PlacementView, copies: int, there: There) -> list[Adherence]:
-    places = [tuple([view.places.get(one) for one in workers]) for _, workers in rows]
-    verdicts = {each: adherence(view.policy, each, copies, there) for each in set(places)}
-    return [verdicts[each] for each in places]
+    patterns = patterns_of([workers for _, workers in rows], view.places)
+    verdicts = {each: adherence(view.policy, each, copies, there) for each in set(patterns)}
+    return list(map(verdicts.__getitem__, patterns))

@@ -62,15 +62,17 @@ def deal(parts: Sequence[Part], count: int, levels: Levels, draw: Draw) -> list[
         line = _Line(part, count, levels, draw)
         flat = line.entries()
         columns += [flat[at : at + count] for at in range(0, len(flat), count)]
-    groups = list(zip(*columns, strict=True))
-    first = parts[0].copies
     if len(columns) > 1:
         # Neighbours in number are far apart on the line.
         step = _step(count)
-        groups = [groups[number * step % count] for number in range(count)]
+        order = [number * step % count for number in range(count)]
+        columns = [[column[at] for at in order] for column in columns]
+    first = parts[0].copies
     for turn in range(1, first):  # or the first workers on the line would be primaries only
-        groups[turn::first] = [(*one[turn:first], *one[:turn], *one[first:]) for one in groups[turn::first]]
-    return groups
+        turned = [column[turn::first] for column in (*columns[turn:first], *columns[:turn])]
+        for column, workers in zip(columns, turned, strict=False):
+            column[turn::first] = workers
+    return list(zip(*columns, strict=True))
 
 
 @dataclass(slots=True)

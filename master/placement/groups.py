@@ -25,6 +25,7 @@ from holdfast.master.placement.policy import (
     broken,
     holds,
     levels,
+    patterns_of,
     shares,
     spreads,
 )
@@ -132,10 +133,11 @@ def _judged(policy: Policy, groups: list[Workers], copies: int, chooser: Chooser
     if copies < 2 or (size == copies and (not spreads(policy) or (there.places < 2 and not policy.racks.enforced))):
         return PlacedGroups(groups, size, Adhering(strict=len(groups)))
     places = {number: one.place for number, one in chooser.known.items()}
-    columns = [list(map(places.__getitem__, column)) for column in zip(*groups, strict=True)]
-    patterns = list(zip(*columns, strict=True))
+    patterns = patterns_of(groups, places)
     verdicts = {each: adherence(policy, each, copies, there) for each in set(patterns)}
     broken_ones = {each for each in verdicts if not holds(policy, each, copies, there)}
+    if not broken_ones and set(verdicts.values()) <= {Adherence.STRICT}:
+        return PlacedGroups(groups, size, Adhering(strict=len(groups)))
     bad = [at for at, each in enumerate(patterns) if verdicts[each] is not Adherence.STRICT]
     found = Counter({Adherence.STRICT: len(groups) - len(bad)})
     # Whoever is chosen first is as good as can be: all that is chosen is.

@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import zip_longest
 from typing import Literal, NamedTuple
 
 from holdfast.common.sizes import counted
@@ -173,14 +174,22 @@ def adherence(policy: Policy, places: Sequence[str | None], copies: int, there: 
     return Adherence.SOFT if policy.constraint == "regionaware" and not racks.enforced else Adherence.FAIL
 
 
-def holds(policy: Policy, places: Sequence[str], copies: int, there: There) -> bool:
-    """Whether a group with a copy at each of these places breaks nothing that is enforced."""
+def patterns_of(groups: Iterable[Workers], places: Mapping[int, str]) -> list[tuple[str | None, ...]]:
+    """Return where the members of each group are, None for somebody unknown and for who is missing in a shorter group.
+    Of many groups few are different, so that each needs to be judged once."""
+    columns = zip_longest(*groups)
+    return list(zip(*[map(places.get, column) for column in columns], strict=True))
+
+
+def holds(policy: Policy, places: Sequence[str | None], copies: int, there: There) -> bool:
+    """Whether a group with a copy at each of these places breaks nothing that is enforced; None is nowhere."""
     if not enforced(policy, copies):
         return True
     racks, regions = wishes(policy, copies, there)
-    return len(places) == copies and all(
+    known = [one for one in places if one is not None]
+    return len(known) == copies and all(
         wish.kept(domains) or not wish.enforced
-        for wish, domains in ((racks, places), (regions, [region_of(one) for one in places]))
+        for wish, domains in ((racks, known), (regions, [region_of(one) for one in known]))
     )
 
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import NamedTuple
 
 from holdfast.master.placement.members import Draw
@@ -80,16 +81,18 @@ class Flapping:
 
     starts_max: int = 3
     window_ns: int = 60 * 10**9
+    #: the latest starts of each, by the last one
     _starts: dict[int, list[int]] = field(default_factory=dict)
 
     def started(self, worker: int, now_ns: int) -> None:
         """It registered anew."""
         # The latest few decide, so a worker costs no more memory however often it starts.
-        self._starts[worker] = [*self._starts.get(worker, []), now_ns][-self.starts_max :]
+        self._starts[worker] = [*self._starts.pop(worker, []), now_ns][-self.starts_max :]
 
     def look(self, now_ns: int) -> frozenset[int]:
         """Who started so often within a window, and has not stayed for one since; forgets starts that are over."""
-        self._starts = {one: at for one, at in self._starts.items() if now_ns - at[-1] < self.window_ns}
+        for one in list(takewhile(lambda one: now_ns - self._starts[one][-1] >= self.window_ns, self._starts)):
+            del self._starts[one]
         return frozenset(
             one
             for one, at in self._starts.items()

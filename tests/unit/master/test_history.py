@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
 from hypothesis import given
 from hypothesis import strategies as st
@@ -81,7 +82,7 @@ def test_a_leader_samples_its_heartbeats() -> None:
         for number in (1, 2):
             leader.heard(f"w{number}", pb.HeartbeatRequest(worker=number, incarnation=1, directories=disks))
         await pace.sample()
-        leader.reports[1] = leader.reports[1]._replace(at_ns=leader.now_ns() - leader.config.lease.worker.ns)
+        leader.reports[1] = replace(leader.reports[1], at_ns=leader.now_ns() - leader.config.lease.worker.ns)
         await pace.sample()
         assert (pace.trend([1]).stored, pace.trend([2]).stored) == ((2 * MIB, 0), (2 * MIB, 2 * MIB))
         assert pace.trend([1, 2]).stored == (4 * MIB, 2 * MIB)
