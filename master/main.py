@@ -72,9 +72,6 @@ from holdfast.master.state_machine.state_machine import StateMachine, Subject
 from holdfast.master.web.gather import Pages
 from holdfast.master.web.support import SupportBundles
 
-#: Python's threads wait so long for one that computes. Raft's thread meets that at every call to its sockets and disk,
-#: while others place partitions.
-_SWITCH_SECONDS = 0.001
 #: A stopping leader hands over before it exits, if that is quick.
 _HAND_OVER_SECONDS = 1.0
 
@@ -105,7 +102,6 @@ def main(arguments: list[str] | None = None) -> int:
         close_to_others(directory)
     calm_collector()
     tame_allocator()
-    sys.setswitchinterval(_SWITCH_SECONDS)
     try:
         load = partial(_load, options.config)
         asyncio.run(_run(partial(MasterServer, config, own, secrets, security, store, load)))

@@ -40,6 +40,8 @@ class First:
 
     def __init__(self, shuffle: Shuffle) -> None:
         self.columns = ReduceLocations.columns(shuffle.assignment)
+        #: no partition has fewer copies than another one
+        self.even = NO_WORKER not in self.columns[-1]
 
     def __len__(self) -> int:
         return len(self.columns[0])
@@ -55,9 +57,7 @@ class First:
 
     def __iter__(self) -> Iterator[tuple[int, ...]]:
         """The workers of each partition."""
-        if any(NO_WORKER in column for column in self.columns):
-            return map(self.workers, range(len(self)))
-        return zip(*self.columns, strict=True)
+        return zip(*self.columns, strict=True) if self.even else map(self.workers, range(len(self)))
 
 
 @dataclass(frozen=True, slots=True)

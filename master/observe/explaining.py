@@ -117,6 +117,10 @@ class Explainer:
         if shuffle.kind == KIND_MAP:
             there = [lost.isdisjoint(workers) for _, workers in await self._rows(shuffle)]
             return len(there) if shuffle.copies < shuffle.copies_wanted else there.count(False)
+        first = await self._locations.first(shuffle)
+        complete = first.even and len(first.columns) == shuffle.copies_wanted and not shuffle.incomplete
+        if complete and not shuffle.moved and lost.isdisjoint((await self._locations.now(shuffle)).workers):
+            return 0  # as nearly always; to look at each of its epochs takes long
         return await self._locations.with_epochs(shuffle, partial(_short, shuffle.copies_wanted, lost))
 
     async def _rows(self, shuffle: Shuffle) -> list[tuple[int, Workers]]:
