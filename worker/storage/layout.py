@@ -14,6 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from enum import Enum
+from functools import lru_cache
+from pathlib import Path
 from typing import NamedTuple
 
 from holdfast.common.errors import CorruptError
@@ -56,6 +58,8 @@ _PART = re.compile(rf"p-{_NUMBER}-{_NUMBER}\.(part|open|failed|lost)", re.ASCII)
 _PACK = re.compile(rf"k-{_NUMBER}-{_NUMBER}\.pack", re.ASCII)
 _SEGMENT = re.compile(rf"{_NUMBER}-{_NUMBER}\.push", re.ASCII)
 _U64_MAX = 2**64 - 1
+#: Shuffles whose folders are kept: every epoch that begins or ends asks for one.
+_FOLDERS_KEPT = 256
 
 
 class EpochKey(NamedTuple):
@@ -119,9 +123,16 @@ class FileName:
     note: OpenNote | None = None
 
 
+@lru_cache(_FOLDERS_KEPT)
 def shuffle_folder(key: ShuffleKey) -> str:
     """Path of a shuffle's folder below the storage directory."""
     return f"{DATA}/{key.instance.hex()}/{key.shuffle}-{key.generation}-{key.state:016x}"
+
+
+@lru_cache(_FOLDERS_KEPT)
+def folder_in(root: Path, key: ShuffleKey) -> Path:
+    """The same, of a storage directory."""
+    return root / shuffle_folder(key)
 
 
 def parse_folder(above: str, name: str) -> ShuffleKey | None:

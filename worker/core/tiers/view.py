@@ -102,8 +102,13 @@ class StoreView:
     def below(self, tier: int) -> Iterator[Tier]:
         return (directories for directories in self.tiers if directories[0].tier > tier)
 
-    def with_unused(self, unused_bytes: dict[int, int]) -> StoreView:
-        return StoreView(tuple(replace(one, unused_bytes=unused_bytes[one.number]) for one in self.directories))
+    def with_taken(self, number: int, size_bytes: int) -> StoreView:
+        """The same, with so much more taken of one directory."""
+        directories = [
+            replace(one, unused_bytes=one.unused_bytes - size_bytes) if one.number == number else one
+            for one in self.directories
+        ]
+        return StoreView(tuple(directories))
 
     def check(self) -> None:
         assert len(self.by_number) == len(self.directories), self

@@ -180,7 +180,7 @@ class StorageDirectory:
 
     def has(self, key: ShuffleKey) -> bool:
         """Whether there is anything of a shuffle, an empty folder too."""
-        return self.root / layout.shuffle_folder(key) in self.folders.known() or self.holds(key)
+        return layout.folder_in(self.root, key) in self.folders.known() or self.holds(key)
 
     def recorded(self, key: OpenKey) -> EpochRecord | None:
         """What became of a sealed epoch, by the index or, where that cannot tell, by the footers; None if it is not
@@ -247,7 +247,7 @@ class StorageDirectory:
         # The file of one that was given up may have a sealed name, of which nobody knows whether it is on the disk.
         if key in self.unsealed.failed and isinstance(key, EpochKey):
             return given_up(self.unsealed.log.incarnation, self.unsealed.failed[key])
-        folder, why = self.root / layout.shuffle_folder(key.shuffle), ""
+        folder, why = layout.folder_in(self.root, key.shuffle), ""
         own = [layout.sealed_name(key)] if isinstance(key, MapFileKey) else None
         try:
             found = own or sorted(self.files.names_if_any(folder))
@@ -296,7 +296,7 @@ class StorageDirectory:
     def remove_folder(self, key: ShuffleKey) -> list[Path]:
         """Remove the folder of a shuffle and what is in it; all that there is of one that only empty_folders() knows.
         In the lane. Returns the folders that are gone; raises OSError."""
-        folder = self.root / layout.shuffle_folder(key)
+        folder = layout.folder_in(self.root, key)
         for name in self.files.names_if_any(folder):
             self.files.remove(folder / name)
         return remove_folders(self.files, folder)

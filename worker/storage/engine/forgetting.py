@@ -112,7 +112,7 @@ class Forgetting:
         errors: list[BaseException],
     ) -> None:
         directory.unsealed.drop(key)  # of what a move brought meanwhile, too
-        directory.folders.leave(directory.root / layout.shuffle_folder(key))
+        directory.folders.leave(layout.folder_in(directory.root, key))
         work = directory.lane.submit(remove, key)
         work.add_done_callback(lambda done: self._owner(partial(self._after, directory, key, done, removed, errors)))
 
@@ -130,7 +130,7 @@ class Forgetting:
                 errors.append(error)
                 if isinstance(error, Exception):
                     directory.condition.unremoved(error)
-                directory.folders.came_back(directory.root / layout.shuffle_folder(key))
+                directory.folders.came_back(layout.folder_in(directory.root, key))
             else:
                 for folder in () if done.cancelled() else done.result():
                     directory.folders.removed(folder)

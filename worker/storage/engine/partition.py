@@ -100,7 +100,6 @@ class PartitionCopy:
         "file_bytes",
         "head",
         "key",
-        "path",
         "path_text",
         "pending",
         "rows",
@@ -117,8 +116,7 @@ class PartitionCopy:
         self.state: EpochState | None = None
         self.ack: Ack = head.ack
         self.head = head
-        self.path = root / open_path(head.key)
-        self.path_text = str(self.path)
+        self.path_text = f"{root}/{open_path(head.key)}"
         #: batches that are in the log only
         self.pending = Pending()
         self.views = views
@@ -129,6 +127,11 @@ class PartitionCopy:
         self.batches = 0
         self.crc_sum = 0
         self.write_back_from = 0
+
+    @property
+    def path(self) -> Path:
+        """Its file, which is only made when it is large; else it goes from the log into a pack."""
+        return Path(self.path_text)
 
     @property
     def incarnation(self) -> Incarnation:

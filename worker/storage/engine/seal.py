@@ -47,7 +47,7 @@ from holdfast.worker.storage.index.records import (
     given_up,
     make_file,
 )
-from holdfast.worker.storage.layout import EpochKey, OpenKey, PackKey, sealed_path, shuffle_folder
+from holdfast.worker.storage.layout import EpochKey, OpenKey, PackKey, folder_in, sealed_path
 from holdfast.worker.storage.log.push_log import SEGMENT_SHIFT
 from holdfast.worker.storage.names import MOVING_SUFFIX
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -127,7 +127,7 @@ class SealWork:
     @property
     def folder(self) -> Path | None:
         """Where it has files with sealed names; None if it has none."""
-        return self.root / shuffle_folder(self.shuffle) if self.data else None
+        return folder_in(self.root, self.shuffle) if self.data else None
 
     def give_up_before(self, copy: Copy, error: Exception) -> None:
         """A copy is given up while the seal waits for its turn."""

@@ -99,7 +99,7 @@ class UnsealedEpochs:
     def begin(self, state: EpochState) -> None:
         """Begin an epoch; raises OSError. Its file is made with its first flush."""
         key = EpochKey(state.shuffle, state.partition, state.epoch)
-        self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
+        self._folders.make(layout.folder_in(self.root, key.shuffle))
         head = FileHead(key, state.ack, self.log.incarnation, self._boot_id)
         copy = PartitionCopy(self.root, head, self.log.views)
         copy.state = state
@@ -107,7 +107,7 @@ class UnsealedEpochs:
 
     def begin_map(self, key: MapFileKey, partitions: int, ack: Ack, incarnation: Incarnation) -> MapFileWriter:
         """Create a map file; raises OSError or ProtocolError."""
-        self._folders.make(self.root / layout.shuffle_folder(key.shuffle))
+        self._folders.make(layout.folder_in(self.root, key.shuffle))
         writer = MapFileWriter(self._parts, self, key, partitions=partitions, ack=ack, incarnation=incarnation)
         self.copies[key] = writer
         return writer
@@ -251,7 +251,7 @@ class UnsealedEpochs:
     ) -> EpochSeal:
         """Start to seal epochs that are in this directory: open, left behind, or given up; others may have been here,
         and are recorded as lost. `pack` is the number of the pack file, of this incarnation over all directories."""
-        folder = self.root / layout.shuffle_folder(shuffle)
+        folder = layout.folder_in(self.root, shuffle)
         no_room = None
         if any(key in self.left for key in keys):  # what was synced of them may be in the log only, and no folder was
             no_room = self._make_folder(folder)

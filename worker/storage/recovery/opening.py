@@ -23,7 +23,7 @@ from holdfast.worker.storage.env.interfaces import Env, Files
 from holdfast.worker.storage.identity import Identity, Starts
 from holdfast.worker.storage.index.index import META_KEY, STARTS_KEY, Index
 from holdfast.worker.storage.index.records import FILE_HEAD_BYTES, decode_shuffle
-from holdfast.worker.storage.layout import parse_segment, shuffle_folder
+from holdfast.worker.storage.layout import folder_in, parse_segment
 from holdfast.worker.storage.log.log_recovery import find_segments, scan_log, scan_segment
 from holdfast.worker.storage.prepare import Candidate
 from holdfast.worker.storage.read.handles import OpenFiles
@@ -161,7 +161,7 @@ def _remove_empty(files: Files, root: Path, data: DataReport) -> None:
     for key, total in data.shuffles.items():
         if not total.files:
             with suppress(OSError):
-                folder = root / shuffle_folder(decode_shuffle(key))
+                folder = folder_in(root, decode_shuffle(key))
                 files.remove_folder(folder)
                 files.remove_folder(folder.parent)
 

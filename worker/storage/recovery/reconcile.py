@@ -116,7 +116,7 @@ class Reconciler:
             self.notes.append(f"{path}: {error}; it is left alone")
 
     def _shuffle(self, shuffle: ShuffleKey) -> None:
-        on_disk = list_sealed(self._files, shuffle, self._root / layout.shuffle_folder(shuffle))
+        on_disk = list_sealed(self._files, shuffle, layout.folder_in(self._root, shuffle))
         lengths = self._index.files(shuffle)
         total = ShuffleSum()
         for key in sorted(on_disk.keys() | lengths.keys(), key=str):

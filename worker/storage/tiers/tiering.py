@@ -198,9 +198,7 @@ class Tiering:
         for location, reviewed in attempts:
             found = self._allocator.allocate(self._view, 1, location, reviewed=reviewed)
             if found is not None:
-                unused = {one.number: one.unused_bytes for one in self._view.directories}
-                unused[found.number] -= min(EPOCH_BYTES, found.free_bytes - 1)
-                self._view = self._view.with_unused(unused)
+                self._view = self._view.with_taken(found.number, min(EPOCH_BYTES, found.free_bytes - 1))
                 return found.number
         self._make_room(media)
         return None

@@ -183,12 +183,12 @@ def test_no_plan_breaks_a_bound(
     places = replay(view, files, plan)
     for move in plan:
         assert view.by_number[move.target].tier > view.by_number[move.source].tier
-    after = {}
+    after = view
     for one in view.directories:
         gone = sum(fact.size_bytes for fact in files if fact.directory == one.number != places[fact.file])
         come = sum(fact.size_bytes for fact in files if fact.directory != one.number == places[fact.file])
-        after[one.number] = one.unused_bytes + gone - come
-    free = [one.free_bytes for one in view.with_unused(after).within(location)]
+        after = after.with_taken(one.number, come - gone)
+    free = [one.free_bytes for one in after.within(location)]
     assert sum(free) >= contiguous + ahead
     assert not contiguous or max(free) >= contiguous
 
@@ -246,13 +246,10 @@ def test_writes_at_many_times_the_local_capacity_never_fail() -> None:
         moves = moves_for(view, LOCAL, 10, 0, in_order(files))
         places = replay(view, files, moves)
         files = [file(one.file, places[one.file], one.size_bytes) for one in files]
-        unused = {one.number: one.unused_bytes for one in view.directories}
         for move in moves:
-            unused[move.target] -= move.size_bytes
-            unused[move.source] += move.size_bytes
-        chosen = Allocator("maxfree").allocate(view.with_unused(unused), 10, LOCAL)
+            view = view.with_taken(move.target, move.size_bytes).with_taken(move.source, -move.size_bytes)
+        chosen = Allocator("maxfree").allocate(view, 10, LOCAL)
         assert chosen is not None, f"there is no room for file {number}"
-        unused[chosen.number] -= 10
-        view, files = view.with_unused(unused), [*files, file(f"n{number}", chosen.number, 10)]
+        view, files = view.with_taken(chosen.number, 10), [*files, file(f"n{number}", chosen.number, 10)]
     assert sorted(one.file for one in files) == sorted(f"n{number}" for number in range(60))
     assert sum(one.directory == 2 for one in files) == 40
