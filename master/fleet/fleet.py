@@ -348,14 +348,12 @@ class Fleet(WhileLeading):
 
     def _left_out(self, shuffle: Shuffle | cmd.RegisterShuffle, candidates: Candidates) -> Iterator[tuple[Worker, str]]:
         """Yield the workers that are no candidates, or spared, with the reason."""
-        for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.not_alive)]):
-            yield worker, "lost"
-        living = list(self._reports(without={one.worker for one in candidates.members}))
-        if not living:
-            return
         now, tags, refused = self._leader.now_ns(), self.tags_of(shuffle.key), self.section.refused
         flapping, held = self._flapping.look(now), self._quarantine.tick(now, fresh_draw())
-        places = self.places_now() if refused else {}
+        living = list(self._reports(without={one.worker for one in candidates.members}))
+        places = self.places_now() if refused and living else {}
+        for worker in self._leader.peek(lambda state: [state.workers[each] for each in sorted(state.not_alive)]):
+            yield worker, "lost"
         for worker, report in living:
             if not tags.issubset(worker.tags):
                 yield worker, f"without {named(tags.difference(worker.tags))}"
