@@ -103,6 +103,7 @@ def main() -> None:
             f"{statistics.median(plain) * 1e3:.1f} ms\n"
         )
         sizes = [LARGE_BYTES if partition % 2 else BYTES for partition in range(MANY)]
+        announce(address, SHUFFLE)
         push(client, SHUFFLE, hello.incarnation, sizes)
         files = len(os.listdir(f"/proc/{process.pid}/fd"))
         took = seal(master, SHUFFLE, MANY)
