@@ -24,8 +24,8 @@ public final class RowPlanes {
     private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     private static final VarHandle INTS = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
 
-    /** Whether the bits of each word are turned as well, and when. */
-    private enum WordTurn { NOT, BEFORE, AFTER }
+    /** Whether bits are exchanged as well, and when. */
+    private enum BitTurn { NONE, FIRST, LAST }
 
     private RowPlanes() {}
 
@@ -82,7 +82,7 @@ public final class RowPlanes {
                 }
             }
             for (int word = 0; word < words; word++) {
-                exchange(rows, row, 8 * word, columns, column, first + 8 * word * count + done - again, WordTurn.NOT);
+                exchange(rows, row, 8 * word, columns, column, first + 8 * word * count + done - again, BitTurn.NONE);
             }
         }
         turnBits(columns, planes, count, LENGTH_BYTES + 8 * words, true);
@@ -134,7 +134,7 @@ public final class RowPlanes {
                 }
             }
             for (int word = 0; word < words; word++) {
-                exchange(columns, column, first + 8 * word * count + done - again, rows, row, 8 * word, WordTurn.NOT);
+                exchange(columns, column, first + 8 * word * count + done - again, rows, row, 8 * word, BitTurn.NONE);
             }
         }
         ByteArrays.SHARED.give(columns);
@@ -151,9 +151,9 @@ public final class RowPlanes {
         for (int column = 0, base = HEAD_BYTES; column < columns; column++, base += count) {
             for (int row = 0; row < whole; row += 64) {
                 if (toPlanes) {
-                    exchange(source, bytes, base + row, target, planes, base + row / 8, WordTurn.BEFORE);
+                    exchange(source, bytes, base + row, target, planes, base + row / 8, BitTurn.LAST);
                 } else {
-                    exchange(source, planes, base + row / 8, target, bytes, base + row, WordTurn.AFTER);
+                    exchange(source, planes, base + row / 8, target, bytes, base + row, BitTurn.FIRST);
                 }
             }
             System.arraycopy(source, base + whole, target, base + whole, count - whole);
@@ -191,10 +191,10 @@ public final class RowPlanes {
     }
 
     /**
-     * Eight words, one at each of {@code from}, become eight others: byte i of the k-th is byte k of the i-th. Doing it again undoes it. Most words are
-     * zero in all eight.
+     * Eight words, one at each of {@code from}, become eight others: byte i of the k-th is byte k of the i-th, and with {@code bitTurn} then bit i of a
+     * byte of the k-th is bit k of that byte of the i-th. Doing it again undoes it, bits first. Most words are zero in all eight.
      */
-    private static void exchange(byte[] source, int[] from, int by, byte[] target, int[] to, int toBy, WordTurn turned) {
+    private static void exchange(byte[] source, int[] from, int by, byte[] target, int[] to, int toBy, BitTurn bitTurn) {
         long a = (long) LONGS.get(source, from[0] + by);
         long b = (long) LONGS.get(source, from[1] + by);
         long c = (long) LONGS.get(source, from[2] + by);
@@ -204,17 +204,21 @@ public final class RowPlanes {
         long g = (long) LONGS.get(source, from[6] + by);
         long h = (long) LONGS.get(source, from[7] + by);
         if ((a | b | c | d | e | f | g | h) != 0) {
-            if (turned == WordTurn.BEFORE) {
-                a = turnWord(a);
-                b = turnWord(b);
-                c = turnWord(c);
-                d = turnWord(d);
-                e = turnWord(e);
-                f = turnWord(f);
-                g = turnWord(g);
-                h = turnWord(h);
-            }
             long t;
+            if (bitTurn == BitTurn.FIRST) {
+                t = (a >>> 4 ^ e) & 0x0F0F_0F0F_0F0F_0F0FL; a ^= t << 4; e ^= t;
+                t = (b >>> 4 ^ f) & 0x0F0F_0F0F_0F0F_0F0FL; b ^= t << 4; f ^= t;
+                t = (c >>> 4 ^ g) & 0x0F0F_0F0F_0F0F_0F0FL; c ^= t << 4; g ^= t;
+                t = (d >>> 4 ^ h) & 0x0F0F_0F0F_0F0F_0F0FL; d ^= t << 4; h ^= t;
+                t = (a >>> 2 ^ c) & 0x3333_3333_3333_3333L; a ^= t << 2; c ^= t;
+                t = (b >>> 2 ^ d) & 0x3333_3333_3333_3333L; b ^= t << 2; d ^= t;
+                t = (e >>> 2 ^ g) & 0x3333_3333_3333_3333L; e ^= t << 2; g ^= t;
+                t = (f >>> 2 ^ h) & 0x3333_3333_3333_3333L; f ^= t << 2; h ^= t;
+                t = (a >>> 1 ^ b) & 0x5555_5555_5555_5555L; a ^= t << 1; b ^= t;
+                t = (c >>> 1 ^ d) & 0x5555_5555_5555_5555L; c ^= t << 1; d ^= t;
+                t = (e >>> 1 ^ f) & 0x5555_5555_5555_5555L; e ^= t << 1; f ^= t;
+                t = (g >>> 1 ^ h) & 0x5555_5555_5555_5555L; g ^= t << 1; h ^= t;
+            }
             t = (a >>> 32 ^ e) & 0xFFFF_FFFFL; a ^= t << 32; e ^= t;
             t = (b >>> 32 ^ f) & 0xFFFF_FFFFL; b ^= t << 32; f ^= t;
             t = (c >>> 32 ^ g) & 0xFFFF_FFFFL; c ^= t << 32; g ^= t;
@@ -227,15 +231,19 @@ public final class RowPlanes {
             t = (c >>> 8 ^ d) & 0x00FF_00FF_00FF_00FFL; c ^= t << 8; d ^= t;
             t = (e >>> 8 ^ f) & 0x00FF_00FF_00FF_00FFL; e ^= t << 8; f ^= t;
             t = (g >>> 8 ^ h) & 0x00FF_00FF_00FF_00FFL; g ^= t << 8; h ^= t;
-            if (turned == WordTurn.AFTER) {
-                a = turnWord(a);
-                b = turnWord(b);
-                c = turnWord(c);
-                d = turnWord(d);
-                e = turnWord(e);
-                f = turnWord(f);
-                g = turnWord(g);
-                h = turnWord(h);
+            if (bitTurn == BitTurn.LAST) {
+                t = (a >>> 4 ^ e) & 0x0F0F_0F0F_0F0F_0F0FL; a ^= t << 4; e ^= t;
+                t = (b >>> 4 ^ f) & 0x0F0F_0F0F_0F0F_0F0FL; b ^= t << 4; f ^= t;
+                t = (c >>> 4 ^ g) & 0x0F0F_0F0F_0F0F_0F0FL; c ^= t << 4; g ^= t;
+                t = (d >>> 4 ^ h) & 0x0F0F_0F0F_0F0F_0F0FL; d ^= t << 4; h ^= t;
+                t = (a >>> 2 ^ c) & 0x3333_3333_3333_3333L; a ^= t << 2; c ^= t;
+                t = (b >>> 2 ^ d) & 0x3333_3333_3333_3333L; b ^= t << 2; d ^= t;
+                t = (e >>> 2 ^ g) & 0x3333_3333_3333_3333L; e ^= t << 2; g ^= t;
+                t = (f >>> 2 ^ h) & 0x3333_3333_3333_3333L; f ^= t << 2; h ^= t;
+                t = (a >>> 1 ^ b) & 0x5555_5555_5555_5555L; a ^= t << 1; b ^= t;
+                t = (c >>> 1 ^ d) & 0x5555_5555_5555_5555L; c ^= t << 1; d ^= t;
+                t = (e >>> 1 ^ f) & 0x5555_5555_5555_5555L; e ^= t << 1; f ^= t;
+                t = (g >>> 1 ^ h) & 0x5555_5555_5555_5555L; g ^= t << 1; h ^= t;
             }
         }
         LONGS.set(target, to[0] + toBy, a);
@@ -246,15 +254,5 @@ public final class RowPlanes {
         LONGS.set(target, to[5] + toBy, f);
         LONGS.set(target, to[6] + toBy, g);
         LONGS.set(target, to[7] + toBy, h);
-    }
-
-    /** The same with the bits of the eight bytes of a word. */
-    private static long turnWord(long word) {
-        long t = (word >>> 7 ^ word) & 0x00AA_00AA_00AA_00AAL;
-        long pairs = word ^ t ^ t << 7;
-        t = (pairs >>> 14 ^ pairs) & 0x0000_CCCC_0000_CCCCL;
-        long fours = pairs ^ t ^ t << 14;
-        t = (fours >>> 28 ^ fours) & 0x0000_0000_F0F0_F0F0L;
-        return fours ^ t ^ t << 28;
     }
 }
