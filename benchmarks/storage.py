@@ -183,7 +183,7 @@ def read(directory: str, files: int) -> None:
 def main() -> None:
     """Run one measurement."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("what", choices=("restart", "write", "read"))
+    parser.add_argument("what", choices=("restart", "write", "read"), help="read: what restart made in DIR")
     parser.add_argument("directory")
     parser.add_argument("--files", type=int, default=100_000)
     parser.add_argument("--partitions", type=int, default=1)

@@ -150,7 +150,7 @@ def simulate(described: Described) -> dict[str, Any]:
         "workers": len(members),
         "racks": len(set(places.values())),
         "seconds": round(seconds, 4),
-        "encoded_bytes": len(ReduceLocations.first(found.groups)),
+        "encoded_bytes": len(ReduceLocations.encode_first(found.groups)),
         "not_adhering": found.adhering.not_strict,
         "soft": found.adhering.soft,
         "on_one_rack": same if found.copies > 1 else 0,

@@ -115,7 +115,7 @@ class ReduceLocations:
         return _locations([one.epoch for one in self.partitions], places, [one.hint for one in self.partitions])
 
     @staticmethod
-    def first(places: Sequence[tuple[int, ...]]) -> bytes:
+    def encode_first(places: Sequence[tuple[int, ...]]) -> bytes:
         """The array of partitions that are all in epoch 0, each on these workers, and without hints."""
         return _locations(repeat(0), places, repeat(0))
 

@@ -405,7 +405,7 @@ class Shuffles:
 
         def work() -> tuple[bytes, int, Adhering]:
             found = placing()
-            return ReduceLocations.first(found.groups), found.copies, found.adhering
+            return ReduceLocations.encode_first(found.groups), found.copies, found.adhering
 
         return await off_loop(partitions, work)
 

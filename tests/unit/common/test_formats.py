@@ -293,7 +293,7 @@ def test_a_row_has_as_many_workers_as_the_widest_one_needs():
         data = encoded(*places)
         assert layouts.deflated_head(data, ArrayKind.REDUCE_LOCATIONS)[3] == len(places) * size
         assert [each.workers for each in reduce_layouts.ReduceLocations.decode(data).partitions] == list(places)
-        assert reduce_layouts.ReduceLocations.first(places) == data, "the same array, of workers alone"
+        assert reduce_layouts.ReduceLocations.encode_first(places) == data, "the same array, of workers alone"
         columns = reduce_layouts.ReduceLocations.columns(data)
         assert [tuple(each for each in row if each != NO_WORKER) for row in zip(*columns, strict=True)] == list(places)
     for bad in ((NO_WORKER,), (WorkerId(1), NO_WORKER, WorkerId(2))):

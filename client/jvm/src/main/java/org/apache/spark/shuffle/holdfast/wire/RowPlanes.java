@@ -24,7 +24,7 @@ public final class RowPlanes {
     private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     private static final VarHandle INTS = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
 
-    /** Whether bits are exchanged as well, and when. */
+    /** Whether bits are exchanged as well, before or after the bytes. */
     private enum BitTurn { NONE, FIRST, LAST }
 
     private RowPlanes() {}
@@ -205,45 +205,36 @@ public final class RowPlanes {
         long h = (long) LONGS.get(source, from[7] + by);
         if ((a | b | c | d | e | f | g | h) != 0) {
             long t;
-            if (bitTurn == BitTurn.FIRST) {
-                t = (a >>> 4 ^ e) & 0x0F0F_0F0F_0F0F_0F0FL; a ^= t << 4; e ^= t;
-                t = (b >>> 4 ^ f) & 0x0F0F_0F0F_0F0F_0F0FL; b ^= t << 4; f ^= t;
-                t = (c >>> 4 ^ g) & 0x0F0F_0F0F_0F0F_0F0FL; c ^= t << 4; g ^= t;
-                t = (d >>> 4 ^ h) & 0x0F0F_0F0F_0F0F_0F0FL; d ^= t << 4; h ^= t;
-                t = (a >>> 2 ^ c) & 0x3333_3333_3333_3333L; a ^= t << 2; c ^= t;
-                t = (b >>> 2 ^ d) & 0x3333_3333_3333_3333L; b ^= t << 2; d ^= t;
-                t = (e >>> 2 ^ g) & 0x3333_3333_3333_3333L; e ^= t << 2; g ^= t;
-                t = (f >>> 2 ^ h) & 0x3333_3333_3333_3333L; f ^= t << 2; h ^= t;
-                t = (a >>> 1 ^ b) & 0x5555_5555_5555_5555L; a ^= t << 1; b ^= t;
-                t = (c >>> 1 ^ d) & 0x5555_5555_5555_5555L; c ^= t << 1; d ^= t;
-                t = (e >>> 1 ^ f) & 0x5555_5555_5555_5555L; e ^= t << 1; f ^= t;
-                t = (g >>> 1 ^ h) & 0x5555_5555_5555_5555L; g ^= t << 1; h ^= t;
-            }
-            t = (a >>> 32 ^ e) & 0xFFFF_FFFFL; a ^= t << 32; e ^= t;
-            t = (b >>> 32 ^ f) & 0xFFFF_FFFFL; b ^= t << 32; f ^= t;
-            t = (c >>> 32 ^ g) & 0xFFFF_FFFFL; c ^= t << 32; g ^= t;
-            t = (d >>> 32 ^ h) & 0xFFFF_FFFFL; d ^= t << 32; h ^= t;
-            t = (a >>> 16 ^ c) & 0x0000_FFFF_0000_FFFFL; a ^= t << 16; c ^= t;
-            t = (b >>> 16 ^ d) & 0x0000_FFFF_0000_FFFFL; b ^= t << 16; d ^= t;
-            t = (e >>> 16 ^ g) & 0x0000_FFFF_0000_FFFFL; e ^= t << 16; g ^= t;
-            t = (f >>> 16 ^ h) & 0x0000_FFFF_0000_FFFFL; f ^= t << 16; h ^= t;
-            t = (a >>> 8 ^ b) & 0x00FF_00FF_00FF_00FFL; a ^= t << 8; b ^= t;
-            t = (c >>> 8 ^ d) & 0x00FF_00FF_00FF_00FFL; c ^= t << 8; d ^= t;
-            t = (e >>> 8 ^ f) & 0x00FF_00FF_00FF_00FFL; e ^= t << 8; f ^= t;
-            t = (g >>> 8 ^ h) & 0x00FF_00FF_00FF_00FFL; g ^= t << 8; h ^= t;
-            if (bitTurn == BitTurn.LAST) {
-                t = (a >>> 4 ^ e) & 0x0F0F_0F0F_0F0F_0F0FL; a ^= t << 4; e ^= t;
-                t = (b >>> 4 ^ f) & 0x0F0F_0F0F_0F0F_0F0FL; b ^= t << 4; f ^= t;
-                t = (c >>> 4 ^ g) & 0x0F0F_0F0F_0F0F_0F0FL; c ^= t << 4; g ^= t;
-                t = (d >>> 4 ^ h) & 0x0F0F_0F0F_0F0F_0F0FL; d ^= t << 4; h ^= t;
-                t = (a >>> 2 ^ c) & 0x3333_3333_3333_3333L; a ^= t << 2; c ^= t;
-                t = (b >>> 2 ^ d) & 0x3333_3333_3333_3333L; b ^= t << 2; d ^= t;
-                t = (e >>> 2 ^ g) & 0x3333_3333_3333_3333L; e ^= t << 2; g ^= t;
-                t = (f >>> 2 ^ h) & 0x3333_3333_3333_3333L; f ^= t << 2; h ^= t;
-                t = (a >>> 1 ^ b) & 0x5555_5555_5555_5555L; a ^= t << 1; b ^= t;
-                t = (c >>> 1 ^ d) & 0x5555_5555_5555_5555L; c ^= t << 1; d ^= t;
-                t = (e >>> 1 ^ f) & 0x5555_5555_5555_5555L; e ^= t << 1; f ^= t;
-                t = (g >>> 1 ^ h) & 0x5555_5555_5555_5555L; g ^= t << 1; h ^= t;
+            // Which of the two is first differs there and back.
+            int bytesAt = bitTurn == BitTurn.FIRST ? 1 : 0;
+            for (int stage = 0; stage < 2; stage++) {
+                if (stage == bytesAt) {
+                    t = (a >>> 32 ^ e) & 0xFFFF_FFFFL; a ^= t << 32; e ^= t;
+                    t = (b >>> 32 ^ f) & 0xFFFF_FFFFL; b ^= t << 32; f ^= t;
+                    t = (c >>> 32 ^ g) & 0xFFFF_FFFFL; c ^= t << 32; g ^= t;
+                    t = (d >>> 32 ^ h) & 0xFFFF_FFFFL; d ^= t << 32; h ^= t;
+                    t = (a >>> 16 ^ c) & 0x0000_FFFF_0000_FFFFL; a ^= t << 16; c ^= t;
+                    t = (b >>> 16 ^ d) & 0x0000_FFFF_0000_FFFFL; b ^= t << 16; d ^= t;
+                    t = (e >>> 16 ^ g) & 0x0000_FFFF_0000_FFFFL; e ^= t << 16; g ^= t;
+                    t = (f >>> 16 ^ h) & 0x0000_FFFF_0000_FFFFL; f ^= t << 16; h ^= t;
+                    t = (a >>> 8 ^ b) & 0x00FF_00FF_00FF_00FFL; a ^= t << 8; b ^= t;
+                    t = (c >>> 8 ^ d) & 0x00FF_00FF_00FF_00FFL; c ^= t << 8; d ^= t;
+                    t = (e >>> 8 ^ f) & 0x00FF_00FF_00FF_00FFL; e ^= t << 8; f ^= t;
+                    t = (g >>> 8 ^ h) & 0x00FF_00FF_00FF_00FFL; g ^= t << 8; h ^= t;
+                } else if (bitTurn != BitTurn.NONE) {
+                    t = (a >>> 4 ^ e) & 0x0F0F_0F0F_0F0F_0F0FL; a ^= t << 4; e ^= t;
+                    t = (b >>> 4 ^ f) & 0x0F0F_0F0F_0F0F_0F0FL; b ^= t << 4; f ^= t;
+                    t = (c >>> 4 ^ g) & 0x0F0F_0F0F_0F0F_0F0FL; c ^= t << 4; g ^= t;
+                    t = (d >>> 4 ^ h) & 0x0F0F_0F0F_0F0F_0F0FL; d ^= t << 4; h ^= t;
+                    t = (a >>> 2 ^ c) & 0x3333_3333_3333_3333L; a ^= t << 2; c ^= t;
+                    t = (b >>> 2 ^ d) & 0x3333_3333_3333_3333L; b ^= t << 2; d ^= t;
+                    t = (e >>> 2 ^ g) & 0x3333_3333_3333_3333L; e ^= t << 2; g ^= t;
+                    t = (f >>> 2 ^ h) & 0x3333_3333_3333_3333L; f ^= t << 2; h ^= t;
+                    t = (a >>> 1 ^ b) & 0x5555_5555_5555_5555L; a ^= t << 1; b ^= t;
+                    t = (c >>> 1 ^ d) & 0x5555_5555_5555_5555L; c ^= t << 1; d ^= t;
+                    t = (e >>> 1 ^ f) & 0x5555_5555_5555_5555L; e ^= t << 1; f ^= t;
+                    t = (g >>> 1 ^ h) & 0x5555_5555_5555_5555L; g ^= t << 1; h ^= t;
+                }
             }
         }
         LONGS.set(target, to[0] + toBy, a);
