@@ -186,6 +186,8 @@ def floor() -> Iterator[Side]:
         built = Path(directory) / "floor.jar"
         build(installed, [_TEST_SOURCES / f"{_FLOOR.replace('.', '/')}.java"], built, plugin)
         conf = {"spark.shuffle.manager": _FLOOR, "spark.driver.extraClassPath": os.pathsep.join((str(built), plugin))}
+        # Room for two shuffles: the one before is there until Spark finds that nobody refers to it.
+        conf |= {"spark.driver.memory": "8g"}
         with closing(Side("floor", conf)) as side:
             yield side
 
