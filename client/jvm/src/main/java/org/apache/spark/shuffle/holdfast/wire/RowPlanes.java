@@ -9,25 +9,68 @@ import java.util.Arrays;
  * Rows of SQL, turned so that equal bits of neighbouring rows lie side by side, where LZ4 and zstd see long runs (docs/internals/protocol.md, "Row planes").
  *
  * <p>Rows are a length as u32 and as many bytes, of which the first {@code words} times eight are the fixed part: UnsafeRow's bitset and one word for each
- * field. First they become <em>columns</em>, byte 0 of all lengths, byte 1 of all, and so on, to the last byte of the last word; eight rows at a time, in
- * registers, the last eight once more where their number is no multiple of eight. Then, in each column, the bits of whole groups of 64 rows become planes:
- * bit 0 of all of them, bit 1, and so on; what is left of a column stays bytes. Variable parts follow as they were. Pure; the twin of
- * client/core/read/row_planes.py.
+ * field. They become <em>columns</em>: byte 0 of all lengths, byte 1 of all, and so on, to the last byte of the last word. In each column the bits of whole
+ * groups of 64 rows become planes: bit 0 of all of them, bit 1, and so on; what is left of a column stays bytes. Variable parts follow as they were. The
+ * twin of client/core/read/row_planes.py.
+ *
+ * <p>Rules: all words of a row, its length before them, go to one of 72 lanes, one lane for each row of a group, and eight for the rows that are left. A
+ * matrix of 8 by 8 bytes or bits is transposed by three rounds of exchanges between two words: between two lanes, each is one short loop, of which the JVM
+ * makes instructions that work on many words at once.
  */
 public final class RowPlanes {
     /** In front of the planes: u32 rows, u32 words. */
     static final int HEAD_BYTES = 8;
-    /** As many are turned at a time, and there is no smaller batch of planes. */
+    /** There is no smaller batch of planes: it would not be shorter. */
     static final int ROWS_MIN = 8;
     private static final int WORDS_AT = 4;
     private static final int LENGTH_BYTES = 4;
+    private static final int WORD_BYTES = 8;
+    private static final int GROUP = 64;
     private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     private static final VarHandle INTS = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
+    /** What of two words is exchanged at distances 4, 2 and 1. */
+    private static final long[] BYTES = {0x0000_0000_FFFF_FFFFL, 0x0000_FFFF_0000_FFFFL, 0x00FF_00FF_00FF_00FFL};
+    private static final long[] BITS = {0x0F0F_0F0F_0F0F_0F0FL, 0x3333_3333_3333_3333L, 0x5555_5555_5555_5555L};
+    /** Those of a larger batch are not kept for the next. */
+    private static final int LANES_BYTES_KEPT = 1 << 20;
+    private static final ThreadLocal<long[][]> LANES = ThreadLocal.withInitial(RowPlanes::noLanes);
 
-    /** Whether bits are exchanged as well, before or after the bytes. */
-    private enum BitTurn { NONE, FIRST, LAST }
+    private final byte[] rows;
+    private final byte[] planes;
+    private final int count;
+    /** Of a row, and with its length. */
+    private final int words;
+    private final int width;
+    /** Whole groups, then whole eights, then rows that are left. */
+    private final int groups;
+    private final int eights;
+    private final int left;
+    private final long[][] lanes;
 
-    private RowPlanes() {}
+    private RowPlanes(byte[] rows, byte[] planes, int count, int words) {
+        this.rows = rows;
+        this.planes = planes;
+        this.count = count;
+        this.words = words;
+        width = words + 1;
+        groups = count / GROUP;
+        eights = count % GROUP / 8;
+        left = count % 8;
+        lanes = (long) WORD_BYTES * width * count <= LANES_BYTES_KEPT ? LANES.get() : noLanes();
+        lengthen(0, GROUP, groups * width);
+        lengthen(GROUP, lanes.length, (eights + 1) * width);
+    }
+
+    private static long[][] noLanes() {
+        return new long[GROUP + 8][0];
+    }
+
+    private void lengthen(int from, int to, int length) {
+        // The first is made last: where memory ends before, all are made again.
+        for (int lane = to - 1; lane >= from && lanes[from].length < length; lane--) {
+            lanes[lane] = new long[length];
+        }
+    }
 
     /** Words of the fixed part of an UnsafeRow. */
     public static int words(int fields) {
@@ -50,43 +93,13 @@ public final class RowPlanes {
     static int turn(byte[] rows, int off, int len, int fixedWords, byte[] planes) {
         int count = 0;
         int one = (int) INTS.get(rows, off);
-        boolean equal = one % 8 == 0;
+        boolean equal = one % WORD_BYTES == 0;
         for (int at = off; at < off + len; count++) {
             int length = (int) INTS.get(rows, at);
             equal &= length == one;
             at += LENGTH_BYTES + length;
         }
-        int words = equal ? one / 8 : fixedWords;
-        INTS.set(planes, 0, count);
-        INTS.set(planes, WORDS_AT, words);
-        int first = HEAD_BYTES + LENGTH_BYTES * count;
-        int rest = first + 8 * words * count;
-        byte[] columns = ByteArrays.SHARED.take(rest);
-        for (int each = 0; equal && each < LENGTH_BYTES; each++) {
-            Arrays.fill(columns, HEAD_BYTES + each * count, HEAD_BYTES + (each + 1) * count, (byte) (one >> 8 * each));
-        }
-        int[] row = new int[8];
-        int[] column = steps(count);
-        for (int done = 0, at = off; done < count; done += 8) {
-            int again = Math.max(0, done + 8 - count);
-            System.arraycopy(row, 8 - again, row, 0, again);
-            for (int each = again; each < 8; each++) {
-                int length = equal ? one : (int) INTS.get(rows, at);
-                row[each] = at + LENGTH_BYTES;
-                at = row[each] + length;
-                if (!equal) {
-                    putLength(columns, done - again + each, count, length);
-                    int variable = length - 8 * words;
-                    System.arraycopy(rows, at - variable, planes, rest, variable);
-                    rest += variable;
-                }
-            }
-            for (int word = 0; word < words; word++) {
-                exchange(rows, row, 8 * word, columns, column, first + 8 * word * count + done - again, BitTurn.NONE);
-            }
-        }
-        turnBits(columns, planes, count, LENGTH_BYTES + 8 * words, true);
-        ByteArrays.SHARED.give(columns);
+        new RowPlanes(rows, planes, count, equal ? one / WORD_BYTES : fixedWords).turn(off);
         return HEAD_BYTES + len;
     }
 
@@ -103,147 +116,155 @@ public final class RowPlanes {
         int count = (int) INTS.get(planes, 0);
         int words = (int) INTS.get(planes, WORDS_AT);
         // Words first: then the product is no larger than a long.
-        if (count < ROWS_MIN || words < 0 || words > size || count * (LENGTH_BYTES + 8L * words) > size) {
+        if (count < ROWS_MIN || words < 0 || words > size || count * (LENGTH_BYTES + (long) WORD_BYTES * words) > size) {
             throw new HoldfastException(Status.CORRUPT, "planes of " + Integer.toUnsignedString(count) + " rows of "
                     + Integer.toUnsignedString(words) + " words in " + size + " bytes");
         }
-        int first = HEAD_BYTES + LENGTH_BYTES * count;
-        int rest = first + 8 * words * count;
-        byte[] columns = ByteArrays.SHARED.take(rest);
-        turnBits(planes, columns, count, LENGTH_BYTES + 8 * words, false);
-        boolean equal = equalLengths(columns, count);
-        int one = length(columns, 0, count);
-        int[] row = new int[8];
-        int[] column = steps(count);
-        int at = 0;
-        for (int done = 0; done < count; done += 8) {
-            int again = Math.max(0, done + 8 - count);
-            System.arraycopy(row, 8 - again, row, 0, again);
-            for (int each = again; each < 8; each++) {
-                int length = equal ? one : length(columns, done - again + each, count);
-                int variable = length - 8 * words;
-                if (length < 0 || variable < 0 || variable > HEAD_BYTES + size - rest) {
-                    throw new HoldfastException(Status.CORRUPT, "planes name a row of " + Integer.toUnsignedString(length) + " bytes");
-                }
-                INTS.set(rows, at, length);
-                row[each] = at + LENGTH_BYTES;
-                at = row[each] + length;
-                if (variable > 0) {
-                    System.arraycopy(planes, rest, rows, at - variable, variable);
-                    rest += variable;
-                }
-            }
+        new RowPlanes(rows, planes, count, words).back(size);
+    }
+
+    private void turn(int off) {
+        INTS.set(planes, 0, count);
+        INTS.set(planes, WORDS_AT, words);
+        int rest = columnAt(width, 0);
+        for (int row = 0, at = off; row < count; row++) {
+            int length = (int) INTS.get(rows, at);
+            long[] lane = laneOf(row);
+            int place = placeOf(row);
+            lane[place] = length;
             for (int word = 0; word < words; word++) {
-                exchange(columns, column, first + 8 * word * count + done - again, rows, row, 8 * word, BitTurn.NONE);
+                lane[place + 1 + word] = (long) LONGS.get(rows, at + LENGTH_BYTES + WORD_BYTES * word);
+            }
+            at += LENGTH_BYTES + length;
+            int variable = length - WORD_BYTES * words;
+            if (variable > 0) {
+                System.arraycopy(rows, at - variable, planes, rest, variable);
+                rest += variable;
             }
         }
-        ByteArrays.SHARED.give(columns);
+        transpose();
+        putColumns();
+    }
+
+    private void back(int size) throws HoldfastException {
+        getColumns();
+        transpose();
+        int rest = columnAt(width, 0);
+        int at = 0;
+        for (int row = 0; row < count; row++) {
+            long[] lane = laneOf(row);
+            int place = placeOf(row);
+            int length = (int) lane[place];
+            int variable = length - WORD_BYTES * words;
+            if (length < 0 || variable < 0 || variable > HEAD_BYTES + size - rest) {
+                throw new HoldfastException(Status.CORRUPT, "planes name a row of " + Integer.toUnsignedString(length) + " bytes");
+            }
+            INTS.set(rows, at, length);
+            for (int word = 0; word < words; word++) {
+                LONGS.set(rows, at + LENGTH_BYTES + WORD_BYTES * word, lane[place + 1 + word]);
+            }
+            at += LENGTH_BYTES + length;
+            if (variable > 0) {
+                System.arraycopy(planes, rest, rows, at - variable, variable);
+                rest += variable;
+            }
+        }
         if (at != size) {
             throw new HoldfastException(Status.CORRUPT, "planes of " + size + " bytes of rows have rows of " + at);
         }
     }
 
-    /** Columns become planes, or planes columns. */
-    private static void turnBits(byte[] source, byte[] target, int count, int columns, boolean toPlanes) {
-        int whole = count & ~63;
-        int[] bytes = steps(8);
-        int[] planes = steps(whole / 8);
-        for (int column = 0, base = HEAD_BYTES; column < columns; column++, base += count) {
-            for (int row = 0; row < whole; row += 64) {
-                if (toPlanes) {
-                    exchange(source, bytes, base + row, target, planes, base + row / 8, BitTurn.LAST);
-                } else {
-                    exchange(source, planes, base + row / 8, target, bytes, base + row, BitTurn.FIRST);
+    private long[] laneOf(int row) {
+        return lanes[row < groups * GROUP ? row % GROUP : GROUP + row % 8];
+    }
+
+    private int placeOf(int row) {
+        return (row < groups * GROUP ? row / GROUP : row % GROUP / 8) * width;
+    }
+
+    private static int bytesOf(int word) {
+        return word == 0 ? LENGTH_BYTES : WORD_BYTES;
+    }
+
+    /** Where the column of a byte begins, of the length (0) or of a word (from 1). */
+    private int columnAt(int word, int which) {
+        return HEAD_BYTES + (word == 0 ? which : WORD_BYTES * word - LENGTH_BYTES + which) * count;
+    }
+
+    /** What is put for rows that do not exist is where the next column begins, which is put later. */
+    private void putColumns() {
+        int end = columnAt(width, 0);
+        for (int word = 0; word < width; word++) {
+            for (int which = 0; which < bytesOf(word); which++) {
+                int at = columnAt(word, which);
+                for (int bit = 0; bit < 8 && groups > 0; bit++) {
+                    long[] lane = lanes[8 * which + bit];
+                    for (int place = word; place < groups * width; place += width, at += 8) {
+                        LONGS.set(planes, at, lane[place]);
+                    }
                 }
-            }
-            System.arraycopy(source, base + whole, target, base + whole, count - whole);
-        }
-    }
-
-    private static int[] steps(int step) {
-        int[] steps = new int[8];
-        for (int each = 1; each < 8; each++) {
-            steps[each] = steps[each - 1] + step;
-        }
-        return steps;
-    }
-
-    /** Whether each column of the lengths is one byte again and again: its first is like the second, that like the third, and so on. */
-    private static boolean equalLengths(byte[] columns, int count) {
-        boolean equal = true;
-        for (int at = HEAD_BYTES; at < HEAD_BYTES + LENGTH_BYTES * count; at += count) {
-            equal &= Arrays.equals(columns, at, at + count - 1, columns, at + 1, at + count);
-        }
-        return equal;
-    }
-
-    private static void putLength(byte[] columns, int row, int count, int length) {
-        int at = HEAD_BYTES + row;
-        columns[at] = (byte) length;
-        columns[at + count] = (byte) (length >> 8);
-        columns[at + 2 * count] = (byte) (length >> 16);
-        columns[at + 3 * count] = (byte) (length >> 24);
-    }
-
-    private static int length(byte[] columns, int row, int count) {
-        int at = HEAD_BYTES + row;
-        return columns[at] & 0xFF | (columns[at + count] & 0xFF) << 8 | (columns[at + 2 * count] & 0xFF) << 16 | columns[at + 3 * count] << 24;
-    }
-
-    /**
-     * Eight words, one at each of {@code from}, become eight others: byte i of the k-th is byte k of the i-th, and with {@code bitTurn} then bit i of a
-     * byte of the k-th is bit k of that byte of the i-th. Doing it again undoes it, bits first. Most words are zero in all eight.
-     */
-    private static void exchange(byte[] source, int[] from, int by, byte[] target, int[] to, int toBy, BitTurn bitTurn) {
-        long a = (long) LONGS.get(source, from[0] + by);
-        long b = (long) LONGS.get(source, from[1] + by);
-        long c = (long) LONGS.get(source, from[2] + by);
-        long d = (long) LONGS.get(source, from[3] + by);
-        long e = (long) LONGS.get(source, from[4] + by);
-        long f = (long) LONGS.get(source, from[5] + by);
-        long g = (long) LONGS.get(source, from[6] + by);
-        long h = (long) LONGS.get(source, from[7] + by);
-        if ((a | b | c | d | e | f | g | h) != 0) {
-            long t;
-            // Which of the two is first differs there and back.
-            int bytesAt = bitTurn == BitTurn.FIRST ? 1 : 0;
-            for (int stage = 0; stage < 2; stage++) {
-                if (stage == bytesAt) {
-                    t = (a >>> 32 ^ e) & 0xFFFF_FFFFL; a ^= t << 32; e ^= t;
-                    t = (b >>> 32 ^ f) & 0xFFFF_FFFFL; b ^= t << 32; f ^= t;
-                    t = (c >>> 32 ^ g) & 0xFFFF_FFFFL; c ^= t << 32; g ^= t;
-                    t = (d >>> 32 ^ h) & 0xFFFF_FFFFL; d ^= t << 32; h ^= t;
-                    t = (a >>> 16 ^ c) & 0x0000_FFFF_0000_FFFFL; a ^= t << 16; c ^= t;
-                    t = (b >>> 16 ^ d) & 0x0000_FFFF_0000_FFFFL; b ^= t << 16; d ^= t;
-                    t = (e >>> 16 ^ g) & 0x0000_FFFF_0000_FFFFL; e ^= t << 16; g ^= t;
-                    t = (f >>> 16 ^ h) & 0x0000_FFFF_0000_FFFFL; f ^= t << 16; h ^= t;
-                    t = (a >>> 8 ^ b) & 0x00FF_00FF_00FF_00FFL; a ^= t << 8; b ^= t;
-                    t = (c >>> 8 ^ d) & 0x00FF_00FF_00FF_00FFL; c ^= t << 8; d ^= t;
-                    t = (e >>> 8 ^ f) & 0x00FF_00FF_00FF_00FFL; e ^= t << 8; f ^= t;
-                    t = (g >>> 8 ^ h) & 0x00FF_00FF_00FF_00FFL; g ^= t << 8; h ^= t;
-                } else if (bitTurn != BitTurn.NONE) {
-                    t = (a >>> 4 ^ e) & 0x0F0F_0F0F_0F0F_0F0FL; a ^= t << 4; e ^= t;
-                    t = (b >>> 4 ^ f) & 0x0F0F_0F0F_0F0F_0F0FL; b ^= t << 4; f ^= t;
-                    t = (c >>> 4 ^ g) & 0x0F0F_0F0F_0F0F_0F0FL; c ^= t << 4; g ^= t;
-                    t = (d >>> 4 ^ h) & 0x0F0F_0F0F_0F0F_0F0FL; d ^= t << 4; h ^= t;
-                    t = (a >>> 2 ^ c) & 0x3333_3333_3333_3333L; a ^= t << 2; c ^= t;
-                    t = (b >>> 2 ^ d) & 0x3333_3333_3333_3333L; b ^= t << 2; d ^= t;
-                    t = (e >>> 2 ^ g) & 0x3333_3333_3333_3333L; e ^= t << 2; g ^= t;
-                    t = (f >>> 2 ^ h) & 0x3333_3333_3333_3333L; f ^= t << 2; h ^= t;
-                    t = (a >>> 1 ^ b) & 0x5555_5555_5555_5555L; a ^= t << 1; b ^= t;
-                    t = (c >>> 1 ^ d) & 0x5555_5555_5555_5555L; c ^= t << 1; d ^= t;
-                    t = (e >>> 1 ^ f) & 0x5555_5555_5555_5555L; e ^= t << 1; f ^= t;
-                    t = (g >>> 1 ^ h) & 0x5555_5555_5555_5555L; g ^= t << 1; h ^= t;
+                long[] lane = lanes[GROUP + which];
+                int more = left > 0 && at + 8 * (eights + 1) <= end ? 1 : 0;
+                for (int place = word; place < (eights + more) * width; place += width, at += 8) {
+                    LONGS.set(planes, at, lane[place]);
+                }
+                for (int each = 0; each < left && more == 0; each++) {
+                    planes[at + each] = (byte) (lane[word + eights * width] >>> 8 * each);
                 }
             }
         }
-        LONGS.set(target, to[0] + toBy, a);
-        LONGS.set(target, to[1] + toBy, b);
-        LONGS.set(target, to[2] + toBy, c);
-        LONGS.set(target, to[3] + toBy, d);
-        LONGS.set(target, to[4] + toBy, e);
-        LONGS.set(target, to[5] + toBy, f);
-        LONGS.set(target, to[6] + toBy, g);
-        LONGS.set(target, to[7] + toBy, h);
+    }
+
+    private void getColumns() {
+        int end = columnAt(width, 0);
+        for (int word = 0; word < width; word++) {
+            for (int which = 0; which < bytesOf(word); which++) {
+                int at = columnAt(word, which);
+                for (int bit = 0; bit < 8 && groups > 0; bit++) {
+                    long[] lane = lanes[8 * which + bit];
+                    for (int place = word; place < groups * width; place += width, at += 8) {
+                        lane[place] = (long) LONGS.get(planes, at);
+                    }
+                }
+                long[] lane = lanes[GROUP + which];
+                int more = left > 0 && at + 8 * (eights + 1) <= end ? 1 : 0;
+                for (int place = word; place < (eights + more) * width; place += width, at += 8) {
+                    lane[place] = (long) LONGS.get(planes, at);
+                }
+                for (int each = 0; each < left && more == 0; each++) {
+                    lane[word + eights * width] = lane[word + eights * width] & ~(0xFFL << 8 * each) | (planes[at + each] & 0xFFL) << 8 * each;
+                }
+            }
+        }
+    }
+
+    /** Turns bytes of eight rows, and then bits of 64, into those of columns; doing it again undoes it. */
+    private void transpose() {
+        for (int lane = 0; lane < 8 && groups > 0; lane++) {
+            transpose(lane, 8, groups * width, BYTES, 8);
+        }
+        for (int lane = 0; lane < GROUP && groups > 0; lane += 8) {
+            transpose(lane, 1, groups * width, BITS, 1);
+        }
+        transpose(GROUP, 1, (eights + 1) * width, BYTES, 8);
+    }
+
+    /** Matrices whose rows are in the lanes {@code first}, {@code first + step}, and so on, of elements of so many bits. */
+    private void transpose(int first, int step, int length, long[] masks, int bits) {
+        for (int round = 0, distance = 4; distance > 0; round++, distance /= 2) {
+            for (int each = 0; each < 8; each++) {
+                if ((each & distance) == 0) {
+                    exchange(lanes[first + step * each], lanes[first + step * (each + distance)], length, masks[round], bits * distance);
+                }
+            }
+        }
+    }
+
+    private static void exchange(long[] one, long[] other, int length, long mask, int shift) {
+        for (int each = 0; each < length; each++) {
+            long difference = (one[each] >>> shift ^ other[each]) & mask;
+            one[each] ^= difference << shift;
+            other[each] ^= difference;
+        }
     }
 }
