@@ -34,8 +34,8 @@ import scala.collection.Iterator;
  * use. It is for local mode; shuffles of other records are Spark's own. Used by benchmarks/sides.py.
  */
 public final class FloorShuffleManager extends SortShuffleManager {
-    /** By shuffle and map attempt, what it wrote for each partition; null where it wrote nothing. */
-    private final Map<Integer, Map<Long, Rows[]>> shuffles = new ConcurrentHashMap<>();
+    /** By shuffle and map attempt, what it wrote for each partition. */
+    private final Map<Integer, Map<Long, List<List<byte[]>>>> shuffles = new ConcurrentHashMap<>();
 
     public FloorShuffleManager(SparkConf conf) {
         super(conf);
@@ -62,11 +62,11 @@ public final class FloorShuffleManager extends SortShuffleManager {
         return () -> {
             int shuffle = handle.shuffleId();
             var places = SparkEnv.get().mapOutputTracker().getMapSizesByExecutorId(shuffle, startMap, endMap, startPartition, endPartition);
-            List<Rows> found = new ArrayList<>();
+            List<byte[]> found = new ArrayList<>();
             while (places.hasNext()) {
                 for (var blocks = places.next()._2().iterator(); blocks.hasNext(); ) {
                     ShuffleBlockId block = (ShuffleBlockId) blocks.next()._1();
-                    found.add(shuffles.get(shuffle).get(block.mapId())[block.reduceId()]);
+                    found.addAll(shuffles.get(shuffle).get(block.mapId()).get(block.reduceId()));
                 }
             }
             return new Reading<>(found, known.fields(), metrics);
@@ -84,31 +84,28 @@ public final class FloorShuffleManager extends SortShuffleManager {
         return ((BaseShuffleHandle<K, V, ?>) handle).dependency();
     }
 
-    /** What one map wrote for one partition: each row behind its length. */
+    /** What one map wrote for one partition: each row behind its length and one, in arrays that grow up to a bound and end at a zero. */
     private static final class Rows {
-        private static final int FIRST_BYTES = 4096;
+        private static final int FIRST_BYTES = 4 << 10;
+        private static final int MOST_BYTES = 1 << 20;
         private static final int PREFIX_BYTES = 8;
 
-        private byte[] bytes = new byte[FIRST_BYTES];
+        final List<byte[]> arrays = new ArrayList<>();
+        long total;
+        private byte[] bytes = {};
         private int used;
 
         void add(UnsafeRow row) {
-            int size = row.getSizeInBytes();
-            int end = Math.addExact(used, PREFIX_BYTES + size);
-            if (end > bytes.length) {
-                bytes = Arrays.copyOf(bytes, Math.max(end, 2 * bytes.length));
+            int size = PREFIX_BYTES + row.getSizeInBytes();
+            if (size > bytes.length - used) {
+                bytes = new byte[Math.max(size, Math.min(Math.max(FIRST_BYTES, 2 * bytes.length), MOST_BYTES))];
+                arrays.add(bytes);
+                used = 0;
             }
-            Platform.putInt(bytes, Platform.BYTE_ARRAY_OFFSET + (long) used, size);
-            Platform.copyMemory(
-                    row.getBaseObject(), row.getBaseOffset(), bytes, Platform.BYTE_ARRAY_OFFSET + (long) used + PREFIX_BYTES, size);
-            used = end;
-        }
-
-        /** Points at the row there; returns where the next one is. */
-        int show(int at, UnsafeRow row) {
-            int size = Platform.getInt(bytes, Platform.BYTE_ARRAY_OFFSET + (long) at);
-            row.pointTo(bytes, Platform.BYTE_ARRAY_OFFSET + (long) at + PREFIX_BYTES, size);
-            return at + PREFIX_BYTES + size;
+            Platform.putInt(bytes, Platform.BYTE_ARRAY_OFFSET + (long) used, row.getSizeInBytes() + 1);
+            row.writeToMemory(bytes, Platform.BYTE_ARRAY_OFFSET + (long) used + PREFIX_BYTES);
+            used += size;
+            total += size;
         }
     }
 
@@ -143,10 +140,12 @@ public final class FloorShuffleManager extends SortShuffleManager {
                 count++;
                 size += row.getSizeInBytes();
             }
+            List<List<byte[]>> written = new ArrayList<>(rows.length);
             for (int partition = 0; partition < rows.length; partition++) {
-                lengths[partition] = rows[partition] == null ? 0 : rows[partition].used;
+                lengths[partition] = rows[partition] == null ? 0 : rows[partition].total;
+                written.add(rows[partition] == null ? List.of() : rows[partition].arrays);
             }
-            shuffles.computeIfAbsent(dependency.shuffleId(), shuffle -> new ConcurrentHashMap<>()).put(mapId, rows);
+            shuffles.computeIfAbsent(dependency.shuffleId(), shuffle -> new ConcurrentHashMap<>()).put(mapId, written);
             if (known.dataSize() != null) {
                 known.dataSize().add(size);
             }
@@ -171,7 +170,7 @@ public final class FloorShuffleManager extends SortShuffleManager {
     private static final class Reading<K, C> extends AbstractIterator<Product2<K, C>> {
         private static final Integer NO_KEY = 0;
 
-        private final List<Rows> all;
+        private final List<byte[]> all;
         private final UnsafeRow row;
         private final Product2<K, C> pair;
         private final ShuffleReadMetricsReporter metrics;
@@ -179,7 +178,7 @@ public final class FloorShuffleManager extends SortShuffleManager {
         private int at;
 
         @SuppressWarnings("unchecked")
-        Reading(List<Rows> all, int fields, ShuffleReadMetricsReporter metrics) {
+        Reading(List<byte[]> all, int fields, ShuffleReadMetricsReporter metrics) {
             this.all = all;
             this.metrics = metrics;
             row = new UnsafeRow(fields);
@@ -188,11 +187,17 @@ public final class FloorShuffleManager extends SortShuffleManager {
 
         @Override
         public boolean hasNext() {
-            while (next < all.size() && at == all.get(next).used) {
+            while (next < all.size() && prefix() == 0) {
                 next++;
                 at = 0;
             }
             return next < all.size();
+        }
+
+        /** Of the present row and one; 0 at the end of an array. */
+        private int prefix() {
+            byte[] rows = all.get(next);
+            return at + Rows.PREFIX_BYTES > rows.length ? 0 : Platform.getInt(rows, Platform.BYTE_ARRAY_OFFSET + (long) at);
         }
 
         @Override
@@ -200,7 +205,9 @@ public final class FloorShuffleManager extends SortShuffleManager {
             if (!hasNext()) {
                 throw new NoSuchElementException("the rows are at their end");
             }
-            at = all.get(next).show(at, row);
+            int size = prefix() - 1;
+            row.pointTo(all.get(next), Platform.BYTE_ARRAY_OFFSET + (long) at + Rows.PREFIX_BYTES, size);
+            at += Rows.PREFIX_BYTES + size;
             metrics.incRecordsRead(1);
             return pair;
         }

@@ -13,8 +13,8 @@ import java.util.Arrays;
  * groups of 64 rows become planes: bit 0 of all of them, bit 1, and so on; what is left of a column stays bytes. Variable parts follow as they were. The
  * twin of client/core/read/row_planes.py.
  *
- * <p>Rules: all words of a row, its length before them, go to one of 72 lanes, one lane for each row of a group, and eight for the rows that are left. A
- * matrix of 8 by 8 bytes or bits is transposed by three rounds of exchanges between two words: between two lanes, each is one short loop, of which the JVM
+ * <p>Rules: all words of a row, its length before them, go to one of 72 vectors, one vector for each row of a group, and eight for the rows that are left. A
+ * matrix of 8 by 8 bytes or bits is transposed by three rounds of exchanges between two words: between two vectors, each is one short loop, of which the JVM
  * makes instructions that work on many words at once.
  */
 public final class RowPlanes {
@@ -28,12 +28,12 @@ public final class RowPlanes {
     private static final int GROUP = 64;
     private static final VarHandle LONGS = MethodHandles.byteArrayViewVarHandle(long[].class, ByteOrder.LITTLE_ENDIAN);
     private static final VarHandle INTS = MethodHandles.byteArrayViewVarHandle(int[].class, ByteOrder.LITTLE_ENDIAN);
-    /** What of two words is exchanged at distances 4, 2 and 1. */
-    private static final long[] BYTES = {0x0000_0000_FFFF_FFFFL, 0x0000_FFFF_0000_FFFFL, 0x00FF_00FF_00FF_00FFL};
-    private static final long[] BITS = {0x0F0F_0F0F_0F0F_0F0FL, 0x3333_3333_3333_3333L, 0x5555_5555_5555_5555L};
-    /** Those of a larger batch are not kept for the next. */
-    private static final int LANES_BYTES_KEPT = 1 << 20;
-    private static final ThreadLocal<long[][]> LANES = ThreadLocal.withInitial(RowPlanes::noLanes);
+    /** What of two words is exchanged, four, two and one rows apart. */
+    private static final long[] BYTE_MASKS = {0x0000_0000_FFFF_FFFFL, 0x0000_FFFF_0000_FFFFL, 0x00FF_00FF_00FF_00FFL};
+    private static final long[] BIT_MASKS = {0x0F0F_0F0F_0F0F_0F0FL, 0x3333_3333_3333_3333L, 0x5555_5555_5555_5555L};
+    /** Vectors of a larger batch are not kept for the next. */
+    private static final int VECTOR_BYTES_KEPT = 1 << 20;
+    private static final ThreadLocal<long[][]> VECTORS = ThreadLocal.withInitial(RowPlanes::noVectors);
 
     private final byte[] rows;
     private final byte[] planes;
@@ -45,7 +45,7 @@ public final class RowPlanes {
     private final int groups;
     private final int eights;
     private final int left;
-    private final long[][] lanes;
+    private final long[][] vectors;
 
     private RowPlanes(byte[] rows, byte[] planes, int count, int words) {
         this.rows = rows;
@@ -56,19 +56,19 @@ public final class RowPlanes {
         groups = count / GROUP;
         eights = count % GROUP / 8;
         left = count % 8;
-        lanes = (long) WORD_BYTES * width * count <= LANES_BYTES_KEPT ? LANES.get() : noLanes();
+        vectors = (long) WORD_BYTES * width * count <= VECTOR_BYTES_KEPT ? VECTORS.get() : noVectors();
         lengthen(0, GROUP, groups * width);
-        lengthen(GROUP, lanes.length, (eights + 1) * width);
+        lengthen(GROUP, vectors.length, (eights + 1) * width);
     }
 
-    private static long[][] noLanes() {
+    private static long[][] noVectors() {
         return new long[GROUP + 8][0];
     }
 
     private void lengthen(int from, int to, int length) {
-        // The first is made last: where memory ends before, all are made again.
-        for (int lane = to - 1; lane >= from && lanes[from].length < length; lane--) {
-            lanes[lane] = new long[length];
+        // The first is made last: where memory runs out before, the next batch makes all of them again.
+        for (int vector = to - 1; vector >= from && vectors[from].length < length; vector--) {
+            vectors[vector] = new long[length];
         }
     }
 
@@ -129,11 +129,11 @@ public final class RowPlanes {
         int rest = columnAt(width, 0);
         for (int row = 0, at = off; row < count; row++) {
             int length = (int) INTS.get(rows, at);
-            long[] lane = laneOf(row);
+            long[] vector = vectorOf(row);
             int place = placeOf(row);
-            lane[place] = length;
-            for (int word = 0; word < words; word++) {
-                lane[place + 1 + word] = (long) LONGS.get(rows, at + LENGTH_BYTES + WORD_BYTES * word);
+            vector[place] = length;
+            for (int word = 1; word < width; word++) {
+                vector[place + word] = (long) LONGS.get(rows, at + WORD_BYTES * word - LENGTH_BYTES);
             }
             at += LENGTH_BYTES + length;
             int variable = length - WORD_BYTES * words;
@@ -152,16 +152,16 @@ public final class RowPlanes {
         int rest = columnAt(width, 0);
         int at = 0;
         for (int row = 0; row < count; row++) {
-            long[] lane = laneOf(row);
+            long[] vector = vectorOf(row);
             int place = placeOf(row);
-            int length = (int) lane[place];
+            int length = (int) vector[place];
             int variable = length - WORD_BYTES * words;
             if (length < 0 || variable < 0 || variable > HEAD_BYTES + size - rest) {
                 throw new HoldfastException(Status.CORRUPT, "planes name a row of " + Integer.toUnsignedString(length) + " bytes");
             }
             INTS.set(rows, at, length);
-            for (int word = 0; word < words; word++) {
-                LONGS.set(rows, at + LENGTH_BYTES + WORD_BYTES * word, lane[place + 1 + word]);
+            for (int word = 1; word < width; word++) {
+                LONGS.set(rows, at + WORD_BYTES * word - LENGTH_BYTES, vector[place + word]);
             }
             at += LENGTH_BYTES + length;
             if (variable > 0) {
@@ -174,8 +174,8 @@ public final class RowPlanes {
         }
     }
 
-    private long[] laneOf(int row) {
-        return lanes[row < groups * GROUP ? row % GROUP : GROUP + row % 8];
+    private long[] vectorOf(int row) {
+        return vectors[row < groups * GROUP ? row % GROUP : GROUP + row % 8];
     }
 
     private int placeOf(int row) {
@@ -198,41 +198,48 @@ public final class RowPlanes {
             for (int which = 0; which < bytesOf(word); which++) {
                 int at = columnAt(word, which);
                 for (int bit = 0; bit < 8 && groups > 0; bit++) {
-                    long[] lane = lanes[8 * which + bit];
+                    long[] vector = vectors[8 * which + bit];
                     for (int place = word; place < groups * width; place += width, at += 8) {
-                        LONGS.set(planes, at, lane[place]);
+                        LONGS.set(planes, at, vector[place]);
                     }
                 }
-                long[] lane = lanes[GROUP + which];
+                long[] vector = vectors[GROUP + which];
                 int more = left > 0 && at + 8 * (eights + 1) <= end ? 1 : 0;
                 for (int place = word; place < (eights + more) * width; place += width, at += 8) {
-                    LONGS.set(planes, at, lane[place]);
+                    LONGS.set(planes, at, vector[place]);
                 }
                 for (int each = 0; each < left && more == 0; each++) {
-                    planes[at + each] = (byte) (lane[word + eights * width] >>> 8 * each);
+                    planes[at + each] = (byte) (vector[word + eights * width] >>> 8 * each);
                 }
             }
         }
     }
 
+    /** Most columns are zero. */
     private void getColumns() {
         int end = columnAt(width, 0);
+        for (int each = groups == 0 ? GROUP : 0; each < vectors.length; each++) {
+            Arrays.fill(vectors[each], 0, (each < GROUP ? groups : eights + 1) * width, 0);
+        }
         for (int word = 0; word < width; word++) {
             for (int which = 0; which < bytesOf(word); which++) {
                 int at = columnAt(word, which);
+                if (planes[at] == 0 && Arrays.equals(planes, at, at + count - 1, planes, at + 1, at + count)) {
+                    continue;
+                }
                 for (int bit = 0; bit < 8 && groups > 0; bit++) {
-                    long[] lane = lanes[8 * which + bit];
+                    long[] vector = vectors[8 * which + bit];
                     for (int place = word; place < groups * width; place += width, at += 8) {
-                        lane[place] = (long) LONGS.get(planes, at);
+                        vector[place] = (long) LONGS.get(planes, at);
                     }
                 }
-                long[] lane = lanes[GROUP + which];
+                long[] vector = vectors[GROUP + which];
                 int more = left > 0 && at + 8 * (eights + 1) <= end ? 1 : 0;
                 for (int place = word; place < (eights + more) * width; place += width, at += 8) {
-                    lane[place] = (long) LONGS.get(planes, at);
+                    vector[place] = (long) LONGS.get(planes, at);
                 }
                 for (int each = 0; each < left && more == 0; each++) {
-                    lane[word + eights * width] = lane[word + eights * width] & ~(0xFFL << 8 * each) | (planes[at + each] & 0xFFL) << 8 * each;
+                    vector[word + eights * width] |= (planes[at + each] & 0xFFL) << 8 * each;
                 }
             }
         }
@@ -240,21 +247,21 @@ public final class RowPlanes {
 
     /** Turns bytes of eight rows, and then bits of 64, into those of columns; doing it again undoes it. */
     private void transpose() {
-        for (int lane = 0; lane < 8 && groups > 0; lane++) {
-            transpose(lane, 8, groups * width, BYTES, 8);
+        for (int vector = 0; vector < 8 && groups > 0; vector++) {
+            transpose(vector, 8, groups * width, BYTE_MASKS, 8);
         }
-        for (int lane = 0; lane < GROUP && groups > 0; lane += 8) {
-            transpose(lane, 1, groups * width, BITS, 1);
+        for (int vector = 0; vector < GROUP && groups > 0; vector += 8) {
+            transpose(vector, 1, groups * width, BIT_MASKS, 1);
         }
-        transpose(GROUP, 1, (eights + 1) * width, BYTES, 8);
+        transpose(GROUP, 1, (eights + 1) * width, BYTE_MASKS, 8);
     }
 
-    /** Matrices whose rows are in the lanes {@code first}, {@code first + step}, and so on, of elements of so many bits. */
-    private void transpose(int first, int step, int length, long[] masks, int bits) {
+    /** Matrices whose rows are in the vectors {@code first}, {@code first + step}, and so on, of elements of so many bits. */
+    private void transpose(int first, int step, int length, long[] masks, int elementBits) {
         for (int round = 0, distance = 4; distance > 0; round++, distance /= 2) {
             for (int each = 0; each < 8; each++) {
                 if ((each & distance) == 0) {
-                    exchange(lanes[first + step * each], lanes[first + step * (each + distance)], length, masks[round], bits * distance);
+                    exchange(vectors[first + step * each], vectors[first + step * (each + distance)], length, masks[round], elementBits * distance);
                 }
             }
         }
