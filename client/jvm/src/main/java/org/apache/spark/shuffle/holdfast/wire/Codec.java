@@ -159,10 +159,10 @@ public enum Codec {
 
     /**
      * As {@link #compress}, of rows that have {@code words} words of fixed part each; false, and nothing was put, where they are fewer than
-     * {@link RowPlanes#ROWS_MIN}. Only for codecs of rows.
+     * {@link RowPlanes#ROWS_MIN}, or their planes would be too long. Only for codecs of rows.
      */
     public final boolean compressRows(byte[] src, int off, int len, int words, ByteBuffer dst, int level) {
-        if (!RowPlanes.possible(src, off, len)) {
+        if (len > Limits.ORIGINAL_BYTES_MAX - RowPlanes.HEAD_BYTES || !RowPlanes.possible(src, off, len)) {
             return false;
         }
         byte[] planes = ByteArrays.SHARED.take(len + RowPlanes.HEAD_BYTES);

@@ -20,7 +20,7 @@ import java.util.Arrays;
 public final class RowPlanes {
     /** In front of the planes: u32 rows, u32 words. */
     static final int HEAD_BYTES = 8;
-    /** There is no smaller batch of planes: it would not be shorter. */
+    /** There is no smaller batch of planes: it would not be shorter, and {@link #putColumns} needs columns of eight bytes. */
     static final int ROWS_MIN = 8;
     private static final int WORDS_AT = 4;
     private static final int LENGTH_BYTES = 4;
@@ -31,7 +31,7 @@ public final class RowPlanes {
     /** What of two words is exchanged, four, two and one rows apart. */
     private static final long[] BYTE_MASKS = {0x0000_0000_FFFF_FFFFL, 0x0000_FFFF_0000_FFFFL, 0x00FF_00FF_00FF_00FFL};
     private static final long[] BIT_MASKS = {0x0F0F_0F0F_0F0F_0F0FL, 0x3333_3333_3333_3333L, 0x5555_5555_5555_5555L};
-    /** Vectors of a larger batch are not kept for the next. */
+    /** Vectors that take more are not kept for the next batch: a thread keeps so much for groups, and as much for the rows after them. */
     private static final int VECTOR_BYTES_KEPT = 1 << 20;
     private static final ThreadLocal<long[][]> VECTORS = ThreadLocal.withInitial(RowPlanes::noVectors);
 
@@ -41,10 +41,11 @@ public final class RowPlanes {
     /** Of a row, and with its length. */
     private final int words;
     private final int width;
-    /** Whole groups, then whole eights, then rows that are left. */
+    /** Whole groups, then whole eights, then rows that are left; eights of both. */
     private final int groups;
     private final int eights;
     private final int left;
+    private final int lastEights;
     private final long[][] vectors;
 
     private RowPlanes(byte[] rows, byte[] planes, int count, int words) {
@@ -56,9 +57,11 @@ public final class RowPlanes {
         groups = count / GROUP;
         eights = count % GROUP / 8;
         left = count % 8;
-        vectors = (long) WORD_BYTES * width * count <= VECTOR_BYTES_KEPT ? VECTORS.get() : noVectors();
+        lastEights = eights + (left > 0 ? 1 : 0);
+        long longs = (long) width * (GROUP * groups + 8 * lastEights);
+        vectors = WORD_BYTES * longs <= VECTOR_BYTES_KEPT ? VECTORS.get() : noVectors();
         lengthen(0, GROUP, groups * width);
-        lengthen(GROUP, vectors.length, (eights + 1) * width);
+        lengthen(GROUP, vectors.length, lastEights * width);
     }
 
     private static long[][] noVectors() {
@@ -66,7 +69,7 @@ public final class RowPlanes {
     }
 
     private void lengthen(int from, int to, int length) {
-        // The first is made last: where memory runs out before, the next batch makes all of them again.
+        // The first is made last, so it is the shortest where memory runs out before.
         for (int vector = to - 1; vector >= from && vectors[from].length < length; vector--) {
             vectors[vector] = new long[length];
         }
@@ -87,8 +90,8 @@ public final class RowPlanes {
     }
 
     /**
-     * Puts the rows in [off, off + len) into {@code planes} and returns how many bytes that took, {@link #HEAD_BYTES} more. Rows of one length, as those
-     * with decimals above 18 digits are, are turned from end to end.
+     * Puts the rows in [off, off + len), each of which has the fixed words, into {@code planes} and returns how many bytes that took, {@link #HEAD_BYTES}
+     * more. Rows of one length, as those with decimals above 18 digits are, are turned from end to end.
      */
     static int turn(byte[] rows, int off, int len, int fixedWords, byte[] planes) {
         int count = 0;
@@ -111,7 +114,7 @@ public final class RowPlanes {
         return length - HEAD_BYTES;
     }
 
-    /** Undoes {@link #turn} of planes that have {@code size} bytes of rows. Throws CORRUPT. */
+    /** Undoes {@link #turn} of planes that have {@code size} bytes of rows, at most {@link Limits#ORIGINAL_BYTES_MAX}. Throws CORRUPT. */
     static void back(byte[] planes, int size, byte[] rows) throws HoldfastException {
         int count = (int) INTS.get(planes, 0);
         int words = (int) INTS.get(planes, WORDS_AT);
@@ -191,7 +194,10 @@ public final class RowPlanes {
         return HEAD_BYTES + (word == 0 ? which : WORD_BYTES * word - LENGTH_BYTES + which) * count;
     }
 
-    /** What is put for rows that do not exist is where the next column begins, which is put later. */
+    /**
+     * One after another: what is put for rows that do not exist is where the next column begins, and is put over. Behind the last column are variable
+     * parts, so nothing is put beyond its end.
+     */
     private void putColumns() {
         int end = columnAt(width, 0);
         for (int word = 0; word < width; word++) {
@@ -215,11 +221,14 @@ public final class RowPlanes {
         }
     }
 
-    /** Undoes {@link #putColumns}: one method for both would be a fifth slower. Most columns are zero. */
+    /**
+     * Undoes {@link #putColumns}: one method for both would be a fifth slower. Most columns are zero. What is got beyond a column's end is of rows that do
+     * not exist.
+     */
     private void getColumns() {
         int end = columnAt(width, 0);
         for (int each = groups == 0 ? GROUP : 0; each < vectors.length; each++) {
-            Arrays.fill(vectors[each], 0, (each < GROUP ? groups : eights + 1) * width, 0);
+            Arrays.fill(vectors[each], 0, (each < GROUP ? groups : lastEights) * width, 0);
         }
         for (int word = 0; word < width; word++) {
             for (int which = 0; which < bytesOf(word); which++) {
@@ -245,7 +254,7 @@ public final class RowPlanes {
         }
     }
 
-    /** Turns bytes of eight rows, and then bits of 64, into those of columns; doing it again undoes it. */
+    /** Turns bytes of eight rows, and then bits of 64, into those of columns; doing it again undoes it, since neither knows of the other. */
     private void transpose() {
         for (int vector = 0; vector < 8 && groups > 0; vector++) {
             transpose(vector, 8, groups * width, BYTE_MASKS, 8);
@@ -253,7 +262,7 @@ public final class RowPlanes {
         for (int vector = 0; vector < GROUP && groups > 0; vector += 8) {
             transpose(vector, 1, groups * width, BIT_MASKS, 1);
         }
-        transpose(GROUP, 1, (eights + 1) * width, BYTE_MASKS, 8);
+        transpose(GROUP, 1, lastEights * width, BYTE_MASKS, 8);
     }
 
     /** Matrices whose rows are in the vectors {@code first}, {@code first + step}, and so on, of elements of so many bits. */

@@ -339,7 +339,7 @@ public final class WireChecks {
         }
     }
 
-    /** Rows of one length and of several, few and many, some of no field, are the same again, at any offset; fewer than eight have no planes. */
+    /** Rows of one length and of several, few and many, some of no field, are the same again, at any offset; fewer than eight have no planes, nor have the longest. */
     private static void rowPlanes() throws Exception {
         Random random = new Random(6);
         for (Codec codec : List.of(Codec.LZ4_ROWS, Codec.ZSTD_ROWS)) {
@@ -360,6 +360,12 @@ public final class WireChecks {
                 }
             }
         }
+        ByteBuffer longest = ByteBuffer.allocate(Limits.ORIGINAL_BYTES_MAX).order(ByteOrder.LITTLE_ENDIAN);
+        for (int at = 0; at < longest.capacity(); at += longest.capacity() / 8) {
+            longest.putInt(at, longest.capacity() / 8 - 4);
+        }
+        boolean fits = Codec.LZ4_ROWS.compressRows(longest.array(), 0, longest.capacity(), 1, ByteBuffer.allocate(0), Codec.USUAL_LEVEL);
+        same(false, fits, "rows whose planes would be longer than an original may be");
         same(Codec.NONE, Codec.NONE.ofRows(), "what is not compressed has no planes");
         refused(Status.CORRUPT, "planes without a head", () -> RowPlanes.rowBytes(7));
         for (int[] head : new int[][] {{0, 0}, {7, 1}, {8, -1}, {-1, 1}, {8, Integer.MAX_VALUE}, {Integer.MAX_VALUE, 1 << 28}, {13, 0}}) {
