@@ -88,7 +88,7 @@ def tiny(spark: SparkSession, scale: float = 1.0) -> str:
 
 
 def small(spark: SparkSession, scale: float = 1.0) -> str:
-    """30 jobs of one small shuffle, 4 maps to 4 partitions."""
+    """30 jobs of two small shuffles: 4 maps to 4 partitions, and what counts them."""
     counts = [spark.range(0, 1_000, 1, 4).repartition(4, "id").count() for _ in range(jobs("small", scale))]
     return str(counts[-1])
 

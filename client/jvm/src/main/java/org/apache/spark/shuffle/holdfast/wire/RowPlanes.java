@@ -32,7 +32,7 @@ public final class RowPlanes {
     private static final long[] BYTE_MASKS = {0x0000_0000_FFFF_FFFFL, 0x0000_FFFF_0000_FFFFL, 0x00FF_00FF_00FF_00FFL};
     private static final long[] BIT_MASKS = {0x0F0F_0F0F_0F0F_0F0FL, 0x3333_3333_3333_3333L, 0x5555_5555_5555_5555L};
     /** Vectors that take more are not kept for the next batch: a thread keeps so much for groups, and as much for the rows after them. */
-    private static final int VECTOR_BYTES_KEPT = 1 << 20;
+    static final int VECTOR_BYTES_KEPT = 1 << 20;
     private static final ThreadLocal<long[][]> VECTORS = ThreadLocal.withInitial(RowPlanes::noVectors);
 
     private final byte[] rows;
@@ -57,11 +57,16 @@ public final class RowPlanes {
         groups = count / GROUP;
         eights = count % GROUP / 8;
         left = count % 8;
-        lastEights = eights + (left > 0 ? 1 : 0);
+        lastEights = (count % GROUP + 7) / 8;
         long longs = (long) width * (GROUP * groups + 8 * lastEights);
         vectors = WORD_BYTES * longs <= VECTOR_BYTES_KEPT ? VECTORS.get() : noVectors();
         lengthen(0, GROUP, groups * width);
         lengthen(GROUP, vectors.length, lastEights * width);
+    }
+
+    /** Bytes that this thread keeps, for tests. */
+    static long bytesKept() {
+        return Arrays.stream(VECTORS.get()).mapToLong(vector -> (long) WORD_BYTES * vector.length).sum();
     }
 
     private static long[][] noVectors() {

@@ -339,7 +339,10 @@ public final class WireChecks {
         }
     }
 
-    /** Rows of one length and of several, few and many, some of no field, are the same again, at any offset; fewer than eight have no planes, nor have the longest. */
+    /**
+     * Rows of one length and of several, few and many, some of no field, are the same again, at any offset; fewer than eight have no planes, nor have the
+     * longest. What a thread keeps is bounded.
+     */
     private static void rowPlanes() throws Exception {
         Random random = new Random(6);
         for (Codec codec : List.of(Codec.LZ4_ROWS, Codec.ZSTD_ROWS)) {
@@ -359,6 +362,11 @@ public final class WireChecks {
                     }
                 }
             }
+        }
+        for (int[] shape : new int[][] {{65_536, 1}, {8, 16_383}, {8, 20_000}, {200_000, 1}}) {
+            byte[] rows = rows(random, shape[0], shape[1], 0);
+            RowPlanes.turn(rows, 3, rows.length - 3, shape[1], new byte[rows.length + RowPlanes.HEAD_BYTES]);
+            check(RowPlanes.bytesKept() <= 2 * RowPlanes.VECTOR_BYTES_KEPT, "a thread keeps " + RowPlanes.bytesKept() + " bytes");
         }
         ByteBuffer longest = ByteBuffer.allocate(Limits.ORIGINAL_BYTES_MAX).order(ByteOrder.LITTLE_ENDIAN);
         for (int at = 0; at < longest.capacity(); at += longest.capacity() / 8) {
