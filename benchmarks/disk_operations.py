@@ -2,6 +2,7 @@
 
     python -m benchmarks.disk_operations [wide] [--scale 1] [--workers 1] [--images DIRECTORY] [--conf KEY=VALUE …]
     python -m benchmarks.disk_operations big --scale 30 --memory 2G --driver-memory 700m --disk-gib 72
+    python -m benchmarks.disk_operations wide --read-ahead-kib 128
     python -m benchmarks.disk_operations wide --seek-ms 8
     python -m benchmarks.disk_operations wide --service celeborn=DIRECTORY
 
@@ -12,7 +13,8 @@ stage runs. Prints a line for each side and stage: the seconds until all of it w
 requests that the device took, how many for each GiB that the side's map tasks wrote, their mean size, and which share
 of the reads began where the one before had ended; then of each other side what it has over Spark's. With `--memory`
 everything that runs shares so much, its page cache included, and with `--seek-ms` the disks take no more requests than
-one with such seeks could; the last lines say what saw to it. Needs root, and leaves nothing behind: the mounts are
+one with such seeks could; the last lines say what saw to it. A loop device reads further ahead than most disks do:
+`--read-ahead-kib 128` has it do as those. Needs root, and leaves nothing behind: the mounts are
 those of a namespace of its own.
 """
 
@@ -126,7 +128,7 @@ def count(options: argparse.Namespace, memory: str) -> None:
     rows: dict[str, str] = {}
     seeks = ""
     for name in (first, *others):
-        with disk(options.images, name, options.disk_gib) as drive:
+        with disk(options.images, name, options.disk_gib, options.read_ahead_kib) as drive:
             slow = seeking(drive.device, options.seek_ms, mounts()) if options.seek_ms else nullcontext("")
             with slow as seeks, on(drive, name, options) as side:
                 rows[name], costs[name] = measure(side, drive, options)
@@ -134,6 +136,7 @@ def count(options: argparse.Namespace, memory: str) -> None:
         sys.exit(f"{options.workload}: the results differ: {rows}")
     said = {"workload": options.workload, "scale": options.scale, "rows": rows[first]}
     said |= {"memory": f"{options.memory} by {memory}"} if memory else {}
+    said |= {"read_ahead_kib": options.read_ahead_kib} if options.read_ahead_kib is not None else {}
     said |= {"seeks": f"{options.seek_ms:g} ms by {seeks}"} if seeks else {}
     for name in others:
         print(json.dumps({"side": name, **said, **ratios(costs[first], costs[name])}))
@@ -185,6 +188,8 @@ def main() -> None:
     parser.add_argument("--service", type=named_service, action="append", default=[], metavar="NAME=DIRECTORY")
     parser.add_argument("--memory", help="for everything that runs, page cache included, such as 2G")
     parser.add_argument("--driver-memory", default="4g", help="of the heap of each side's JVM")
+    ahead = "how far the kernel reads ahead by itself: 128 on most disks, more on a loop device"
+    parser.add_argument("--read-ahead-kib", type=int, help=ahead)
     parser.add_argument("--seek-ms", type=float, help="no more requests than one for each seek of so long")
     options = parser.parse_args()
     if reason := refusal():

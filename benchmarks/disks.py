@@ -140,8 +140,9 @@ def run(*command: str) -> str:
 
 
 @contextmanager
-def disk(images: Path, name: str, gib: int) -> Iterator[Disk]:
-    """Make a disk, mount it, and take it away again. Its image is below `images` and as large as what was written."""
+def disk(images: Path, name: str, gib: int, read_ahead_kib: int | None = None) -> Iterator[Disk]:
+    """Make a disk, mount it, and take it away again. Its image is below `images` and as large as what was written.
+    By itself the kernel reads so far ahead on it, or as far as it does on a loop device."""
     with tempfile.TemporaryDirectory(prefix=f"holdfast-{name}-", dir=images) as directory:
         image, place = Path(directory) / "image", Path(directory) / "disk"
         place.mkdir()
@@ -149,6 +150,8 @@ def disk(images: Path, name: str, gib: int) -> Iterator[Disk]:
             file.truncate(gib * GIB)
         device = run("losetup", "--find", "--show", "--direct-io=on", str(image))
         try:
+            if read_ahead_kib is not None:
+                (Path("/sys/block") / Path(device).name / "queue/read_ahead_kb").write_text(str(read_ahead_kib))
             run("mkfs.ext4", "-q", "-E", "nodiscard,lazy_itable_init=1,lazy_journal_init=1", device)
             run("mount", "-o", "noinit_itable", device, str(place))  # or the kernel makes inodes meanwhile
         finally:

@@ -17,7 +17,7 @@ from holdfast.common.formats.frame import FrameHeader, FrameType
 from holdfast.common.formats.messages import StreamCredit
 from holdfast.common.formats.reduce_messages import ChunkFlag, ChunksData, ChunksOpen
 from holdfast.common.ids import WorkerId
-from holdfast.common.limits import KIB, MIB
+from holdfast.common.limits import KIB, MIB, U32_MAX
 from holdfast.common.statuses import Status
 from holdfast.common.steady import Steady
 from holdfast.worker.core.read.fetch_leases import FetchLease
@@ -108,6 +108,44 @@ def reported(connection: Connection) -> list[int]:
 
 def run(story: Coroutine[Any, Any, None]) -> None:
     asyncio.run(asyncio.wait_for(story, 60))
+
+
+@pytest.mark.parametrize("credit", [700, 9_000, 16 * KIB])
+def test_what_is_sent_next_is_asked_of_the_disk_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, credit: int
+) -> None:
+    """A disk has the next frame to fetch before this one is sent, in requests of READ_AHEAD_BYTES, however little a
+    reader takes at a time: the kernel reads ahead 128 KiB by itself, and a disk that seeks is as slow as that."""
+    ahead = 16 * KIB
+    monkeypatch.setattr("holdfast.worker.server.services.stream_sources.READ_AHEAD_BYTES", ahead)
+    asked: list[tuple[int, int]] = []
+    advise = os.posix_fadvise
+
+    def listen(fd: int, offset: int, length: int, advice: int) -> None:
+        if advice == os.POSIX_FADV_WILLNEED:
+            asked.append((offset, offset + length))
+        advise(fd, offset, length, advice)
+
+    async def story() -> None:
+        world = World(tmp_path, monkeypatch)
+        rows = world.place.record.chunks
+        monkeypatch.setattr(os, "posix_fadvise", listen)
+        connection = world.open((0, U32_MAX), credit=credit)
+        while not connection.ended:
+            sent = sum(len(body) for _, _, body in connection.frames)
+            assert sum(end - at for at, end in asked) >= min(sent + ahead // 2, sum(row.length for row in rows))
+            frames = len(connection.frames)
+            world.credit(connection, credit)
+            await wait_until_async(lambda: len(connection.frames) > frames, "a frame")
+        world.store.close()
+        wanted = [
+            (at, min(at + ahead, row.offset + row.length))
+            for row in rows
+            for at in range(row.offset, row.offset + row.length, ahead)
+        ]
+        assert sorted(asked) == wanted, "each byte once, and no request smaller than it can be"
+
+    run(story())
 
 
 @pytest.mark.parametrize("run_bytes", [1, MIB], ids=["index of the file", "sorted copy"])
