@@ -200,6 +200,11 @@ class Hardened:
         due = self.clock() + share * self._SyncObj__generateRaftTimeout()
         self._SyncObj__raftElectionDeadline = max(due, self._SyncObj__raftElectionDeadline)
 
+    def hasten_election(self, share: float) -> None:
+        """Have an election due after a share of an election timeout, unless it is due before."""
+        due = self.clock() + share * self._SyncObj__generateRaftTimeout()
+        self._SyncObj__raftElectionDeadline = min(due, self._SyncObj__raftElectionDeadline)
+
     def next_tick(self, alone: bool) -> float | None:
         """Clock time at which the library next has something to do, or None."""
         if self._SyncObj__raftState == LEADER:

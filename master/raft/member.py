@@ -30,7 +30,7 @@ from holdfast.master.raft.errors import (
 from holdfast.master.raft.journal import Journal
 from holdfast.master.raft.library import LEADER
 from holdfast.master.raft.message_filter import MessageFilter, Network
-from holdfast.master.raft.prevote import ASK_AGAIN_SHARE, PreVotes
+from holdfast.master.raft.prevote import ASK_AGAIN_SHARE, CUT_OFF_SHARE, PreVotes
 from holdfast.master.raft.replicator import Replicator
 from holdfast.master.raft.snapshot import SnapshotId, Snapshots
 
@@ -252,6 +252,9 @@ class RaftMember:
         self._replicator.forget(peer)
         self.gate.disconnected(peer)
         self._pre_votes.end()  # an unreachable peer may have a leader before it is reachable again
+        if self.raft.role == library.FOLLOWER and self.raft.leader_id == peer:
+            self._pre_votes.cut_off()
+            self.raft.hasten_election(CUT_OFF_SHARE)
 
     def tick(self) -> None:
         """Let the library act on what came in and on the time; then let messages leave."""

@@ -16,6 +16,9 @@ from collections.abc import Callable
 #: Pre-votes that were not granted are asked for again after this share of an election timeout: a member that had a
 #: message of the leader a moment later than this member grants soon. A member defers to another election for as long.
 ASK_AGAIN_SHARE = 0.3
+#: A member whose connection to the leader ends asks after this share of an election timeout: most likely the leader's
+#: process ended, and the peers see that in the same moment. If it lives, it has so long to connect again.
+CUT_OFF_SHARE = 0.1
 
 
 class PreVotes:
@@ -40,6 +43,10 @@ class PreVotes:
         """A leader lives: what was asked before counts no more."""
         self._heard, self._gave_way = self._clock(), False
         self.end()
+
+    def cut_off(self) -> None:
+        """The connection to the leader ended: until its next word there is none as far as this member knows."""
+        self._heard = min(self._heard, self._clock() - self._silence)
 
     def heard_of_lower_term(self) -> None:
         """A leader lives, in a term below this member's, and cannot be followed: an election is the only way on. The

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from holdfast.master.raft.member import RaftMember
+from holdfast.master.raft.member import MemberSettings, RaftMember
 from holdfast.master.raft.prevote import PreVotes
 from tests.raft.hardened import HardenedPeer
 from tests.raft.world import World
@@ -46,7 +46,13 @@ def killed(world: World, away: str, others: list[str]) -> None:
     world.at(world.now + AWAY_SECONDS, lambda: world.start(away))
 
 
-KINDS = (isolated, deaf, without_the_leader, stopped, killed)
+def cut_off(world: World, away: str, others: list[str]) -> None:
+    """Its connections end, and it connects again."""
+    for other in others:
+        world.cut(away, other)
+
+
+KINDS = (isolated, deaf, without_the_leader, stopped, killed, cut_off)
 
 
 def with_leader(seed: int, members: int) -> tuple[World, dict[str, HardenedPeer]]:
@@ -97,12 +103,12 @@ def test_a15_without_pre_votes_it_does(monkeypatch: pytest.MonkeyPatch) -> None:
     ] == []
 
 
-def elections(seed: int, members: int) -> int:
-    """How many terms begin from the kill of a busy leader until another one serves."""
+def replaced(seed: int, members: int, slow: tuple[float, float] = BUSY_SECONDS) -> tuple[int, float]:
+    """How many terms begin from the kill of a busy leader until another one serves, and how many seconds that takes."""
     world, peers = with_leader(seed, members)
     for sender in world.names:
         for receiver in world.names:
-            world.slow(sender, receiver, BUSY_SECONDS, 60.0)
+            world.slow(sender, receiver, slow, 60.0)
     end = world.now + 1.0 + world.rng.random()
     while world.now < end:
         world.run(world.now + 0.03)
@@ -112,20 +118,28 @@ def elections(seed: int, members: int) -> int:
     leader = next(name for name, peer in peers.items() if peer.leads)
     before = peers[leader].live().raft.term
     world.crash(leader, hard=True)
+    crashed = world.now
     left = {name: peer for name, peer in peers.items() if name != leader}
     world.run(world.now + 20.0, stop=lambda: served(left))
-    return max(peer.live().raft.term for peer in left.values()) - before
+    return max(peer.live().raft.term for peer in left.values()) - before, world.now - crashed
 
 
 def test_a15_a_killed_leader_costs_one_election() -> None:
     """Two masters whose time-outs end together do not split the votes, and none deposes whom it has just voted for."""
-    assert {seed: count for seed in range(100) if (count := elections(seed, 3)) != 1} == {}
+    assert {seed: count for seed in range(100) if (count := replaced(seed, 3)[0]) != 1} == {}
+
+
+def test_a_killed_leader_is_replaced_before_its_silence_would_show() -> None:
+    """The connections of a process that ends do, too: its followers wait for no election timeout (simulated time)."""
+    shortest = MemberSettings("m1", []).election_min
+    assert {seed: seconds for seed in range(100) if (seconds := replaced(seed, 3, (0.0, 0.0))[1]) >= shortest} == {}
+    assert {seed: seconds for seed in range(100) if (seconds := replaced(seed, 5, (0.0, 0.0))[1]) >= shortest} == {}
 
 
 def test_a15_if_none_gives_way_it_costs_more(monkeypatch: pytest.MonkeyPatch) -> None:
     """The same kills, and all who ask go on: votes are split, or the test above would show nothing."""
     monkeypatch.setattr(PreVotes, "gives_way", lambda votes, peer, longer: False)
-    assert sum(elections(seed, 3) for seed in range(100)) > 110
+    assert sum(replaced(seed, 3)[0] for seed in range(100)) > 110
 
 
 def test_a15_who_asks_in_vain_keeps_nobody_waiting() -> None:

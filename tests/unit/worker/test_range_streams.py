@@ -119,6 +119,7 @@ def test_what_is_sent_next_is_asked_of_the_disk_before(
     ahead = 16 * KIB
     monkeypatch.setattr("holdfast.worker.server.services.stream_sources.READ_AHEAD_BYTES", ahead)
     asked: list[tuple[int, int]] = []
+    seen: list[int] = []
     advise = os.posix_fadvise
 
     def listen(fd: int, offset: int, length: int, advice: int) -> None:
@@ -134,9 +135,9 @@ def test_what_is_sent_next_is_asked_of_the_disk_before(
         while not connection.ended:
             sent = sum(len(body) for _, _, body in connection.frames)
             assert sum(end - at for at, end in asked) >= min(sent + ahead // 2, sum(row.length for row in rows))
-            frames = len(connection.frames)
+            seen.append(len(connection.frames))
             world.credit(connection, credit)
-            await wait_until_async(lambda: len(connection.frames) > frames, "a frame")
+            await wait_until_async(lambda: len(connection.frames) > seen[-1], "a frame")
         world.store.close()
         wanted = [
             (at, min(at + ahead, row.offset + row.length))

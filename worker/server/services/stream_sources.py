@@ -490,8 +490,8 @@ def _begun(chunk: _Chunk) -> bool:
 
 
 def _read_ahead(handle: Handle, offset: int, length: int, asked: int = 0, sent: int = 0) -> int:
-    """Have the kernel fetch what comes of a piece while what is before it is sent. `asked` of its bytes it was asked for
-    before, `sent` were sent. Returns what it was asked for now. Costs 12 µs for a frame that is in memory."""
+    """Have the kernel fetch what comes of a piece while what is before it is sent. `asked` of its bytes the kernel was
+    asked for before, `sent` were sent. Returns what it was asked for now. Costs 12 µs for a frame that is in memory."""
     if asked == length or sent < asked - READ_AHEAD_BYTES // 2:
         return asked
     size = min(length - asked, READ_AHEAD_BYTES)
